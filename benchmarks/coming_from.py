@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import typer
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
-from benchmarks.results_file import provenance_of, write_results
+from benchmarks.results import provenance_of, write_results
 from benchmarks.scorer.models import read_tokenizer, save_random
 from benchmarks.scorer.texts import Lengths, make_texts
 from benchmarks.zero_shot import Size, save_bart

@@ -15,7 +15,7 @@ import torch
 import typer
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from benchmarks.results_file import provenance_of, write_results
+from benchmarks.results import provenance_of, write_results
 from benchmarks.scorer.case import Model as Shape
 from benchmarks.scorer.models import read_tokenizer, save_model
 from benchmarks.scorer.texts import Lengths, make_texts

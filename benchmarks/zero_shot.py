@@ -8,7 +8,6 @@ measured in every round, and the fastest counts, as with the contenders.
 """
 
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -18,10 +17,9 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from torch.utils.benchmark import Timer
 from transformers import BartConfig, BartForSequenceClassification, PreTrainedTokenizerBase, pipeline
 
-from benchmarks.results_file import provenance_of, write_results
+from benchmarks.results import provenance_of, timed, write_results
 from benchmarks.scorer.models import read_tokenizer
 from benchmarks.scorer.texts import Lengths, make_texts
 from fleet.run.flops import Shape
@@ -30,7 +28,6 @@ from worker.scoring.activation import apply
 from worker.scoring.device import best_device
 from worker.scoring.load import load_scorer
 from worker.scoring.peak import matmul_peak
-from worker.scoring.tokenizing.tokens import Counts
 from worker.training.base_model import verified_demo_encoder
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -66,7 +63,6 @@ class Contender:
 class Timed:
     name: str
     seconds: list[float]  # of each round
-    cpu_seconds: list[float]  # of each round, of all threads: other work on the machine does not count in them
     rows_per_second: float  # of the fastest round, because other work on the machine only makes one slower
     max_error: float  # of its scores against those of row by row
 
@@ -88,17 +84,17 @@ def zero_shot(
         texts = make_texts(Lengths.POSTS, rows, tokenizer=tokenizer)
         names = LABELS[:labels]
         reference = pipeline("zero-shot-classification", model=model, device=best_device(), dtype=torch.float32)
-        sweep = {size: _seconds(_of_pipeline(reference, names, size), texts[:sweep_rows]) for size in BATCH_SIZES}
+        sweep = {
+            size: round(timed(_of_pipeline(reference, names, size), texts[:sweep_rows])[1], 3) for size in BATCH_SIZES
+        }
         best = min(sweep, key=lambda batch_size: sweep[batch_size])
         peaks: dict[str, list[float]] = {str(dtype): [] for dtype in _DTYPES}
-        torchs: dict[str, list[float]] = {str(dtype): [] for dtype in _DTYPES}
 
         def measure_peaks() -> None:
             for dtype in _DTYPES:
                 peaks[str(dtype)].append(_peak(size, dtype))
-                torchs[str(dtype)].append(_torchs_peak(size, dtype))
 
-        timed = _timed(
+        ways = _timed(
             [
                 Contender(name="apply", score=_row_by_row(reference, names)),
                 Contender(name=f"pipeline, batch size {best}", score=_of_pipeline(reference, names, best)),
@@ -109,23 +105,13 @@ def zero_shot(
             rounds,
             before_each=measure_peaks,
         )
-        needed = operations_needed(size, _lengths(model, names, texts))
     report = {
         "case": {"size": size, "rows": rows, "labels": labels, "sweep_rows": sweep_rows},
         "seconds_by_batch_size": sweep,
         "matmul_peaks_ops_per_second": peaks,
-        "torch_mm_ops_per_second": torchs,
         "matmul_peak_16_bit_to_float32": round(max(peaks[str(torch.bfloat16)]) / max(peaks[str(torch.float32)]), 2),
-        "operations_needed": needed,
-        "least_seconds": {
-            dtype: {what: round(operations / max(measured), 3) for what, operations in needed.items()}
-            for dtype, measured in peaks.items()
-        },
-        "contenders": [asdict(one) for one in timed],
-        "times_the_pipeline": {one.name: round(one.rows_per_second / timed[1].rows_per_second, 2) for one in timed},
-        "times_the_pipeline_by_cpu_time": {
-            one.name: round(min(timed[1].cpu_seconds) / min(one.cpu_seconds), 2) for one in timed
-        },
+        "contenders": [asdict(one) for one in ways],
+        "times_the_pipeline": {one.name: round(one.rows_per_second / ways[1].rows_per_second, 2) for one in ways},
     }
     typer.echo(write_results(f"zero-shot-{size}", found, report, output).read_text())
 
@@ -158,33 +144,6 @@ def save_bart(size: Size, folder: Path, tokenizer: PreTrainedTokenizerBase) -> s
     tokenizer.model_input_names = ["input_ids", "attention_mask"]
     tokenizer.save_pretrained(folder)
     return str(folder)
-
-
-def operations_needed(size: Size, lengths: Counts) -> dict[str, float]:
-    """The operations for pairs of these lengths: of the whole model, and of an exact computation that leaves out what it can.
-
-    `without last decoder layer`: the head needs next to nothing of it. `and equal parts once`: the projections of the first
-    layers, which are the same for all labels of a text, as if they cost nothing.
-    """
-    layers, width, _ = _SHAPES[size]
-    tokens, squares = float(lengths.sum()), float((lengths**2).sum())
-    encoder = 12 * tokens * width**2 + 2 * squares * width
-    decoder = 16 * tokens * width**2 + 3 * squares * width  # attention to itself is causal: half of the square
-    whole = 2 * layers * (encoder + decoder)
-    first_layers = (
-        2 * tokens * width**2 * (3 + 5)
-    )  # query, key, value; in the decoder also the output and the next query
-    return {
-        "whole model": whole,
-        "without last decoder layer": whole - 2 * decoder,
-        "and equal parts once": whole - 2 * decoder - first_layers,
-    }
-
-
-def _lengths(model: str, labels: Sequence[str], texts: list[str]) -> Counts:
-    pairs = _scorer(model, labels, "float32").encode(texts).sequences
-    lengths: Counts = pairs.take(np.arange(len(pairs))).lengths
-    return lengths
 
 
 def _row_by_row(reference: Any, labels: Sequence[str]) -> Callable[[list[str]], np.ndarray[Any, Any]]:
@@ -222,15 +181,12 @@ def _timed(
 ) -> list[Timed]:
     """Each contender once in each round, so that a disturbance hits all of them."""
     seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    cpu_seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     scores: dict[str, np.ndarray[Any, Any]] = {}
     for _ in range(rounds):
         before_each()
         for contender in contenders:
-            began, cpu_began = time.perf_counter(), time.process_time()
-            scores[contender.name] = contender.score(texts)
-            cpu_seconds[contender.name].append(round(time.process_time() - cpu_began, 3))
-            seconds[contender.name].append(round(time.perf_counter() - began, 3))
+            scores[contender.name], took = timed(contender.score, texts)
+            seconds[contender.name].append(round(took, 3))
     errors = {name: float(np.abs(found - scores[_SAME_SCORES_AS]).max()) for name, found in scores.items()}
     if errors["ours, float32"] > _TOLERANCE:
         raise SystemExit(f"The scores differ by {errors['ours, float32']:.2g}.")
@@ -238,18 +194,11 @@ def _timed(
         Timed(
             name=name,
             seconds=taken,
-            cpu_seconds=cpu_seconds[name],
             rows_per_second=round(len(texts) / min(taken), 3),
             max_error=errors[name],
         )
         for name, taken in seconds.items()
     ]
-
-
-def _seconds(score: Callable[[list[str]], object], texts: list[str]) -> float:
-    began = time.perf_counter()
-    score(texts)
-    return round(time.perf_counter() - began, 3)
 
 
 def _peak(size: Size, dtype: torch.dtype) -> float:
@@ -259,18 +208,6 @@ def _peak(size: Size, dtype: torch.dtype) -> float:
         layers=2 * layers, hidden=width, attention=width, key_value=width, feed_forward=4 * width, gated=False
     )
     return matmul_peak(shape, dtype, best_device())
-
-
-def _torchs_peak(size: Size, dtype: torch.dtype) -> float:
-    """By torch.mm, which multiplies float32 by another library."""
-    width = _SHAPES[size][1]
-    states, weights = (torch.randn(rows, width).to(dtype) for rows in (2_048, 4 * width))
-    timer = Timer(
-        "torch.mm(states, weights.t())",
-        globals={"states": states, "weights": weights},
-        num_threads=torch.get_num_threads(),
-    )
-    return 2.0 * 2_048 * width * 4 * width / min(timer.blocked_autorange(min_run_time=1).times)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
     make power-loss TRIALS=300 SEED=1
 
 Each run must end published, with the bytes of an undisturbed run. Start with `storm.py`, which has the main loop.
-`victims.py` injects the faults, `schedule.py` decides when, `invariants.py` checks what must hold, and `recovery.py` and
-`redone.py` compute what the faults cost. Power losses are a separate program with a simulated fleet: `power_loss.py`,
-`arena.py`, `power.py` and `simulated.py`.
+`faults.py` decides which faults happen and when, `victims.py` injects them, and `invariants.py` checks what must hold.
+Power losses are a separate program with a simulated fleet: `power_loss.py`, `power.py` and `simulated.py`.
 """

@@ -1,39 +1,23 @@
-"""The storms of one command: the main one, one with poison shards, and one with a real model."""
+"""The storms of one command: the main one, and one with poison shards. Both must give the bytes of runs without faults."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from chaos.fleet import FleetPlan
-from chaos.kinds import NOTICES, Kind
-from chaos.place import Place, Variant, prepare
+from chaos.faults import NOTICES, Kind, Schedule
+from chaos.fleet import ChaosFleet, FleetPlan
+from chaos.invariants import Digests, published_digests
+from chaos.place import Place, check_each_row_is_there_once, prepare
 from chaos.storm import Outcome, StormPlan, storm
-from chaos.undisturbed import undisturbed
 from hubserver import HubServer
-from support.line_files import write_as_lines
+from support.waiting import wait_until
 
 _ROWS = 48
+_UNDISTURBED_SECONDS = 300.0  # limit for each run without faults
 _POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
-_NO_CRASHES = (
-    Kind.FINALIZER,
-    Kind.REDIS,
-    Kind.PRODUCER,
-    *NOTICES,
-    Kind.SUPERVISOR,
-    Kind.FREEZE_SUPERVISOR,
-    Kind.CUT,
-    Kind.PAUSE,
-)
-_REAL_PAUSE_SECONDS = 8.0  # a window takes some tenths of a second, the first one of a process longer
-_REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 600.0, 6, 8
-_LABELS = ("--labels", "climate change,food,code")
-_PASSAGES = ("--max-tokens", "24", "--passages", "stride:16:mean")
-_OF_REAL_WORKERS = (
-    Kind.CHILD,
-    Kind.PARENT,
-    *NOTICES,
-)  # a start takes about ten seconds, so only a few faults are possible
+_NO_CRASHES = (*NOTICES, Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, Kind.SUPERVISOR, Kind.FREEZE_SUPERVISOR, Kind.CUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +28,6 @@ class CampaignPlan:
     kinds: Collection[Kind] = tuple(Kind)
     min_faults: int = 0
     poison_runs: int = 1
-    real_model: bool = False
     shards: int = 12  # of each run
 
 
@@ -53,11 +36,28 @@ def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> li
     place = prepare(folder, shards=plan.shards, rows=_ROWS, seed=plan.seed)
     with HubServer(xet=False) as hub:
         say("Runs without faults")
-        digests = undisturbed(place, FleetPlan(), hub)
-        outcomes = [storm(one, place, hub, digests, say) for one in _storms(plan, place)]
-        if plan.real_model:
-            outcomes.append(_real_storm(plan, folder / "real", hub, say))
-    return outcomes
+        digests = _undisturbed(place, hub)
+        return [storm(one, place, hub, digests, say) for one in _storms(plan, place)]
+
+
+def _undisturbed(place: Place, hub: HubServer) -> Digests:
+    """The files of each variant. A poisoned variant is published without its poison, so it equals the clean variant."""
+    calm = FleetPlan(workers=1, machines=0, finalizers=1, seconds_a_batch=0.0)
+    schedule = Schedule(0, lease_seconds=calm.lease_seconds, only=())
+    digests = {}
+    with ChaosFleet.started(place.folder / "undisturbed", calm, place.model, hub, schedule) as fleet:
+        for number, variant in enumerate(place.variants):
+            output = fleet.folder / "out" / variant.name
+            service = fleet.producer(variant, str(output), number)
+            service.start()
+            assert service.process.wait() == 0, service.log.read_text()
+            run_id = service.log.read_text().splitlines()[-1].strip()
+            is_published = partial(fleet.ledger.publication, run_id)
+            wait_until(is_published, description=f"{run_id} is published", seconds=_UNDISTURBED_SECONDS)
+            check_each_row_is_there_once(variant, output)
+            digests[variant.name] = published_digests(str(output), "", hub)
+    clean = next(variant for variant in place.variants if variant.min_score == place.poisoned.min_score)
+    return digests | {place.poisoned.name: digests[clean.name]}
 
 
 def _storms(plan: CampaignPlan, place: Place) -> Iterator[StormPlan]:
@@ -77,42 +77,8 @@ def _storms(plan: CampaignPlan, place: Place) -> Iterator[StormPlan]:
             seed=plan.seed,
             seconds=_POISON_SECONDS,
             fleet=replace(fleet, max_attempts=_POISON_ATTEMPTS, lease_seconds=2 * fleet.lease_seconds),
-            variants=place.poisoned,
+            variants=(place.poisoned,),
             kinds=[kind for kind in plan.kinds if kind in _NO_CRASHES],
             runs=plan.poison_runs,
             on_hub=False,
         )
-
-
-def _real_storm(plan: CampaignPlan, folder: Path, hub: HubServer, say: Callable[[str], None]) -> Outcome:
-    """A storm with real models in float32, whose bytes must also equal those of a run without faults.
-
-    Each worker holds two: MiniLM, and a small model of natural language inference. One run chooses from labels, and one reads
-    passages of JSON Lines.
-    """
-    from support.models import minilm_classifier  # here, because they import torch, which no other storm needs
-    from support.nli import nli_classifier
-
-    few = prepare(folder, shards=_REAL_SHARDS, rows=_REAL_ROWS, seed=plan.seed)
-    models = {"nli": nli_classifier(few.folder / "nli", "BERT"), "edu": minilm_classifier(few.folder / "minilm")}
-    shards = few.variants[0].shards
-    labels = Variant(name="labels", shards=shards, score_column="edu_score", min_score=3.0, options=_LABELS)
-    lines = write_as_lines(shards, few.folder / "lines", ".jsonl.zst")
-    variants = (labels, replace(labels, name="passages", shards=lines, options=_PASSAGES))
-    real = replace(few, models=models, variants=variants, poisoned=())
-    fleet = FleetPlan(workers=2, machines=0, finalizers=1, lease_seconds=5.0, window_rows=2, stand_in=False)
-    say("A run of the real model without faults")
-    digests = undisturbed(real, fleet, hub)
-    kinds = [kind for kind in plan.kinds if kind in _OF_REAL_WORKERS]
-    storm_plan = StormPlan(
-        name="real-model",
-        seed=plan.seed,
-        seconds=_REAL_SECONDS,
-        runs=len(real.variants),
-        worker_pause_seconds=_REAL_PAUSE_SECONDS,
-        fleet=fleet,
-        variants=real.variants,
-        kinds=kinds,
-        on_hub=False,
-    )
-    return storm(storm_plan, real, hub, digests, say)

@@ -1,17 +1,18 @@
-"""Read the events that the processes of the fleet recorded. `tests/inject/noted.py` writes them."""
+"""The events that the processes of the fleet recorded (`tests/inject/noted.py`), and the work that was done twice."""
 
 import json
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """`what` is claim, complete, release, retry_later, crashed, fail, due, publish or loaded."""
+    """`what` is claim, complete, release, due, publishing, publish or loaded."""
 
     at: float  # Unix seconds
     what: str
@@ -20,13 +21,6 @@ class Event:
     run: str = ""
     shard: str = ""
     token: str = ""
-    owner: str = ""  # of a claim: <worker>@<host>/<pid of the parent>
-    shards: tuple[str, ...] = ()  # that became due again
-    seconds: float = 0.0  # that a load took
-
-    @property
-    def ends_claim(self) -> bool:
-        return self.what in ("complete", "release", "retry_later", "record_crash", "fail")
 
 
 class EventLog:
@@ -40,7 +34,7 @@ class EventLog:
         self.events: list[Event] = []
 
     def news(self) -> list[Event]:
-        fresh = [_event(json.loads(line)) for line in self._lines()]
+        fresh = [Event(**json.loads(line)) for line in self._lines()]
         self.events += fresh
         return fresh
 
@@ -53,5 +47,32 @@ class EventLog:
             yield from lines
 
 
-def _event(fields: dict[str, Any]) -> Event:
-    return Event(**{**fields, "shards": tuple(fields.get("shards", ()))})
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """`scored` is the number of rows that went through the scorer. `redone` of them did so before, in the same run."""
+
+    scored: int
+    redone: int
+
+
+def work(work_log: Path, events: Sequence[Event]) -> Work:
+    """The work of a storm. A batch belongs to the latest claim of its process."""
+    claims = defaultdict(list)
+    for event in events:
+        if event.what == "claim":
+            claims[event.pid].append(event)
+    moments = {pid: [claim.at for claim in found] for pid, found in claims.items()}
+    seen: set[tuple[str, str, str]] = set()  # run, shard, checksum of a text
+    scored = redone = 0
+    for line in work_log.read_text().splitlines() if work_log.exists() else ():
+        at, pid, rows, checksums = line.split()
+        number = bisect_right(moments.get(int(pid), []), float(at)) - 1
+        if number < 0:  # the process died before it recorded its claim
+            continue
+        claim = claims[int(pid)][number]
+        scored += int(rows)
+        for checksum in checksums.split(","):
+            key = (claim.run, claim.shard, checksum)
+            redone += key in seen
+            seen.add(key)
+    return Work(scored=scored, redone=redone)

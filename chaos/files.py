@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from chaos.kinds import Fault, Kind, Planned
+from chaos.faults import Fault, Kind, Planned
 
 _WHOLE_OUTPUTS = 0.25  # of the damages to outputs delete all of it
 _FLIP = 0x40
@@ -41,7 +41,7 @@ class FileVictim:
         self._rng = rng
         self._next: Planned | None = None
         self._due_at = 0.0
-        self._replaced: tuple[Fault, Path, float] | None = None  # the replaced input, and when to restore it
+        self._replaced: tuple[Path, float] | None = None  # the replaced input, and when to restore it
 
     @property
     def is_input_whole(self) -> bool:
@@ -49,20 +49,19 @@ class FileVictim:
 
     def tick(self, now: float, open_shards: set[str], may_damage: Callable[[Kind], bool]) -> Iterator[Fault]:
         """Inject faults into the files of an enqueued run. Always restores a replaced input when it is time."""
-        if self._replaced and now >= self._replaced[2]:
-            self._put_back(now)
+        if self._replaced and now >= self._replaced[1]:
+            self._put_back()
         if self._next is None:
             self._plan_next(now)
         if self._next is None or now < self._due_at or len(open_shards) < 2 or not may_damage(self._next.kind):
             return
         planned, self._next = self._next, None
-        fault = Fault(kind=planned.kind, at=now, victim=self._name)
         if planned.kind == Kind.STAGED:
             is_done = self._damage_staged()
         else:
-            is_done = self._replace_input(fault, open_shards, planned.lasts_seconds)
+            is_done = self._replace_input(open_shards, until=now + planned.lasts_seconds)
         if is_done:
-            yield fault
+            yield Fault(kind=planned.kind, at=now, victim=self._name)
 
     def damage_output(self, now: float) -> Fault | None:
         """Damage the output of a published run. Returns None if it was damaged often enough."""
@@ -100,7 +99,7 @@ class FileVictim:
         self.touched.add(file.parent.name.removesuffix(".parquet"))
         return True
 
-    def _replace_input(self, fault: Fault, open_shards: set[str], seconds: float) -> bool:
+    def _replace_input(self, open_shards: set[str], *, until: float) -> bool:
         """Replace an input by another file with as many rows, as an upstream job might. False if no input is left.
 
         Replaces one input at a time.
@@ -117,14 +116,13 @@ class FileVictim:
         pq.write_table(table.set_column(table.schema.get_field_index("text"), "text", texts), other)
         os.link(file, self._shards / f"{shard}.kept")
         other.replace(file)
-        self._replaced = fault, file, fault.at + seconds
+        self._replaced = file, until
         return True
 
-    def _put_back(self, now: float) -> None:
+    def _put_back(self) -> None:
         assert self._replaced
-        fault, file, _ = self._replaced
+        file, _ = self._replaced
         file.with_suffix(".kept").replace(file)
-        fault.over_at = now
         self._replaced = None
 
 
@@ -149,9 +147,7 @@ def _delete(file: Path, rng: random.Random) -> None:
 
 
 def _overwrite(file: Path, content: bytes) -> None:
-    with file.open(
-        "r+b"
-    ) as opened:  # must not create the file: if it has just been removed, there is nothing to damage
+    with file.open("r+b") as opened:  # does not create a file that has just been removed
         opened.truncate(0)
         opened.write(content)
 

@@ -1,8 +1,7 @@
 """The fleet of a storm: a Redis that may be killed, workers and machines with one proxy each, and finalizers."""
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +13,14 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from chaos.events import Event
-from chaos.kinds import Fault, Planned
+from chaos.faults import Broken, Fault, Planned, Promise, Schedule
 from chaos.place import Variant
 from chaos.power import Disk
-from chaos.promises import Broken, Promise
 from chaos.runs import Run, enqueue_command
-from chaos.schedule import Schedule
-from chaos.service import Service
-from chaos.victims import Finalizer, RedisVictim, Worker
+from chaos.victims import Finalizer, RedisVictim, Service, Worker
 from fleet.ledger import Ledger
-from fleet.run.model import SEQUENCE_CLASSIFIER
 from hubserver import HubServer
-from support.injected_faults import STAND_IN, InjectedFaults
+from support.injected_faults import InjectedFaults
 from support.processes import BIN
 from support.proxy import Network
 from support.redis_servers import RedisServer, redis_server
@@ -52,7 +47,6 @@ class FleetPlan:
     window_rows: int = 8
     rows_a_batch: int = 4
     seconds_a_batch: float = 0.03
-    stand_in: bool = True
 
 
 class ChaosFleet:
@@ -60,20 +54,18 @@ class ChaosFleet:
         self,
         folder: Path,
         plan: FleetPlan,
-        models: Mapping[str, Path],
+        model: Path,
         hub: HubServer,
         server: RedisServer,
         schedule: Schedule,
     ) -> None:
         self.folder = folder
         self.plan = plan
-        self._models = models
+        self._model = model
         self._hub = hub
         self._server = server
         self.faults = InjectedFaults(folder / "faults", notes_events=True)
-        self._scorer = STAND_IN if plan.stand_in else SEQUENCE_CLASSIFIER
-        if plan.stand_in:
-            self.faults.use_stand_in(rows_a_batch=plan.rows_a_batch, seconds_a_batch=plan.seconds_a_batch)
+        self.faults.use_stand_in(rows_a_batch=plan.rows_a_batch, seconds_a_batch=plan.seconds_a_batch)
         client = redis.Redis(
             unix_socket_path=str(server.socket),
             decode_responses=True,
@@ -90,14 +82,12 @@ class ChaosFleet:
 
     @classmethod
     @contextmanager
-    def started(
-        cls, folder: Path, plan: FleetPlan, models: Mapping[str, Path], hub: HubServer, schedule: Schedule
-    ) -> Iterator[Self]:
+    def started(cls, folder: Path, plan: FleetPlan, model: Path, hub: HubServer, schedule: Schedule) -> Iterator[Self]:
         folder.mkdir()
         with ExitStack() as stack:
             server = stack.enter_context(redis_server(folder / "redis"))
             network = stack.enter_context(Network())
-            fleet = cls(folder, plan, models, hub, server, schedule)
+            fleet = cls(folder, plan, model, hub, server, schedule)
             stack.callback(fleet.ledger.redis.close)
             stack.callback(fleet._stop_producers)
             for number in range(1, plan.finalizers + 1):
@@ -125,23 +115,10 @@ class ChaosFleet:
             victim.victim.calm_down()
 
     @property
-    def finalizer_pids(self) -> set[int]:
-        return {pid for finalizer in self.finalizers for pid in finalizer.pids}
-
-    @property
     def unasked_ends(self) -> Counter[str]:
-        """Counts of unexpected process exits, by command and exit code."""
-        victims: dict[str, Sequence[Worker | Finalizer]] = {
-            "worker": self.workers,
-            "machine": self.machines,
-            "finalizer": self.finalizers,
-        }
-        return Counter(
-            f"{command} with {code}"
-            for command, ones in victims.items()
-            for one in ones
-            for _, code in one.unasked_ends
-        )
+        """Counts of unexpected process exits, by process and exit code."""
+        victims: list[Worker | Finalizer] = [*self._data_side, *self.finalizers]
+        return Counter(f"{one.name} with {code}" for one in victims for code in one.unasked_ends)
 
     def problems(self) -> list[Broken]:
         """The problems of workers and machines since the last call."""
@@ -158,13 +135,11 @@ class ChaosFleet:
     def _data_side(self) -> list[Worker]:
         return [*self.workers, *self.machines]
 
-    def producer(
-        self, variant: Variant, output_uri: str, number: int, *, verify: bool = False, max_workers: int | None = None
-    ) -> Service:
+    def producer(self, variant: Variant, output_uri: str, number: int, *, verify: bool = False) -> Service:
         """The enqueue command of a run, not started yet."""
         orders = InjectedFaults(self.folder / "faults", window_rows=self.plan.window_rows)
         return Service(
-            enqueue_command(variant, self._models, self._scorer, output_uri, verify=verify, max_workers=max_workers),
+            enqueue_command(variant, self._model, output_uri, verify=verify),
             environment={**self._environment(self._server.url, f"producer-{number}"), **orders.environment},
             log=self.folder / "logs" / f"enqueue-{number}.log",
         )
@@ -188,13 +163,12 @@ class ChaosFleet:
         """Run this command, and repeat it if Redis was down."""
         service = self._operators.get(run.number)
         if service is None:
-            service = self._operators[run.number] = self.command(run, command)
+            service = self._operators[run.number] = self._command(run, command)
             service.start()
         elif not service.is_running and (service.process.returncode != 0 or command == "retry"):
             service.start_again()
 
-    def command(self, run: Run, command: str) -> Service:
-        """`producer retry`, `pause` or another command for this run, not started yet."""
+    def _command(self, run: Run, command: str) -> Service:
         return Service(
             [str(BIN / "producer"), command, run.run_id],
             environment=self._environment(self._server.url, f"producer-{run.number}"),
@@ -217,7 +191,7 @@ class ChaosFleet:
 
     def _start_worker(self, name: str, network: Network, schedule: Schedule, stack: ExitStack) -> None:
         command = ["serve", "--name", name]
-        environment = {"SHARDSIFT_MODEL": json.dumps([str(model) for model in self._models.values()])}
+        environment = {"SHARDSIFT_MODEL": str(self._model)}
         self.workers.append(
             self._start_behind_proxy(name, command, environment, schedule.of_worker(name), network, stack)
         )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chaos.events import Event
-from chaos.promises import Broken, Promise
+from chaos.faults import Broken, Promise
 from chaos.runs import Run
 from fleet.ledger.base import Keys
 from fleet.process.queues import queue_lists

@@ -1,21 +1,18 @@
-"""The folder of a storm: its inputs and its model."""
+"""The folder of a storm: its inputs and its model. Checks an output against its input, row by row."""
 
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from producer.local.demo_data import write_shards
 
-_POISON = {
-    "000_90000": "kill",
-    "000_90001": "segfault",
-    "000_90002": "runtime error",
-}  # shard → what one of its texts does to its worker
+# shard → what one of its texts does to its worker
+_POISON = {"000_90000": "kill", "000_90001": "segfault", "000_90002": "runtime error"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,22 +22,19 @@ class Variant:
     name: str
     shards: Path
     min_score: float
-    score_column: str = "score"
-    options: tuple[str, ...] = ()
     poison: frozenset[str] = frozenset()
 
     @property
     def shard_names(self) -> set[str]:
-        return {path.name.partition(".")[0] for path in self.shards.iterdir()}
+        return {path.stem for path in self.shards.glob("*.parquet")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
     folder: Path
-    models: Mapping[str, Path]  # by the name for their columns; a single one has none
+    model: Path
     variants: tuple[Variant, ...]
-    poisoned: tuple[Variant, ...]
-    rows_a_shard: int
+    poisoned: Variant
 
 
 def prepare(folder: Path, *, shards: int, rows: int, seed: int) -> Place:
@@ -55,11 +49,23 @@ def prepare(folder: Path, *, shards: int, rows: int, seed: int) -> Place:
         _write_poison(template, poisoned / f"{name}.parquet", action)
     return Place(
         folder=folder,
-        models={"": _model(folder / "model")},
+        model=_model(folder / "model"),
         variants=tuple(Variant(name=f"min-{score}", shards=clean, min_score=score) for score in (1.5, 3.0, 4.5)),
-        poisoned=(Variant(name="poisoned", shards=poisoned, min_score=3.0, poison=frozenset(_POISON)),),
-        rows_a_shard=rows,
+        poisoned=Variant(name="poisoned", shards=poisoned, min_score=3.0, poison=frozenset(_POISON)),
     )
+
+
+def check_each_row_is_there_once(variant: Variant, output: Path) -> None:
+    """Raise AssertionError unless the output has a score for each row, and each row that the filter keeps."""
+    rows_in = kept_rows = 0
+    for shard in sorted(variant.shard_names):
+        rows = pq.read_table(variant.shards / f"{shard}.parquet")
+        scores = pq.read_table(output / "scores" / f"{shard}.parquet")
+        assert scores["row"].to_pylist() == list(range(len(rows)))
+        kept = rows.filter(pc.greater_equal(scores["score"], variant.min_score))
+        assert pq.read_table(output / "data" / f"{shard}.parquet")["id"].equals(kept["id"])
+        rows_in, kept_rows = rows_in + len(rows), kept_rows + len(kept)
+    assert 0 < kept_rows < rows_in, "a filter that keeps all or nothing shows little"
 
 
 def _write_shards(folder: Path, *, shards: int, rows: int, seed: int) -> None:
@@ -85,9 +91,6 @@ def _with_texts(table: pa.Table, texts: list[str]) -> pa.Table:
 def _model(folder: Path) -> Path:
     """Write the files of a model that the light side reads. The stand-in scorer needs no weights."""
     folder.mkdir()
-    config: Mapping[str, object] = {
-        "architectures": ["BertForSequenceClassification"],
-        "id2label": {"0": "LABEL_0"},
-    }
+    config = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
     (folder / "config.json").write_text(json.dumps(config))
     return folder

@@ -2,16 +2,16 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos.events import Event
+from chaos.faults import Fault, Kind, Planned
 from chaos.files import FileVictim
-from chaos.kinds import Fault, Kind, Planned
-from chaos.pauses import Pauses
 from chaos.place import Variant
-from chaos.service import Service
+from chaos.victims import Service
+from support.injected_faults import STAND_IN
 from support.processes import BIN
 
 _TRIES = 60  # of one command; each may find Redis down again
@@ -28,8 +28,6 @@ class Run:
     service: Service
     kill: Planned | None
     files: FileVictim | None
-    pauses: Pauses
-    max_workers: int | None  # that may hold shards of it at once
     first_event: int  # number of events before it began
     is_enqueued_again: bool
     started_at: float = field(default_factory=time.time)
@@ -40,8 +38,6 @@ class Run:
     is_put_back: bool = False  # its output was damaged or its ledger rewound, so it may be published again
     is_output_damaged: bool = False  # and not yet published again
     needs_repair: bool = False  # a power loss may have taken back the enqueue that repairs its output
-    above_limit_since: float | None = None  # when more workers than it may have were first seen with its shards
-    problems: list[str] = field(default_factory=list)
     enqueues: int = 1
 
     def __post_init__(self) -> None:
@@ -74,7 +70,6 @@ class Run:
         """The ledger may again have the publication of before the damage, so the operator repeats the repair."""
         self.is_put_back = True
         self.needs_repair = self.is_output_damaged
-        self.pauses.see_power_loss()
 
     def tick(self, now: float, may_damage: Callable[["Run", Kind], bool]) -> Iterator[Fault]:
         """Inject the run's own faults: the producer's before the run is enqueued, those of its files after that."""
@@ -97,14 +92,8 @@ class Run:
             return
         self._run_again()
 
-    @property
-    def is_steered(self) -> bool:
-        """Whether shards waited because somebody wanted it, so that no bound on the time of a recovery holds."""
-        return self.max_workers is not None or self.pauses.was_paused
-
     def stop(self) -> None:
         self.service.stop()
-        self.pauses.stop()
 
     def _run_again(self) -> None:
         self.enqueues += 1
@@ -114,25 +103,15 @@ class Run:
         self.service.start_again()
 
 
-def enqueue_command(
-    variant: Variant,
-    models: Mapping[str, Path],
-    scorer: str,
-    output_uri: str,
-    *,
-    verify: bool,
-    max_workers: int | None = None,
-) -> list[str]:
+def enqueue_command(variant: Variant, model: Path, output_uri: str, *, verify: bool) -> list[str]:
     """The command line. With `verify`, it reads published files even if their size is right."""
-    options: Mapping[str, object] = {
+    options: dict[str, object] = {
         "--input": variant.shards,
-        "--scorer": scorer,
+        "--model": model,
+        "--scorer": STAND_IN,
         "--dtype": "float32",
-        "--where": f"{variant.score_column} >= {variant.min_score}",
+        "--where": f"score >= {variant.min_score}",
         "--output": output_uri,
     }
     arguments = [str(part) for option in options.items() for part in option]
-    for name, model in models.items():
-        arguments += ["--model", f"{name}={model}" if name else str(model)]
-    limit = [] if max_workers is None else ["--max-workers", str(max_workers)]
-    return [str(BIN / "producer"), "enqueue", *arguments, *variant.options, *limit, *(["--verify"] if verify else [])]
+    return [str(BIN / "producer"), "enqueue", *arguments, *(["--verify"] if verify else [])]

@@ -12,15 +12,12 @@ from pathlib import Path
 import redis
 
 from chaos.events import Event, EventLog
+from chaos.faults import KILLS, OF_FILES, Broken, Fault, Kind, Promise, Schedule
 from chaos.files import FileVictim
 from chaos.fleet import ChaosFleet, FleetPlan
 from chaos.invariants import Digests, problems_of_processes, problems_of_run, problems_of_what_is_left
-from chaos.kinds import KILLS, OF_FILES, Fault, Kind
-from chaos.pauses import Pauses
 from chaos.place import Place, Variant
-from chaos.promises import Broken, Promise
 from chaos.runs import Run
-from chaos.schedule import WORKER_PAUSE_SECONDS, Schedule
 from hubserver import HubServer
 
 _TICK_SECONDS = 0.02
@@ -28,7 +25,6 @@ _LOOK_SECONDS = 0.25  # between two checks whether runs are published
 _RUN_SECONDS = 900.0  # limit for a run to be published; at worst, most of its shards are killed several times
 _ENQUEUED_AGAIN = 0.15  # share of runs that are enqueued again while they are in progress
 _CYCLE = 3  # kinds of runs: to a folder, to a folder whose files have faults, to the Hub
-_ABOVE_LIMIT_SECONDS = 15.0
 _MOST_PROBLEMS = 10
 _SWEPT_RUNS = 4  # verified runs that stay in the sweep; hundreds of them would keep several cores busy
 
@@ -49,13 +45,12 @@ class StormPlan:
     min_faults: int = 0
     runs: int = 0
     runs_at_once: int = 2
-    worker_pause_seconds: float = WORKER_PAUSE_SECONDS
     on_hub: bool = True
 
 
 @dataclass(kw_only=True)
 class Outcome:
-    """The record of a storm, for `recovery.py`, `redone.py` and `report.py`."""
+    """The record of a storm."""
 
     plan: StormPlan
     seconds: float = 0.0
@@ -64,7 +59,6 @@ class Outcome:
     runs: list[Run] = field(default_factory=list)
     problems: list[Broken] = field(default_factory=list)
     unasked_ends: Counter[str] = field(default_factory=Counter)
-    finalizer_pids: set[int] = field(default_factory=set)
     left: dict[str, int] = field(default_factory=dict)
     work_log: Path = Path()
 
@@ -88,12 +82,7 @@ class _Storm:
         self._undisturbed = undisturbed
         self._say = say
         self._rng = random.Random(f"{plan.seed} runs")
-        self._schedule = Schedule(
-            plan.seed,
-            lease_seconds=plan.fleet.lease_seconds,
-            only=plan.kinds,
-            worker_pause_seconds=plan.worker_pause_seconds,
-        )
+        self._schedule = Schedule(plan.seed, lease_seconds=plan.fleet.lease_seconds, only=plan.kinds)
         self._producers = self._schedule.of_producers()
         self._active: list[Run] = []
         self._looked_at = 0.0
@@ -105,7 +94,7 @@ class _Storm:
         folder = self._place.folder / self._plan.name
         with ExitStack() as stack:
             self._fleet = stack.enter_context(
-                ChaosFleet.started(folder, self._plan.fleet, self._place.models, self._hub, self._schedule)
+                ChaosFleet.started(folder, self._plan.fleet, self._place.model, self._hub, self._schedule)
             )
             self._log = EventLog(self._fleet.faults.event_log)
             stack.callback(self._log.close)
@@ -114,10 +103,7 @@ class _Storm:
             try:
                 yield self
             finally:
-                self.outcome.finalizer_pids, self.outcome.unasked_ends = (
-                    self._fleet.finalizer_pids,
-                    self._fleet.unasked_ends,
-                )
+                self.outcome.unasked_ends = self._fleet.unasked_ends
                 for run in self.outcome.runs:
                     run.stop()
 
@@ -167,7 +153,6 @@ class _Storm:
             self.outcome.faults += run.tick(now, self._may_damage if begins_runs else _never)
             if run.is_enqueued and not was_enqueued:
                 self._catch_up(run)
-            self._tick_pauses(run, now, rages=begins_runs)
         if begins_runs and self._wants_run():
             self._begin_run()
         if now - self._looked_at > _LOOK_SECONDS:
@@ -178,15 +163,6 @@ class _Storm:
             self._tell()
         self.outcome.problems += self._fleet.problems()
         time.sleep(_TICK_SECONDS)
-
-    def _tick_pauses(self, run: Run, now: float, *, rages: bool) -> None:
-        if run.is_enqueued and self._fleet.redis.is_up:
-            may_begin = rages and len(run.open_shards) > 1
-            self.outcome.faults += run.pauses.tick(
-                now, run.run_id, may_begin=may_begin, command=lambda command: self._fleet.command(run, command)
-            )
-            self.outcome.problems += run.pauses.problems
-            run.pauses.problems.clear()
 
     def _note_of_fleet(self, faults: list[Fault]) -> None:
         self.outcome.faults += faults
@@ -225,10 +201,7 @@ class _Storm:
         if number % _CYCLE == 1 and not OF_FILES.isdisjoint(self._plan.kinds):
             variant = replace(variant, shards=self._own_input(variant, number))
             files = self._file_victim(variant, number, Path(output_uri))
-        limit = self._schedule.max_workers_of(number)
-        if limit is not None:
-            self.outcome.faults.append(Fault(kind=Kind.LIMIT, at=time.time(), victim=f"run {number}"))
-        service = self._fleet.producer(variant, output_uri, number, verify=files is not None, max_workers=limit)
+        service = self._fleet.producer(variant, output_uri, number, verify=files is not None)
         run = Run(
             number=number,
             variant=variant,
@@ -237,8 +210,6 @@ class _Storm:
             service=service,
             kill=next(self._producers),
             files=files,
-            pauses=Pauses(f"run {number}", self._schedule.of_pauses(number), self._fleet.ledger),
-            max_workers=limit,
             first_event=len(self._log.events),
             is_enqueued_again=self._rng.random() < _ENQUEUED_AGAIN,
         )
@@ -263,27 +234,11 @@ class _Storm:
             try:
                 if self._is_over(run):
                     self._end(run)
-                elif broken := self._too_many_workers(run, now):
-                    self.outcome.problems.append(broken)
             except redis.RedisError:  # Redis is down, because of a fault; check again later
                 return
             if now - run.started_at > _RUN_SECONDS:
                 self.outcome.problems.append(Broken(Promise.NOT_PUBLISHED, self._why_not_over(run)))
                 self._active.remove(run)
-
-    def _too_many_workers(self, run: Run, now: float) -> Broken | None:
-        """A worker that comes back from a freeze or a cut may go on above the limit, but only until its shard is done."""
-        if run.max_workers is None or not run.is_enqueued:
-            return None
-        if self._fleet.ledger.counts(run.run_id).running <= run.max_workers:
-            run.above_limit_since = None
-            return None
-        run.above_limit_since = run.above_limit_since or now
-        if now - run.above_limit_since < _ABOVE_LIMIT_SECONDS:
-            return None
-        run.above_limit_since = now
-        what = f"run {run.number}: more than {run.max_workers} workers held shards for {_ABOVE_LIMIT_SECONDS:.0f} s"
-        return Broken(Promise.NOT_HELD, what)
 
     def _is_over(self, run: Run) -> bool:
         if not run.is_enqueued:

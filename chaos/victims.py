@@ -4,24 +4,66 @@
 due, and returns them.
 """
 
+import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import psutil
 
 from chaos.events import Event
-from chaos.kinds import Fault, Kind, Planned
+from chaos.faults import Fault, Kind, Planned
 from chaos.power import Disk
-from chaos.service import Service
+from fleet.process.children import Child, running
 from support.proxy import Proxy
 from support.redis_servers import RedisServer
 
 _LEAVE_SECONDS = 15.0  # for a worker or machine to exit: SHARDSIFT_STOP_SECONDS plus a margin for a busy machine
 _IDLE_SECONDS = 1.0  # for a loaded child to claim a shard
 _RUN_SECONDS = 10.0  # duration of a run; most power losses restore a state that is not older
+_STOP_SECONDS = 20.0  # for a service to end at the end of the storm
 _WAIT_FOR_END_SECONDS = 8.0  # wait this long for a run to end, then kill the finalizer anyway
+
+
+class Service:
+    """One command. Each of its processes leads its own session and process group."""
+
+    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
+        self._command = list(command)
+        self._environment = environment
+        self._running = ExitStack()
+        self.log = log
+        self.process: Child
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def start(self) -> None:
+        """Call this in the main thread: the kernel ends a process when the thread that started it ends."""
+        self.process = self._running.enter_context(
+            running(self._command, log=self.log, stop_seconds=_STOP_SECONDS, environment=self._environment)
+        )
+
+    def start_again(self) -> None:
+        """Start it again after its process has ended."""
+        self._running.close()
+        self.start()
+
+    def signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def stop(self) -> None:
+        """Stop it with SIGTERM, and with SIGKILL if that takes too long."""
+        self._running.close()
 
 
 class Victim:
@@ -77,13 +119,12 @@ class Worker:
         self._may_start = may_start
         self.service = service
         self.victim = Victim(plans)
-        self.unasked_ends: list[tuple[float, int]] = []
+        self.unasked_ends: list[int] = []  # exit codes
         self.problems: list[str] = []
         self._proxy = proxy
         self._child_pid = 0  # of a machine: the parent of the worker that was last seen
-        self._owners: dict[int, str] = {}  # by the pid of their parent
-        self._lasting: tuple[Fault, float] | None = None  # with its end
-        self._ending: Fault | None = None
+        self._lasting: tuple[Kind, float] | None = None  # with its end
+        self._is_ending = False
         self._leaving: list[tuple[Fault, list[psutil.Process]]] = []  # processes that must end, and why
 
     def see(self, event: Event) -> None:
@@ -96,34 +137,25 @@ class Worker:
             self._child_pid = event.parent
         else:
             return
-        if event.what == "claim":
-            self._owners[event.parent] = event.owner
-        if not self._lasting and not self._ending:
+        if not self._lasting and not self._is_ending:
             self.victim.at_work(event.at, idle_seconds=0.0 if event.what == "claim" else _IDLE_SECONDS)
 
     def tick(self, now: float) -> Iterator[Fault]:
         self._look_after_leaving(now)
         if self._lasting and now >= self._lasting[1]:
-            self._end_lasting(now)
+            self._end_lasting()
         if not self.service.is_running:
             if self._may_start():
-                self._start_again(now)
-        elif not self._ending and not self._lasting and (planned := self.victim.due(now)):
-            fault = Fault(kind=planned.kind, at=now, victim=self.name, owners=self._owners_hit_by(planned.kind))
+                self._start_again()
+        elif not self._is_ending and not self._lasting and (planned := self.victim.due(now)):
+            fault = Fault(kind=planned.kind, at=now, victim=self.name)
             if self._put_in(fault, planned):
                 yield fault
 
     def stop(self) -> None:
         if self._lasting:
-            self._end_lasting(self._lasting[1])
+            self._end_lasting()
         self.service.stop()
-
-    def _owners_hit_by(self, kind: Kind) -> tuple[str, ...]:
-        """Whose claims this fault takes away."""
-        if kind == Kind.SUPERVISED:
-            owner = self._owners.get(self._child_pid)
-            return (owner,) if owner else ()
-        return tuple(owner for pid, owner in self._owners.items() if psutil.pid_exists(pid))
 
     def _put_in(self, fault: Fault, planned: Planned) -> bool:
         """Inject a fault. Returns False if its target does not exist. A supervisor is alone in its process group."""
@@ -153,7 +185,7 @@ class Worker:
             case _:
                 raise ValueError(f"{fault.kind} is not a fault of a worker")
         if planned.lasts_seconds:
-            self._lasting = fault, fault.at + planned.lasts_seconds
+            self._lasting = fault.kind, fault.at + planned.lasts_seconds
         return True
 
     def _kill_child(self, fault: Fault) -> bool:
@@ -162,31 +194,28 @@ class Worker:
             return False
         if fault.kind == Kind.SUPERVISED:
             self._leaving.append((fault, _with_descendants(child.pid)))
-            self._owners.pop(child.pid, None)
         child.kill()
         return True
 
     def _end_by(self, fault: Fault) -> None:
-        self._ending = fault
+        self._is_ending = True
         self._leaving.append((fault, _with_descendants(self.service.pid)))
 
-    def _end_lasting(self, now: float) -> None:
+    def _end_lasting(self) -> None:
         assert self._lasting
-        fault, self._lasting = self._lasting[0], None
-        fault.over_at = now
-        if fault.kind in (Kind.FREEZE, Kind.FREEZE_SUPERVISOR):
+        kind, self._lasting = self._lasting[0], None
+        if kind in (Kind.FREEZE, Kind.FREEZE_SUPERVISOR):
             self.service.signal_group(signal.SIGCONT)
         else:
             self._proxy.heal()
 
-    def _start_again(self, now: float) -> None:
+    def _start_again(self) -> None:
         """Start it again, even if processes below a killed one are still alive for a moment."""
-        if self._ending is None:
-            self.unasked_ends.append((now, self.service.process.returncode))
+        if not self._is_ending:
+            self.unasked_ends.append(self.service.process.returncode)
         if self._lasting:
-            self._end_lasting(now)
-        self._ending, self._child_pid = None, 0
-        self._owners.clear()
+            self._end_lasting()
+        self._is_ending, self._child_pid = False, 0
         self.victim.not_at_work()
         self.service.start_again()
 
@@ -199,8 +228,6 @@ class Worker:
             if left:
                 pids = ", ".join(str(process.pid) for process in left)
                 self.problems.append(f"{self.name}, {_LEAVE_SECONDS:.0f} s after {fault.kind}: still running: {pids}")
-            else:
-                fault.over_at = now
             for process in left:
                 process.kill()
             self._leaving.remove((fault, processes))
@@ -212,37 +239,35 @@ class Finalizer:
         self._may_start = may_start
         self.service = service
         self.victim = Victim(plans)
-        self.unasked_ends: list[tuple[float, int]] = []
-        self.pids: set[int] = set()
-        self._ending: Fault | None = None
+        self.unasked_ends: list[int] = []  # exit codes
+        self._is_ending = False
 
     def see(self, event: Event) -> None:
-        if event.what == "due" and event.pid == self.service.pid and not self._ending:
+        if event.what == "due" and event.pid == self.service.pid and not self._is_ending:
             self.victim.at_work(event.at)
 
     def tick(self, now: float) -> Iterator[Fault]:
-        self.pids.add(self.service.pid)
         if not self.service.is_running:
             if self._may_start():
-                self._start_again(now)
+                self._start_again()
         elif planned := self.victim.due(now):
-            self._ending = Fault(kind=planned.kind, at=now, victim=self.name)
+            self._is_ending = True
             self.service.signal_group(signal.SIGKILL)
-            yield self._ending
+            yield Fault(kind=planned.kind, at=now, victim=self.name)
 
     def stop(self) -> None:
         self.service.stop()
 
-    def _start_again(self, now: float) -> None:
-        if self._ending is None:
-            self.unasked_ends.append((now, self.service.process.returncode))
-        self._ending = None
+    def _start_again(self) -> None:
+        if not self._is_ending:
+            self.unasked_ends.append(self.service.process.returncode)
+        self._is_ending = False
         self.victim.not_at_work()
         self.service.start_again()
 
 
 class RedisVictim:
-    """Redis as a victim. It has faults only while `is_rough` is true. `fault.over_at` is the time of its next answer."""
+    """Redis as a victim. It has faults only while `is_rough` is true."""
 
     def __init__(
         self,
@@ -259,12 +284,12 @@ class RedisVictim:
         self.name = "redis"
         self.server = server
         self.victim = Victim(plans)
-        self._down: tuple[Fault, float] | None = None  # with its end
-        self._coming_back: Fault | None = None
+        self._down: tuple[Kind, float] | None = None  # with its end
+        self._is_coming_back = False
 
     @property
     def is_up(self) -> bool:
-        return self._down is None and self._coming_back is None
+        return self._down is None and not self._is_coming_back
 
     def see(self, event: Event) -> None:
         if self.is_up and event.what in ("claim", "complete") and self._is_rough(event.at - self._began_at):
@@ -273,13 +298,12 @@ class RedisVictim:
     def tick(self, now: float) -> Iterator[Fault]:
         if self._down and now >= self._down[1]:
             self._come_back()
-        elif self._coming_back and self.server.answers:
-            self._coming_back.over_at = now
-            self._coming_back = None
+        elif self._is_coming_back and self.server.answers:
+            self._is_coming_back = False
         elif self.is_up and (planned := self.victim.due(now)):
             fault = Fault(kind=planned.kind, at=now, victim=self.name)
             self._put_in(fault)
-            self._down = fault, now + planned.lasts_seconds
+            self._down = fault.kind, now + planned.lasts_seconds
             yield fault
         elif self.is_up:
             self._disk.tick()
@@ -295,9 +319,9 @@ class RedisVictim:
 
     def _come_back(self) -> None:
         assert self._down
-        fault, self._down = self._down[0], None
-        self.server.thaw() if fault.kind == Kind.FREEZE_REDIS else self.server.launch()
-        self._coming_back = fault
+        kind, self._down = self._down[0], None
+        self.server.thaw() if kind == Kind.FREEZE_REDIS else self.server.launch()
+        self._is_coming_back = True
 
 
 def _child(pid: int, *, of: int) -> psutil.Process | None:

@@ -7,10 +7,10 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from benchmarks.ledger.machine import provenance
 from benchmarks.ledger.measure import Plan, measure
-from benchmarks.ledger.report import Report, markdown, write_results
+from benchmarks.ledger.report import Report
 from benchmarks.ledger.scale import measure_size
+from benchmarks.results import provenance_of
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -26,16 +26,14 @@ def ledger(
     part: Annotated[str, typer.Option(help="What the results files are named by, beside date and machine.")] = "",
 ) -> None:
     """Measure the ledger with a long run and many workers, on a separate Redis. Writes a results file."""
-    found = provenance()
+    found = provenance_of("benchmarks.ledger")
     plan = Plan(shards=shards, workers=workers, processes=processes, fleet_seconds=fleet_seconds)
     report = Report(provenance=found, measured=measure(plan, say=_say), sizes=[])
-    written = write_results(report, output, part=part)
+    written = report.write(output, part=part)
     for size in filter(None, sizes.split(",")):
         report.sizes.append(measure_size(int(size), say=_say))
-        written = write_results(
-            report, output, part=part
-        )  # after each part, so that a stopped benchmark keeps its results
-    Console().print(Markdown(markdown(report)))
+        written = report.write(output, part=part)  # after each part, so that a stopped benchmark keeps its results
+    Console().print(Markdown(report.markdown()))
     _say(f"Written: {', '.join(map(str, written))}")
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import redis
 from celery import Celery
 
-from benchmarks.ledger.clock import timed
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec
 from benchmarks.ledger.simulate import Call, Pace, Played, play
+from benchmarks.results import timed
 from fleet.ledger import Ledger
 from fleet.process.broker import make_app
 from fleet.process.dispatch import queue_lost_shards, send_due_shards

@@ -1,25 +1,12 @@
-"""The results as tables for a terminal and for Markdown, and as JSON with all measurements."""
+"""The results of the ledger as tables, and as JSON with all measurements."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.ledger.machine import Provenance, machine_slug
 from benchmarks.ledger.measure import Latency, Measured, Memory, Phase
 from benchmarks.ledger.scale import Size
-
-
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    what: str
-    wanted: float
-    measured: float
-    unit: str
-
-    @property
-    def met(self) -> bool:
-        return self.measured <= self.wanted
+from benchmarks.results import Provenance, Table, markdown, redis_server_here, write_results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,60 +15,36 @@ class Report:
     measured: Measured
     sizes: list[Size]
 
-    @property
-    def targets(self) -> list[Target]:
-        fleet = self.measured.phases[0]
-        return [
-            Target(what="enqueue", wanted=30, measured=self.measured.enqueue.seconds, unit="s"),
-            Target(what="Redis a shard, all done", wanted=2000, measured=self.measured.memory_done.used, unit="bytes"),
-            Target(what="claim, p99, fleet", wanted=5, measured=fleet.latencies["claim"].p99_ms, unit="ms"),
-        ]
+    def markdown(self) -> str:
+        facts = {
+            "Redis": f"{redis_server_here()}, on a unix socket, on the machine of the simulated workers",
+            "What the figures mean": "benchmarks/README.md",
+        }
+        return markdown("Ledger benchmark", self.provenance, facts, list(_tables(self)))
+
+    def write(self, folder: Path, *, part: str = "") -> tuple[Path, Path]:
+        """Write `<date>-<machine>-ledger.json` and `.md`. `part` names a run that is not the standard one."""
+        found = {
+            "measured": asdict(self.measured),
+            "sizes": [asdict(size) for size in self.sizes],
+        }
+        as_json = write_results("-".join(filter(None, ("ledger", part))), self.provenance, found, folder)
+        as_markdown = as_json.with_suffix(".md")
+        as_markdown.write_text(self.markdown(), encoding="utf-8")
+        return as_json, as_markdown
 
 
-def write_results(report: Report, folder: Path, *, part: str = "") -> tuple[Path, Path]:
-    """Write `<date>-<machine>-ledger.json` and `.md`. `part` names a run that is not the standard one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    day = report.provenance.date.split()[0]
-    stem = "-".join(filter(None, (day, machine_slug(report.provenance), "ledger", part)))
-    as_json, as_markdown = folder / f"{stem}.json", folder / f"{stem}.md"
-    found = asdict(report) | {"targets": [asdict(target) | {"met": target.met} for target in report.targets]}
-    as_json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    as_markdown.write_text(markdown(report), encoding="utf-8")
-    return as_json, as_markdown
-
-
-def markdown(report: Report) -> str:
-    return "\n".join(_lines(report)) + "\n"
-
-
-def _lines(report: Report) -> Iterator[str]:
-    found, plan = report.provenance, report.measured.plan
-    yield f"# Ledger benchmark: {found.cpu}, {found.date}"
-    yield ""
-    yield f"- Command: `{found.command}`"
-    yield f"- Commit: {found.commit}"
-    yield (
-        f"- Machine: {found.cpu}, {found.cores} cores, {found.memory_gib} GiB, shared by Redis, the simulated workers and "
-        f"others; load {found.load} before the run"
-    )
-    yield f"- Redis: {found.server}, on a unix socket"
-    yield f"- Versions: {', '.join(f'{name} {version}' for name, version in found.versions.items())}"
-    yield ""
-    yield "What the figures mean: [benchmarks/README.md](../README.md#the-ledger)."
-    yield from _section(f"{plan.shards:,} shards, {plan.workers:,} workers", _whole(report))
+def _tables(report: Report) -> Iterator[Table]:
+    plan = report.measured.plan
+    yield _table(f"{plan.shards:,} shards, {plan.workers:,} workers", _whole(report))
     for phase in report.measured.phases:
-        yield from _section(f"Calls: {phase.name}", _calls(phase))
-        yield ""
-        yield _note(phase)
+        yield _table(f"Calls: {phase.name}", _calls(phase), _note(phase))
     if report.sizes:
-        yield from _section("Without workers, by the number of shards", _sizes(report.sizes))
-    yield from _section("Targets", _targets(report))
+        yield _table("Without workers, by the number of shards", _sizes(report.sizes))
 
 
-def _section(title: str, table: list[list[str]]) -> Iterator[str]:
-    head, *rows = table
-    yield from ("", f"## {title}", "", f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}")
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+def _table(title: str, rows: list[list[str]], *notes: str) -> Table:
+    return Table(title=title, columns=rows[0], rows=rows[1:], notes=notes)
 
 
 def _whole(report: Report) -> list[list[str]]:
@@ -138,11 +101,3 @@ def _sizes(sizes: list[Size]) -> list[list[str]]:
         ["bytes a shard, done", *(f"{size.done.used:,.0f}" for size in sizes)],
         ["bytes a shard, done, on disk", *(f"{size.done.append_only_file:,.0f}" for size in sizes)],
     ]
-
-
-def _targets(report: Report) -> list[list[str]]:
-    rows = [
-        [one.what, f"≤ {one.wanted:,.0f} {one.unit}", f"{one.measured:,.1f}", "yes" if one.met else "no"]
-        for one in report.targets
-    ]
-    return [["target", "wanted", "measured", "met"], *rows]

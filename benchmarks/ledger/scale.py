@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.ledger.clock import timed
 from benchmarks.ledger.measure import Memory, memory_of, settled
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec, receipt_of
+from benchmarks.results import timed
 from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from producer.local.redis import embedded_redis

@@ -16,8 +16,8 @@ from celery import Celery
 from kombu.entity import Queue
 from kombu.message import Message
 
-from benchmarks.ledger.clock import timed
 from benchmarks.ledger.records import WINDOW_SCORES, receipt_of
+from benchmarks.results import timed
 from fleet.ledger import Claim, Ledger
 from fleet.process.broker import make_app
 from fleet.process.dispatch import send_due_shards

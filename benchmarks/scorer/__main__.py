@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from rich.console import Console
+from rich.markdown import Markdown
 
-from benchmarks.scorer.case import Case, Model
-from benchmarks.scorer.contender import Name
+from benchmarks.results import provenance_of
+from benchmarks.scorer.case import Case, Model, Name
 from benchmarks.scorer.plans import chosen_cases, plan_for
 from benchmarks.scorer.texts import Lengths
 
@@ -63,10 +65,11 @@ def scorer(
     chosen_models, chosen_lengths = _named(models, Model, "--models"), _named(lengths, Lengths, "--lengths")
     chosen_contenders = _named(only, Name, "--only")
     _set_up_process(device, threads)
-    from benchmarks.scorer.machine import provenance
+    import torch
+
     from benchmarks.scorer.models import read_tokenizer
     from benchmarks.scorer.ours import OurSettings
-    from benchmarks.scorer.report import Report, print_report, write_results
+    from benchmarks.scorer.report import Report
 
     plan = plan_for(_device_type(device))
     cases = chosen_cases(
@@ -77,15 +80,14 @@ def scorer(
     settings = OurSettings(
         dtype=dtype, backend=backend.value, compile=compile, max_batch_tokens=max_batch_tokens, threads=threads
     )
-    report = Report(provenance=provenance(), settings=settings, comparisons=[])
+    found = provenance_of("benchmarks.scorer")
+    report = Report(provenance=found, settings=settings, comparisons=[], threads=torch.get_num_threads())
     part = "-".join([*chosen_models, *chosen_lengths, *chosen_contenders])
     words = read_tokenizer(tokenizer or _demo_tokenizer())
     for comparison in _comparisons(cases, words, settings, warmup_rows=plan.warmup_rows):
         report.comparisons.append(comparison)
-        written = write_results(
-            report, output, part=part
-        )  # after each case, so that a stopped benchmark keeps its results
-    print_report(report)
+        written = report.write(output, part=part)  # after each case, so that a stopped benchmark keeps its results
+    Console().print(Markdown(report.markdown()))
     _say(f"Written: {', '.join(map(str, written))}")
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from transformers import pipeline
 
-from benchmarks.scorer.contender import UnavailableError, Values
+from benchmarks.scorer.case import UnavailableError, Values
 from worker.scoring.device import multiplies_bfloat16
 
 _MIN_EDU_SCORE = 3

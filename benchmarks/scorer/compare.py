@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
-from benchmarks.scorer.case import Case
-from benchmarks.scorer.contender import Name, Values
+from benchmarks.scorer.case import Case, Name, Values
 from benchmarks.scorer.lineup import Lineup
 from benchmarks.scorer.models import MAX_TOKENS
 from benchmarks.scorer.ours import tokenizer_rows_per_core_second

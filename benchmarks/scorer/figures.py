@@ -1,14 +1,11 @@
-"""Compute rates, ratios, waste, MFU and targets from the measurements. Pure arithmetic."""
+"""Compute rates, ratios, waste and MFU from the measurements. Pure arithmetic."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.scorer.case import Case
+from benchmarks.scorer.case import Name
 from benchmarks.scorer.compare import Comparison
-from benchmarks.scorer.contender import Name
-from benchmarks.scorer.machine import Kind
-from benchmarks.scorer.texts import Lengths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,18 +24,6 @@ class CaseFigures:
     peaks: dict[str, float]  # operations per second, by number format
     end_to_end_share: float | None  # rate of ours from a file (otherwise from texts), relative to ours from token ids
     end_to_end_processor_share: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    case: str
-    what: str
-    wanted: float  # at least
-    measured: float
-
-    @property
-    def met(self) -> bool:
-        return self.measured >= self.wanted
 
 
 def figures_of(comparison: Comparison, peaks: dict[str, float]) -> CaseFigures:
@@ -88,29 +73,3 @@ def _ratios(comparison: Comparison, slower: Name, faster: Name) -> tuple[list[fl
 
 def _median(values: list[float]) -> float | None:
     return median(values) if values else None
-
-
-_RATIO = {Kind.CPU_AMX: 8.0, Kind.CPU: 1.5}
-_MFU = {Kind.CPU_AMX: 0.5, Kind.GPU: 0.5}
-_END_TO_END_SHARE = 0.95
-
-
-def targets(kind: Kind, measured: list[tuple[Case, CaseFigures]]) -> list[Target]:
-    """Compare the measurements with the project's targets, for texts of the same length as FineWeb's."""
-    on_fineweb = [(case, figures) for case, figures in measured if case.lengths is Lengths.FINEWEB]
-    return [target for case, figures in on_fineweb for target in _targets_of(kind, case, figures)]
-
-
-def _targets_of(kind: Kind, case: Case, figures: CaseFigures) -> Iterator[Target]:
-    ours = figures.contenders.get(Name.OURS)
-    if ours and ours.ratio is not None and kind in _RATIO:
-        yield Target(case=str(case), what="times the reference", wanted=_RATIO[kind], measured=ours.ratio)
-    if ours and kind in _MFU:
-        yield Target(case=str(case), what="MFU, end to end", wanted=_MFU[kind], measured=ours.mfu)
-    if figures.end_to_end_share is not None:
-        yield Target(
-            case=str(case),
-            what="end to end ÷ forward only",
-            wanted=_END_TO_END_SHARE,
-            measured=figures.end_to_end_share,
-        )

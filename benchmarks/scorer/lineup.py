@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.scorer.baselines import CrossEncoderPredict, Dask, Reference, dtype_16bit
-from benchmarks.scorer.contender import Contender, Name, UnavailableError
+from benchmarks.scorer.case import Contender, Name, UnavailableError
 from benchmarks.scorer.ours import Ours, OurSettings, OursForward, load_ours
 from benchmarks.scorer.whole_shard import OursShard
 from worker.scoring.sequence_classifier import SequenceClassifier

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks.scorer.contender import Values
+from benchmarks.scorer.case import Values
 from worker.scoring import EncodedRows
 from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.load import BackendName, load_scorer

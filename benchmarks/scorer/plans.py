@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from benchmarks.scorer.case import Case, Model
-from benchmarks.scorer.contender import Name
+from benchmarks.scorer.case import Case, Model, Name
 from benchmarks.scorer.texts import Lengths
 
 _ALL = tuple(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.scorer.contender import UnavailableError, Values
+from benchmarks.scorer.case import UnavailableError, Values
 from benchmarks.scorer.ours import encoded_windows, tokens_sent
 from worker.scoring.sequence_classifier import SequenceClassifier
 

@@ -154,6 +154,7 @@ def test_a_text_for_which_fasttext_predicts_nothing_is_an_errored_row(tmp_path: 
     assert table["score"].to_pylist()[1] is None
 
 
+@pytest.mark.slow  # ten seconds of processes
 def test_a_whole_run_with_redis_a_worker_and_a_finalizer(model: Path, tmp_path: Path) -> None:
     texts = [
         f"The value of argument {row} is\nan expression." if row % 3 else f"cheap offer {row}" for row in range(40)

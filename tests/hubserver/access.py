@@ -1,6 +1,6 @@
 """Permissions on repositories. As on the Hub, a missing repository is a 404, but a 401 for a request without a token."""
 
-from hubserver.errors import HubError, gated_repo, repo_not_found, token_required, write_token_required
+from hubserver.errors import HubError, repo_not_found, token_required, write_token_required
 from hubserver.repos import Repo, Repos, RepoType
 from hubserver.tokens import Grant
 
@@ -29,13 +29,6 @@ class Access:
             raise (repo_not_found() if grant.name else token_required()) from None
         if repo.private and grant.name is None:
             raise token_required()
-        return repo
-
-    def downloadable(self, grant: Grant, repo_type: RepoType, repo_id: str) -> Repo:
-        """Metadata of a gated repository is open to all. Its files need a token that can write."""
-        repo = self.readable(grant, repo_type, repo_id)
-        if repo.gated and not grant.write:
-            raise gated_repo(repo_id)
         return repo
 
     def writable(self, grant: Grant, repo_type: RepoType, repo_id: str) -> Repo:

@@ -1,54 +1,30 @@
-"""Routes that download a file. Its metadata is in the headers; a large file may come from another origin."""
+"""Routes that download a file. Its metadata is in the headers."""
 
-from hubserver.access import Access, ticket_repo, type_of_prefix
+from hubserver.access import Access, type_of_prefix
 from hubserver.blobs import BlobStore
 from hubserver.errors import entry_not_found
 from hubserver.file_routes import XetHashOf
 from hubserver.repos import Commit, File, Repo
-from hubserver.tokens import Tokens
 from hubserver.wire import Call, Reply, Route, file_reply
 
 
 class DownloadRoutes:
-    """If there is a `cdn` origin, the Hub redirects downloads of large files to a signed URL on it."""
-
-    def __init__(
-        self,
-        *,
-        blobs: BlobStore,
-        access: Access,
-        tokens: Tokens,
-        endpoint: str,
-        cdn: str | None,
-        xet_hash_of: XetHashOf,
-    ) -> None:
+    def __init__(self, *, blobs: BlobStore, access: Access, endpoint: str, xet_hash_of: XetHashOf) -> None:
         self._blobs = blobs
         self._access = access
-        self._tokens = tokens
         self._endpoint = endpoint
-        self._cdn = cdn
         self._xet_hash_of = xet_hash_of
 
     def routes(self) -> list[Route]:
-        return [
-            (method, template, handler)
-            for method in ("GET", "HEAD")
-            for template, handler in (
-                ("/{prefix}{repo_id}/resolve/{revision}/{path}", self.resolve),
-                ("/cdn/{sha256}", self.from_cdn),
-            )
-        ]
+        return [(method, "/{prefix}{repo_id}/resolve/{revision}/{path}", self.resolve) for method in ("GET", "HEAD")]
 
     def resolve(self, call: Call, prefix: str, repo_id: str, revision: str, path: str) -> Reply:
-        repo = self._access.downloadable(call.grant, type_of_prefix(prefix), repo_id)
+        repo = self._access.readable(call.grant, type_of_prefix(prefix), repo_id)
         commit = repo.commit_at(revision)
         if path not in commit.tree:
             raise entry_not_found()
         file = commit.tree[path]
         headers = self._metadata(repo, commit, file)
-        if self._cdn and file.lfs:
-            ticket = self._tokens.ticket(call.grant, repo, write=False)
-            return Reply(status=302, headers={**headers, "Location": f"{self._cdn}/cdn/{file.sha256}?ticket={ticket}"})
         return file_reply(self._blobs.path(file.sha256), range_header=call.headers.get("Range"), headers=headers)
 
     def _metadata(self, repo: Repo, commit: Commit, file: File) -> dict[str, str]:
@@ -59,8 +35,3 @@ class DownloadRoutes:
             refresh = f"{self._endpoint}/api/{repo.repo_type}s/{repo.repo_id}/xet-read-token/{commit.oid}"
             headers |= {"X-Xet-Hash": xet_hash, "X-Xet-Refresh-Route": refresh}
         return headers
-
-    def from_cdn(self, call: Call, sha256: str) -> Reply:
-        ticket_repo(call.grant)
-        headers = {"ETag": f'"{sha256}"'}
-        return file_reply(self._blobs.path(sha256), range_header=call.headers.get("Range"), headers=headers)

@@ -47,10 +47,6 @@ def entry_not_found(message: str = "Entry not found") -> HubError:
     return HubError(404, message, code="EntryNotFound")
 
 
-def gated_repo(repo_id: str) -> HubError:
-    return HubError(403, f"Access to {repo_id} is restricted and you are not in the authorized list.", code="GatedRepo")
-
-
 def stale_parent() -> HubError:
     return HubError(412, "A commit has happened since. Please refresh and try again.")
 

@@ -37,7 +37,6 @@ class RepoRoutes:
             ("POST", "/api/{types}/{repo_id}/branch/{branch}", self.create_branch),
             ("DELETE", "/api/{types}/{repo_id}/branch/{branch}", self.delete_branch),
             ("GET", "/api/{types}/{repo_id}/commits/{revision}", self.history),
-            ("POST", "/api/{types}/{repo_id}/super-squash/{branch}", self.squash),
         ]
 
     def whoami(self, call: Call) -> Reply:
@@ -91,7 +90,7 @@ class RepoRoutes:
                 "lastModified": timestamp(commit.date),
                 "createdAt": timestamp(repo.created),
                 "private": repo.private,
-                "gated": "manual" if repo.gated else False,
+                "gated": False,
                 "disabled": False,
                 "downloads": 0,
                 "likes": 0,
@@ -116,7 +115,7 @@ class RepoRoutes:
         return sibling
 
     def check_read(self, call: Call, types: str, repo_id: str) -> Reply:
-        self._access.downloadable(call.grant, TYPES[types], repo_id)
+        self._access.readable(call.grant, TYPES[types], repo_id)
         return json_reply({})
 
     def check_write(self, call: Call, types: str, repo_id: str) -> Reply:
@@ -153,11 +152,6 @@ class RepoRoutes:
                 for commit in commits
             ]
         )
-
-    def squash(self, call: Call, types: str, repo_id: str, branch: str) -> Reply:
-        repo = self._access.writable(call.grant, TYPES[types], repo_id)
-        commit = repo.squash(branch, title=call.body.json()["message"], author=call.grant.name or "")
-        return json_reply({"commitOid": commit.oid})
 
 
 def requested_id(call: Call, body: dict[str, Any]) -> str:

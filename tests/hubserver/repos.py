@@ -83,11 +83,10 @@ class Commit:
 
 
 class Repo:
-    def __init__(self, repo_type: RepoType, repo_id: str, *, private: bool = False, gated: bool = False) -> None:
+    def __init__(self, repo_type: RepoType, repo_id: str, *, private: bool = False) -> None:
         self.repo_type = repo_type
         self.repo_id = repo_id
         self.private = private
-        self.gated = gated
         self.created = datetime.now(UTC)
         self.uploaded: set[str] = set()  # sha256 of each large file that a commit may refer to
         self.branches: dict[str, str] = {}
@@ -163,14 +162,6 @@ class Repo:
             description="",
             author=author,
         )
-
-    def squash(self, branch: str, *, title: str, author: str) -> Commit:
-        """Replace the history of a branch with one commit of the same files."""
-        with self._commit_lock:
-            tree = self.branch_commit(branch).tree
-            return self._append(
-                branch, parent=None, tree=tree, operations=(), title=title, description="", author=author
-            )
 
     def create_branch(self, branch: str, starting_point: str) -> None:
         with self._commit_lock:

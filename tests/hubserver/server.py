@@ -26,7 +26,6 @@ from hubserver.wire import Route, Router, WireServer
 from hubserver.xet_routes import XetRoutes
 from hubserver.xet_store import XetStore
 
-LFS_PART_BYTES = 5 << 30  # the limit of S3 for one PUT
 SERVER_AUTHOR = "hubserver"  # the author of commits that a test makes without HTTP
 
 
@@ -37,18 +36,8 @@ class RouteGroup(Protocol):
 class HubServer:
     """A Hub on loopback. Its state is in memory and in a temporary folder, and is lost when it stops."""
 
-    def __init__(
-        self,
-        xet: bool = True,
-        redirect_downloads: bool = False,
-        *,
-        lfs_part_bytes: int = LFS_PART_BYTES,
-        port: int = 0,
-    ) -> None:
+    def __init__(self, xet: bool = True) -> None:
         self.xet = xet
-        self._redirect_downloads = redirect_downloads
-        self._lfs_part_bytes = lfs_part_bytes
-        self._port = port
 
     def start(self) -> Self:
         self._repos = Repos()
@@ -58,7 +47,7 @@ class HubServer:
         self._access = Access(self._repos)
         self._folder = Path(tempfile.mkdtemp(prefix="hubserver-"))
         self._blobs = BlobStore(self._folder / "blobs")
-        self._wire = WireServer(self._port, router=Router([]), tokens=self._tokens, log=self._log, faults=self._faults)
+        self._wire = WireServer(0, router=Router([]), tokens=self._tokens, log=self._log, faults=self._faults)
         self.endpoint = f"http://127.0.0.1:{self._wire.server_port}"
         self._wire.router = self._router()
         self._wire.open()
@@ -106,11 +95,8 @@ class HubServer:
             settings["HF_HUB_DISABLE_XET"] = "1"
         return own | settings
 
-    def create_repo(
-        self, repo_id: str, repo_type: RepoType = "dataset", private: bool = False, *, gated: bool = False
-    ) -> None:
+    def create_repo(self, repo_id: str, repo_type: RepoType = "dataset", private: bool = False) -> None:
         repo = self._repos.create(repo_type, repo_id, private=private)
-        repo.gated = gated
         add_initial_commit(repo, self._blobs, author=SERVER_AUTHOR)
 
     def is_private(self, repo_id: str, repo_type: RepoType = "dataset") -> bool:
@@ -206,7 +192,6 @@ class HubServer:
 
     def _router(self) -> Router:
         endpoint, blobs, access, tokens = self.endpoint, self._blobs, self._access, self._tokens
-        cdn = endpoint.replace("127.0.0.1", "localhost") if self._redirect_downloads else None
         store = XetStore(self._folder / "xorbs", blobs)
 
         def xet_hash_of(file: File) -> str | None:
@@ -216,10 +201,8 @@ class HubServer:
             RepoRoutes(repos=self._repos, blobs=blobs, access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
             FileRoutes(access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
             CommitRoutes(blobs=blobs, access=access, endpoint=endpoint),
-            LfsRoutes(blobs=blobs, access=access, tokens=tokens, endpoint=endpoint, part_bytes=self._lfs_part_bytes),
-            DownloadRoutes(
-                blobs=blobs, access=access, tokens=tokens, endpoint=endpoint, cdn=cdn, xet_hash_of=xet_hash_of
-            ),
+            LfsRoutes(blobs=blobs, access=access, tokens=tokens, endpoint=endpoint),
+            DownloadRoutes(blobs=blobs, access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
         ]
         if self.xet:
             groups.append(XetRoutes(store=store, access=access, tokens=tokens, endpoint=endpoint))

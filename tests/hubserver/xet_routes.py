@@ -33,7 +33,7 @@ class XetRoutes:
         ]
 
     def read_token(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
-        repo = self._access.downloadable(call.grant, TYPES[types], repo_id)
+        repo = self._access.readable(call.grant, TYPES[types], repo_id)
         return self._token_reply(self._tokens.ticket(call.grant, repo, write=False))
 
     def write_token(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:

@@ -19,7 +19,7 @@ _STAND_IN: dict[str, Any] = {}
 
 def install(orders: str) -> None:
     """Carry out the orders of `support.injected_faults.InjectedFaults`, as JSON."""
-    wanted, born = json.loads(orders), time.monotonic()
+    wanted = json.loads(orders)
     if wanted["clock_offset_seconds"]:
         _set_clock(wanted["clock_offset_seconds"])
     note = note_events(Path(wanted["events"])) if wanted["events"] is not None else _note_nothing
@@ -27,7 +27,7 @@ def install(orders: str) -> None:
         _cut_windows(wanted["window_rows"])
     if wanted["scorer"] is not None:
         _STAND_IN["options"] = wanted["scorer"]
-        _STAND_IN["on_load"] = lambda: note("loaded", seconds=time.monotonic() - born)
+        _STAND_IN["on_load"] = lambda: note("loaded")
     for point in wanted["points"]:
         _wrap(point["at"], point["moment"], ACTIONS[point["action"]], Path(point["tickets"]), point["program"])
 

@@ -14,13 +14,12 @@ from typing import Any
 
 _LEDGER = "fleet.ledger.ledger:Ledger"
 _OUTPUTS = ("fleet.storage.folder:FolderOutput", "fleet.storage.hub:HubOutput")
-_ENDS = ("release", "retry_later", "record_crash", "fail")
 
 Note = Callable[..., None]
 
 
 def note_events(log: Path) -> Note:
-    """Start to record claims, their ends, due shards and publications. Returns a function that records another event."""
+    """Start to record claims, completions, releases, sweeps and publications. Returns a function that records another event."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def note(what: str, **fields: Any) -> None:
@@ -30,12 +29,11 @@ def note_events(log: Path) -> Note:
     _after(
         _LEDGER,
         "claim",
-        lambda result, _self, run_id, shard, owner, **_: _note_claim(note, result, run_id, shard, owner),
+        lambda result, _self, run_id, shard, **_: _note_claim(note, result, run_id, shard),
     )
     _after(_LEDGER, "complete", lambda _result, _self, claim, *_: _note_end(note, "complete", claim))
-    for end in _ENDS:
-        _after(_LEDGER, end, lambda _result, _self, claim, *_, end=end: _note_end(note, end, claim))
-    _after(_LEDGER, "take_due", lambda result, _self, run_id, **_: note("due", run=run_id, shards=result.again))
+    _after(_LEDGER, "release", lambda _result, _self, claim, *_: _note_end(note, "release", claim))
+    _after(_LEDGER, "take_due", lambda _result, _self, run_id, **_: note("due", run=run_id))
     for output in _OUTPUTS:
         _before(output, "publish", lambda self, *_, **__: note("publishing", run=self._run_id))
         _after(output, "publish", lambda _result, self, *_, **__: note("publish", run=self._run_id))
@@ -70,9 +68,9 @@ def _put_around(at: str, method: str, wrapper: Callable[..., Any]) -> None:
     setattr(holder, method, lambda *args, **kwargs: wrapper(real, *args, **kwargs))
 
 
-def _note_claim(note: Note, claim: Any, run_id: str, shard: str, owner: str) -> None:
+def _note_claim(note: Note, claim: Any, run_id: str, shard: str) -> None:
     if hasattr(claim, "token"):  # a Refusal has no token
-        note("claim", run=run_id, shard=shard, token=claim.token, owner=owner)
+        note("claim", run=run_id, shard=shard, token=claim.token)
 
 
 def _note_end(note: Note, what: str, claim: Any) -> None:

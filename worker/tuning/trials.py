@@ -24,7 +24,6 @@ from fleet.run.scoring import Scoring
 from worker.scoring import EncodedRows, Reading
 from worker.scoring.backends import Backend
 from worker.scoring.batches import padded_tokens, plan_batches
-from worker.scoring.combined import EncodedTexts
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.peak import finish
 from worker.scoring.rows import always
@@ -32,7 +31,6 @@ from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokens import Counts, Tokens
 from worker.tuning.texts import TrialTexts
 
-EncodedWindow = EncodedRows | EncodedTexts
 BATCH_SIZES = (*range(5, 45, 5), 64, 128, 256, 768)  # rows of the pipeline
 _CLASSIFY: dict[str, Any] = {"padding": "longest", "truncation": True, "function_to_apply": "none"}
 _AS_IT_IS = Reading()
@@ -157,7 +155,7 @@ def _trial(candidate: Candidate, laps: list[_Lap] | None, rows: int, tokens: int
 
 def budget_candidates(
     scorer: SequenceClassifier,
-    windows: Sequence[EncodedWindow],
+    windows: Sequence[EncodedRows],
     budgets: tuple[int, ...],
     reading: Reading = _AS_IT_IS,
 ) -> list[Candidate]:
@@ -166,7 +164,7 @@ def budget_candidates(
     return [_budget_candidate(replace(strict, max_batch_tokens=budget), reading, windows) for budget in budgets]
 
 
-def token_counts(window: EncodedWindow) -> Counts:
+def token_counts(window: EncodedRows) -> Counts:
     """The tokens of each sequence, without the padding beside other labels of its text that `batch_lengths` may have."""
     sequences = window.sequences
     starts = range(0, len(sequences), _STEP)
@@ -174,7 +172,7 @@ def token_counts(window: EncodedWindow) -> Counts:
     return np.concatenate([np.empty(0, np.int64), *(sequences.take(step).lengths for step in steps)])
 
 
-def _budget_candidate(scorer: SequenceClassifier, reading: Reading, windows: Sequence[EncodedWindow]) -> Candidate:
+def _budget_candidate(scorer: SequenceClassifier, reading: Reading, windows: Sequence[EncodedRows]) -> Candidate:
     reader = scorer.reading(reading)
 
     def run() -> None:
@@ -186,7 +184,7 @@ def _budget_candidate(scorer: SequenceClassifier, reading: Reading, windows: Seq
     )
 
 
-def _budget_waste(scorer: SequenceClassifier, windows: Sequence[EncodedWindow]) -> float:
+def _budget_waste(scorer: SequenceClassifier, windows: Sequence[EncodedRows]) -> float:
     if scorer.backend.name.startswith("packed"):
         return 0.0
     sent = tokens = 0

@@ -16,13 +16,12 @@ from fleet.process.tuned import Tuned, store_tuned
 from fleet.run.model import Model
 from fleet.run.spec import WINDOW_ROWS
 from worker.loading import key_of, load_model
-from worker.scoring import ModelError, Place, Reading
+from worker.scoring import EncodedRows, ModelError, Place, Reading
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.scoring_groups import reading_of
 from worker.tuning.options import Say, TunePlan
 from worker.tuning.texts import TrialTexts, trial_texts
 from worker.tuning.trials import (
-    EncodedWindow,
     Trial,
     best_of,
     budget_candidates,
@@ -103,7 +102,7 @@ def _commit(model: Model) -> str | None:
     return None if model.is_folder else model.revision
 
 
-def _encoded(scorer: SequenceClassifier, reading: Reading, texts: TrialTexts) -> tuple[list[EncodedWindow], float]:
+def _encoded(scorer: SequenceClassifier, reading: Reading, texts: TrialTexts) -> tuple[list[EncodedRows], float]:
     """The texts in a worker's windows, and the seconds that tokenizing took.
 
     Raises UsageError if there are no tokens, or if the model cannot read texts so.

@@ -25,6 +25,8 @@ from support.compose import (
 )
 from worker.cli import cli as worker_cli
 
+pytestmark = pytest.mark.slow
+
 OWN_USERS = {"redis": "999:1000", "prometheus": "65534:65534", "grafana": "472:1000"}  # of images that are not ours
 CONTROL = {"init", "redis", "finalizer", "flower"}
 SECRETS = yaml.safe_load((PARTS / "secrets.yml").read_text())["secrets"]

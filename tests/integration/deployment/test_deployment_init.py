@@ -9,6 +9,8 @@ import pytest
 
 from support.compose import INIT, PASSWORD
 
+pytestmark = pytest.mark.slow
+
 REDIS_URL = "redis://10.0.0.5:6379/0"
 SECRETS = (
     "redis_password",

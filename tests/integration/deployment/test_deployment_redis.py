@@ -19,6 +19,8 @@ from support.compose import (
 )
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 CLIENT = """import os, sys, redis
 with redis.Redis(unix_socket_path=sys.argv[1], password=os.environ["REDISCLI_AUTH"]) as client:
     print("PONG" if client.ping() else "")

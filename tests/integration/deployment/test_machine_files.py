@@ -32,6 +32,8 @@ from support.machine_files import (
 )
 from support.slurm import slurm_cluster
 
+pytestmark = pytest.mark.slow
+
 STOP_SECONDS = 10  # in which a worker gives its shard back and exits
 SETUP = "/usr/local/sbin/shardsift-setup"
 FOLDERS = ("systemd", "cloud-init", "skypilot", "slurm", "hf-jobs", "kubernetes")

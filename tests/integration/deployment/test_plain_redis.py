@@ -21,6 +21,8 @@ from support.machine_files import FINALIZER_UNIT, OPS, shell_blocks, unit_settin
 from support.ports import unused_port
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 GUIDE, CONF, USERS = OPS / "redis/README.md", OPS / "redis/shardsift.conf", OPS / "redis/users.acl"
 SUDO = '#!/bin/sh\nexec "$@"\n'
 

@@ -1,10 +1,5 @@
 """With the Hub's own client, access to the local Hub works as on the real one."""
 
-import json
-import signal
-import subprocess
-import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -13,17 +8,19 @@ from huggingface_hub import (
 )
 from huggingface_hub.errors import (
     EntryNotFoundError,
-    GatedRepoError,
     HfHubHTTPError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
 
 from hubserver import HubServer
-from support.hub_client import INITIAL_FILES, REPO, TESTS_FOLDER, commit_text, upload, write, write_noise
+from support.hub_client import INITIAL_FILES, REPO, commit_text, upload, write_noise
 
 # In LFS uploads, the client passes files to httpx2 in a deprecated way.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
+]
 
 
 class TestAccess:
@@ -55,19 +52,6 @@ class TestAccess:
         assert api.dataset_info("org/secret").private is True
         with pytest.raises(RepositoryNotFoundError):
             stranger.dataset_info("org/secret")
-
-    def test_a_gated_repository_shows_itself_but_not_its_files(
-        self, hub: HubServer, api: HfApi, tmp_path: Path
-    ) -> None:
-        hub.create_repo("org/gated", repo_type="model", gated=True)
-        write(tmp_path / "folder/config.json", b"{}")
-        hub.add_folder("org/gated", tmp_path / "folder", repo_type="model")
-        guest = HfApi(endpoint=hub.endpoint, token=hub.token("guest", write=False))
-
-        assert guest.model_info("org/gated").gated == "manual"
-        with pytest.raises(GatedRepoError):
-            guest.hf_hub_download("org/gated", "config.json", local_dir=tmp_path / "down")
-        assert Path(api.hf_hub_download("org/gated", "config.json", local_dir=tmp_path / "down")).exists()
 
     def test_missing_repositories_revisions_and_files_are_distinguished(self, api: HfApi, tmp_path: Path) -> None:
         def get(repo_id: str = REPO, path: str = ".gitattributes", revision: str = "main") -> str:
@@ -103,19 +87,3 @@ class TestAccess:
             api.create_repo("org/new", repo_type="dataset")
         api.delete_repo("org/new", repo_type="dataset")
         assert not api.repo_exists("org/new", repo_type="dataset")
-
-
-def test_the_server_runs_as_a_process_until_it_is_terminated(tmp_path: Path) -> None:
-    write(tmp_path / "folder/a.txt", b"a")
-    command = [sys.executable, "-m", "hubserver", "--xet", "--load", f"dataset:{REPO}={tmp_path / 'folder'}"]
-    process = subprocess.Popen(command, cwd=TESTS_FOLDER, stdout=subprocess.PIPE, env={"TMPDIR": str(tmp_path)})
-
-    with process:
-        endpoint = json.loads(process.stdout.readline())["endpoint"]
-        with urllib.request.urlopen(f"{endpoint}/datasets/{REPO}/resolve/main/a.txt") as reply:
-            content = reply.read()
-        process.send_signal(signal.SIGTERM)
-
-    assert content == b"a"
-    assert process.returncode == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

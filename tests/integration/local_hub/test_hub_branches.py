@@ -16,7 +16,10 @@ from hubserver import HubServer
 from support.hub_client import INITIAL_FILES, REPO, addition_from_receipt, commit_text, upload, write_noise
 
 # In LFS uploads, the client passes files to httpx2 in a deprecated way.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
+]
 
 
 class TestBranchesAndHistory:
@@ -98,12 +101,3 @@ class TestBranchesAndHistory:
             ("Add a.txt", ["worker"]),
             ("initial commit", ["hubserver"]),
         ]
-
-    def test_a_squashed_branch_keeps_its_files_and_has_one_commit(self, hub: HubServer, api: HfApi) -> None:
-        commit_text(api, "a.txt")
-        commit_text(api, "b.txt")
-
-        api.super_squash_history(REPO, repo_type="dataset", commit_message="Squash")
-
-        assert [commit.title for commit in hub.commits(REPO)] == ["Squash"]
-        assert hub.files(REPO).keys() == INITIAL_FILES | {"a.txt", "b.txt"}

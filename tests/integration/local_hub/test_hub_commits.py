@@ -35,7 +35,10 @@ from support.hub_client import (
 )
 
 # In LFS uploads, the client passes files to httpx2 in a deprecated way.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
+]
 
 
 class TestCommits:

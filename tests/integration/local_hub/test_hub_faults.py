@@ -19,7 +19,10 @@ from hubserver import HubServer
 from support.hub_client import REPO, commit_text, sha256, upload, write_noise
 
 # In LFS uploads, the client passes files to httpx2 in a deprecated way.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
+]
 
 
 class TestFaults:

@@ -13,7 +13,6 @@ from huggingface_hub import (
 from hubserver import HubServer
 from support.hub_client import (
     REPO,
-    Connect,
     add,
     addition_from_receipt,
     download,
@@ -25,7 +24,10 @@ from support.hub_client import (
 )
 
 # In LFS uploads, the client passes files to httpx2 in a deprecated way.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
+]
 
 
 class TestLargeFiles:
@@ -88,14 +90,3 @@ class TestLargeFiles:
         upload(api, "b.parquet", shard)
 
         assert sum(r.bytes_in for r in hub.requests) < 10_000
-
-    def test_a_file_too_big_for_one_request_is_uploaded_in_parts(self, connect: Connect, tmp_path: Path) -> None:
-        shard = write_noise(tmp_path / "a.parquet", 250_000)
-        with HubServer(xet=False, lfs_part_bytes=100_000) as hub, connect(hub) as api:
-            hub.create_repo(REPO)
-
-            api.upload_file(path_or_fileobj=shard, path_in_repo="a.parquet", repo_id=REPO, repo_type="dataset")
-
-            assert hub.read(REPO, "a.parquet") == shard.read_bytes()
-            assert [r.bytes_in for r in hub.requests if r.method == "PUT"] == [100_000, 100_000, 50_000]
-            assert hub.handler_errors == []

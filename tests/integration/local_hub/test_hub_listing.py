@@ -12,7 +12,10 @@ from hubserver import HubServer
 from support.hub_client import INITIAL_FILES, REPO, add, commit_text, sha256, write, write_noise
 
 # In LFS uploads, the client passes files to httpx2 in a deprecated way.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
+]
 
 
 class TestListing:

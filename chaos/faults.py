@@ -1,13 +1,46 @@
-"""Decide which faults happen, and when: an endless sequence for each victim, from its name and the seed.
+"""The faults of a storm: their kinds, when they happen, and the promises that they must not break.
 
-A victim is hit a random time after it was seen working, so faults come as fast as the fleet can still make progress. Knows
-no processes.
+A schedule is an endless sequence for each victim, from its name and the seed. A victim is hit a random time after it was seen
+working, so faults come as fast as the fleet can still make progress. Knows no processes; `victims.py` injects the faults.
 """
 
 import random
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 
-from chaos.kinds import Kind, Planned
+
+class Kind(StrEnum):
+    """A fault of one process, of its network, or of a run's files."""
+
+    CHILD = "child"  # SIGKILL of the process that scores
+    PARENT = "parent"  # SIGKILL of a worker's main process; its child ends a moment later
+    GROUP = "group"  # SIGKILL of all of a worker's processes at once: the machine is gone
+    FINALIZER = "finalizer"  # SIGKILL
+    REDIS = "redis"  # SIGKILL, and a restart from its append-only file after a pause
+    POWER = "power"  # the same, but the last writes are lost or an older copy of its data is restored
+    PRODUCER = "producer"  # SIGKILL of `producer enqueue`; the same command is run again
+    NOTICE_PARENT = "notice-parent"  # SIGTERM, as by `docker stop`
+    NOTICE_GROUP = "notice-group"  # SIGTERM to parent and child, as by Ctrl-C or a shutdown
+    FREEZE = "freeze"  # SIGSTOP of a worker for longer than a lease, then SIGCONT: a zombie
+    FREEZE_REDIS = "freeze-redis"  # SIGSTOP for a while
+    CUT = "cut"  # all connections of a worker to Redis are reset
+    HALF_OPEN = "half-open"  # for a while they drop everything that is sent; then they are reset
+    DELAY = "delay"  # for a while everything arrives late
+    SUPERVISOR = "supervisor"  # SIGKILL of a machine's `worker start`; the kernel sends its workers SIGTERM
+    SUPERVISED = "supervised"  # SIGKILL of one of a machine's workers, which the supervisor starts again
+    NOTICE_SUPERVISOR = "notice-supervisor"  # SIGTERM of `worker start`, which passes it on to its workers
+    FREEZE_SUPERVISOR = "freeze-supervisor"  # SIGSTOP of `worker start` for a while; its workers go on
+    STAGED = "staged"  # a staged file is changed, truncated, emptied or deleted
+    INPUT = "input"  # an input file is replaced by one with other rows, and restored after a while
+    OUTPUT = "output"  # published files are damaged or deleted; then the same command is run again
+
+
+KILLS_OF_WORKERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP, Kind.SUPERVISED)
+KILLS = (*KILLS_OF_WORKERS, Kind.SUPERVISOR, Kind.FINALIZER, Kind.REDIS)
+NOTICES = (Kind.NOTICE_PARENT, Kind.NOTICE_GROUP, Kind.NOTICE_SUPERVISOR)
+OF_MACHINES = (Kind.SUPERVISOR, Kind.SUPERVISED, Kind.NOTICE_SUPERVISOR, Kind.FREEZE_SUPERVISOR)
+OF_FILES = frozenset({Kind.STAGED, Kind.INPUT, Kind.OUTPUT})
 
 _WORKER_DECK = {
     Kind.CHILD: 5,
@@ -31,12 +64,10 @@ _REDIS_DECK = {Kind.REDIS: 5, Kind.POWER: 2, Kind.FREEZE_REDIS: 1}
 _FINALIZER_DECK = {Kind.FINALIZER: 1}
 _PRODUCER_DECK = {Kind.PRODUCER: 1}
 _FILES_DECK = {Kind.STAGED: 1, Kind.INPUT: 1}
-WORKER_PAUSE_SECONDS = 1.6  # at most, from the first claim to the fault, so that any part of a shard may be hit
+_WORKER_PAUSE_SECONDS = 1.6  # at most, from the first claim to the fault, so that any part of a shard may be hit
 _REDIS_PAUSE_SECONDS = (0.2, 1.5)
-_ROUND_SECONDS, _ROUGH_SECONDS = (
-    60.0,
-    32.0,
-)  # faults of Redis come in bursts, because otherwise they would disturb every recovery
+# Faults of Redis come in bursts, because otherwise they would disturb every recovery.
+_ROUND_SECONDS, _ROUGH_SECONDS = 60.0, 32.0
 _FINALIZER_PAUSE_SECONDS = 12.0
 _END_OF_RUN_SECONDS = 0.4  # duration of a publication after the last shard
 _PRODUCER_SECONDS = 2.0  # duration of an enqueue
@@ -44,25 +75,54 @@ _KILLED_PRODUCERS = 0.25
 _FILES_SECONDS = 0.8  # at most, from one fault of a run's files to the next
 _OUTPUT_FAULTS = 3  # per run, one after each of its publications
 _REPLACED_SECONDS = (0.5, 3.0)  # time for which an input is replaced
-_PAUSES = (0, 0, 1, 2)
-_UNTIL_PAUSE_SECONDS = (0.0, 3.0)
-_PAUSED_SECONDS = (0.5, 4.0)
-_LIMITS = (None, None, None, None, 2, 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A planned fault, `after_seconds` after its victim is seen working. `seconds` is 0 for faults without duration."""
+
+    kind: Kind
+    after_seconds: float
+    lasts_seconds: float = 0.0
+    at_the_end_of_a_run: bool = False  # a finalizer's: wait until a run is about to be published
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """An injected fault. `at` is in Unix seconds; Redis uses the same clock."""
+
+    kind: Kind
+    at: float
+    victim: str  # a worker's or machine's name, "finalizer-1", "redis", or the number of a run
+
+
+class Promise(StrEnum):
+    """Named after the violation. A report counts each, and all counts must be 0."""
+
+    LOST = "shards lost"  # neither done nor failed, or not in the manifest
+    DOUBLED = "shards doubled"  # recorded by two attempts, or listed twice
+    COMMITTED_TWICE = "runs committed twice"
+    OTHER_BYTES = "runs with other bytes"  # than a run without faults has
+    FALSELY_PUBLISHED = "runs falsely said to be published"  # over files that are missing
+    NOT_PUBLISHED = "runs not published"  # in time, or not as they should be
+    WRONGLY_FAILED = "shards wrongly failed"  # or poison that was not, or not after as many crashes as it should be
+    LEFT_BEHIND = "things left behind"  # messages, leases, checkpoints, branches, processes
+
+
+@dataclass(frozen=True)
+class Broken:
+    promise: Promise
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.what}"
 
 
 class Schedule:
     """`only` has the kinds to inject. Kinds in `enough`, of which there were enough, are left out from then on."""
 
-    def __init__(
-        self,
-        seed: int,
-        *,
-        lease_seconds: float,
-        only: Collection[Kind] = tuple(Kind),
-        worker_pause_seconds: float = WORKER_PAUSE_SECONDS,
-    ) -> None:
+    def __init__(self, seed: int, *, lease_seconds: float, only: Collection[Kind] = tuple(Kind)) -> None:
         self._seed = seed
-        self._worker_pause_seconds = worker_pause_seconds
         self._lease_seconds = lease_seconds
         self._only = only
         self.enough: set[Kind] = set()
@@ -82,7 +142,7 @@ class Schedule:
         for kind in self._kinds(deck, rng):
             yield Planned(
                 kind=kind,
-                after_seconds=rng.uniform(0, self._worker_pause_seconds),
+                after_seconds=rng.uniform(0, _WORKER_PAUSE_SECONDS),
                 lasts_seconds=self._lasts(kind, rng),
             )
 
@@ -115,21 +175,6 @@ class Schedule:
             yield Planned(
                 kind=kind, after_seconds=rng.uniform(0, _FILES_SECONDS), lasts_seconds=rng.uniform(*_REPLACED_SECONDS)
             )
-
-    def of_pauses(self, run: int) -> Iterator[Planned]:
-        """The pauses of a run, after its enqueue or the end of the pause before. Most runs have none."""
-        rng = self._rng(f"pauses of {run}")
-        pauses = rng.choice(_PAUSES) if Kind.PAUSE in self._only else 0
-        for _ in range(pauses):
-            yield Planned(
-                kind=Kind.PAUSE,
-                after_seconds=rng.uniform(*_UNTIL_PAUSE_SECONDS),
-                lasts_seconds=rng.uniform(*_PAUSED_SECONDS),
-            )
-
-    def max_workers_of(self, run: int) -> int | None:
-        """How many workers may hold shards of a run at once. None, for most runs: any number."""
-        return self._rng(f"limit of {run}").choice(_LIMITS) if Kind.LIMIT in self._only else None
 
     @property
     def output_faults(self) -> int:
