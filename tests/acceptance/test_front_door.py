@@ -108,21 +108,6 @@ class TestChoices:
         assert "SHARDSIFT_DTYPE has a wrong value: Input should be 'auto', 'float32'" in done.stderr
 
 
-class TestScoringEverythingAgain:
-    def test_it_is_not_done_without_confirmation(self, fleet: Fleet, shards: Path, tiny_model: Path) -> None:
-        options = ("--input", shards, "--model", tiny_model, "--output", fleet.folder / "out")
-        run_id = fleet.call_producer("enqueue", *options).stdout.strip()
-
-        unconfirmed = fleet.call_producer("retry", run_id, "--all")
-        confirmed = fleet.call_producer("retry", run_id, "--all", "--yes")
-
-        assert (unconfirmed.returncode, confirmed.returncode) == (2, 0)
-        assert "Confirm with --yes" in unconfirmed.stderr
-        assert "queued again" not in unconfirmed.stderr
-        assert "0 shards queued again" in confirmed.stderr
-        assert f"No worker serves this run. Start one: worker start --model {tiny_model}" in confirmed.stderr
-
-
 def test_a_retry_of_a_run_of_this_machine_names_the_command_to_repeat(tmp_path: Path) -> None:
     spec, done, failed = a_spec(), a_shard("a"), a_shard("b")
     with machine_redis(Settings(state_dir=tmp_path, redis_url=None), create=True) as settings:

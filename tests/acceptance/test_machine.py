@@ -142,7 +142,8 @@ def test_a_machine_serves_the_run_of_the_higher_priority_first(
     machine_fleet: Fleet, enqueue: Callable[..., str]
 ) -> None:
     older = enqueue("one", "--dtype", "float32")
-    urgent = enqueue("two", "--limit-rows", "24", "--priority", "1")
+    urgent = enqueue("two", "--limit-rows", "24")
+    machine_fleet.call_producer("set", urgent, "--priority", "1")
 
     with machine_fleet.finalizer(), machine_fleet.machine("--gpus", "2"):
         wait_until(lambda: published(machine_fleet, urgent), description="the urgent run is published", seconds=120)

@@ -232,8 +232,8 @@ def hub(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("dataset")
     write_shards(folder / "data/CC-MAIN-2024-10", shards=20, rows=30, seed=6)
     with HubServer() as hub:
-        hub.create_repo("org/web")
-        hub.add_folder("org/web", folder)
+        hub.create_repo("HuggingFaceFW/fineweb")
+        hub.add_folder("HuggingFaceFW/fineweb", folder)
         for name, files in (("org/tiny", ("config", "tokenizer", "tokenizer_config")), ("org/bare", ("config",))):
             model = tmp_path_factory.mktemp("model")
             for file in files:
@@ -254,8 +254,6 @@ class TestOnTheHub:
                 "enqueue",
                 "--crawl",
                 "CC-MAIN-2024-10",
-                "--dataset",
-                "org/web",
                 "--model",
                 model,
                 "--dry-run",

@@ -14,8 +14,9 @@ import shardsift
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.run.scorers import published_run
+from producer.planning.kept import Choice
 from producer.planning.options import RunOptions
-from producer.planning.plan import Choice, plan_run
+from producer.planning.plan import plan_run
 from producer.planning.refilter import RefilterOptions, plan_refilter
 from support.nli import nli_classifier, pipeline_scores
 from support.outputs import data_digests, published_rows

@@ -5,11 +5,11 @@ from huggingface_hub.utils._validators import validate_repo_id
 
 from producer.planning.destination import default_repo_id
 
-FINEWEB, CRAWL, EDU = "HuggingFaceFW/fineweb", "CC-MAIN-2024-10", "HuggingFaceFW/fineweb-edu-classifier"
+EDU = "HuggingFaceFW/fineweb-edu-classifier"
 
 
-def repo_id(user: str = "me", dataset: str = FINEWEB, crawl: str = CRAWL, model: str = EDU) -> str:
-    return default_repo_id(user, dataset=dataset, crawl=crawl, model=model)
+def repo_id(user: str = "me", model: str = EDU) -> str:
+    return default_repo_id(user, crawl="CC-MAIN-2024-10", model=model)
 
 
 def test_it_says_what_was_read_and_what_scored_it() -> None:
