@@ -123,7 +123,7 @@ class TestAgainstARun:
         self, reading: dict[str, Any], options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
     ) -> None:
         nli = nli_classifier(tmp_path / "nli", "BERT")
-        models = (f"edu={options.model}", f"topic={nli}")
+        models = (f"edu={options.models[0]}", f"topic={nli}")
         labelled = replace(options, models=models, labels=("climate change", "sport"), **reading)
         plan = plan_run(labelled)
 
