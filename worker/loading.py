@@ -1,17 +1,15 @@
-"""Load the model that the settings name, or several one beside the other. Knows no queue."""
+"""Load the model that the settings name. Knows no queue."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 
 from fleet.process.settings import Settings
-from fleet.run import scorers
-from fleet.run.model import Model, is_folder_revision
+from fleet.run.model import is_folder_revision
 from fleet.run.sequence_classifier import unchanged_folder
-from worker.scoring import NoRoom, Scorer, SequenceClassifier, load_scorer
+from worker.scoring import SequenceClassifier, load_scorer
 from worker.scoring.quiet import quiet_transformers
 from worker.scoring.sharded.sharding import Sharding
 
@@ -44,19 +42,3 @@ def load_model(
                 on_lost_rank=on_lost_rank,
             ),
         )
-
-
-def loaded_beside(models: Sequence[Model], settings: Settings) -> Iterator[Scorer[Any]]:
-    """The scorer of each model, as soon as it is loaded. Raises NoRoom if one does not fit beside those before it."""
-    for number, model in enumerate(models):
-        try:
-            yield scorers.load_scorer(model, settings.for_model(model))
-        except NoRoom as error:
-            raise _no_room_beside(models[:number], error) from error
-
-
-def _no_room_beside(models: Sequence[Model], error: NoRoom) -> NoRoom:
-    if not models:
-        return error
-    names = " and ".join(model.name for model in models)
-    return NoRoom(f"{error} {names} is loaded there already: use a larger device, or a run for each model.")

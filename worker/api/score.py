@@ -18,7 +18,7 @@ from fleet.run.options import ScoreOptions
 from fleet.run.scoring import check_names_differ, score_column_of
 from worker.api.loaded import Floats, LoadedScorer, LoadedScorers, Texts
 from worker.api.texts import check_are_pairs, check_is_one_column
-from worker.loading import loaded_beside
+from worker.models_together import loaded_beside
 from worker.scoring import ModelError
 from worker.scoring.quiet import quiet_imports
 from worker.shard.scoring_groups import sharing_scorers

@@ -20,7 +20,7 @@ from fleet.process.settings import Settings, read_settings
 from fleet.run.model import Model
 from fleet.run.receipt import refusal_told
 from fleet.run.spec import RunSpec
-from worker.loading import loaded_beside
+from worker.models_together import loaded_beside
 from worker.scoring import Scorer
 from worker.service.avoided import AvoidedRuns
 from worker.service.ipc import (
