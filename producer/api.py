@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from os import PathLike
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 import redis
 from kombu.exceptions import OperationalError
@@ -11,14 +12,14 @@ from kombu.exceptions import OperationalError
 from fleet.errors import TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.process.broker import make_app
-from fleet.process.command_line import keywords_told
+from fleet.process.command_line import keywords_told, options_from, with_help_of
 from fleet.process.settings import read_settings
-from producer.keywords import Place, RunKeywords, places, run_options, with_run_keywords
 from producer.local.run import run_locally
 from producer.opening import open_ledger_of, output_of
 from producer.output_look import looked_at
 from producer.planning.enqueue import Enqueued
 from producer.planning.enqueue import enqueue as enqueue_plan
+from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
 from producer.planning.steering import SteeringOptions
 from producer.status import RunStatus, run_status
@@ -26,15 +27,18 @@ from producer.status.watch import watch
 from producer.verify.report import Verification
 from producer.verify.verify import verify as verify_output
 
+Place = str | PathLike[str]  # a path or a URI
 
-@with_run_keywords
+
+@with_help_of(RunOptions)
 def run(
+    options: RunOptions | None = None,
     *,
     workers: int | None = None,
     verify: bool = False,
     progress: bool = True,
     redis_url: str | None = None,
-    **options: Unpack[RunKeywords],
+    **keywords: Any,
 ) -> RunStatus:
     """Do a whole run on this machine: read Parquet, score each row, keep some, publish. Returns how it ended.
 
@@ -56,18 +60,19 @@ def run(
         if workers is not None and workers < 1:
             raise UsageError(f"workers={workers!r} is wrong: the least is 1.")
         settings = read_settings(redis_url=redis_url)
-        plan = plan_run(run_options(options))
+        plan = plan_run(options_from(options, RunOptions, keywords))
         return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
 
 
-@with_run_keywords
+@with_help_of(RunOptions)
 def enqueue(
+    options: RunOptions | None = None,
     *,
     max_workers: int | None = None,
     max_cost: float | None = None,
     verify: bool = False,
     redis_url: str | None = None,
-    **options: Unpack[RunKeywords],
+    **keywords: Any,
 ) -> Enqueued:
     """Send a run to a fleet: one task per shard. Returns at once; calling it twice adds nothing.
 
@@ -87,7 +92,9 @@ def enqueue(
         steering = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
         ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
-            plan = plan_run(run_options(options))  # after Redis has answered, since planning may take long
+            plan = plan_run(
+                options_from(options, RunOptions, keywords)
+            )  # after Redis has answered, since planning may take long
             return enqueue_plan(
                 plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering
             )
@@ -140,12 +147,15 @@ def verify(target: Place, *, source: Place | Sequence[Place] = (), redis_url: st
 
     Raises UsageError if shardsift has published nothing there, TransientError if the network fails.
     """
-    named = (
-        target if isinstance(target, str) else str(Path(target).absolute())
-    )  # "kept" may be a run, Path("kept") is none
+    sources = [source] if isinstance(source, (str, PathLike)) else source
     with _errors_told():
-        uri, published_run = output_of(named, read_settings(redis_url=redis_url))
-        return verify_output(uri, source=places("source", source), published_run=published_run)
+        uri, published_run = output_of(_text(target), read_settings(redis_url=redis_url))
+        return verify_output(uri, source=tuple(map(_text, sources)), published_run=published_run)
+
+
+def _text(place: Place) -> str:
+    """A path as an absolute one: "kept" may be the id of a run, and Path("kept") is none."""
+    return place if isinstance(place, str) else str(Path(place).absolute())
 
 
 @contextmanager

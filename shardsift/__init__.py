@@ -16,21 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fleet.errors import ShardsiftError, TransientError, UsageError
+    from fleet.run.options import ScoreOptions
     from producer.api import enqueue, run, status, verify
     from producer.planning.enqueue import Enqueued
+    from producer.planning.options import RunOptions
     from producer.status import RunStatus
     from producer.verify.report import Verification
     from worker.api.loaded import LoadedScorer, LoadedScorers
     from worker.api.score import load_scorer, score
     from worker.api.train import train
+    from worker.training.options import TrainOptions
     from worker.training.report import TrainReport
 
 __all__ = [
     "Enqueued",
     "LoadedScorer",
     "LoadedScorers",
+    "RunOptions",
     "RunStatus",
+    "ScoreOptions",
     "ShardsiftError",
+    "TrainOptions",
     "TrainReport",
     "TransientError",
     "UsageError",
@@ -46,12 +52,15 @@ __all__ = [
 _HOMES = {
     "fleet.errors": ("ShardsiftError", "TransientError", "UsageError"),
     "producer.api": ("enqueue", "run", "status", "verify"),
+    "fleet.run.options": ("ScoreOptions",),
     "producer.planning.enqueue": ("Enqueued",),
+    "producer.planning.options": ("RunOptions",),
     "producer.status": ("RunStatus",),
     "producer.verify.report": ("Verification",),
     "worker.api.score": ("load_scorer", "score"),
     "worker.api.loaded": ("LoadedScorer", "LoadedScorers"),
     "worker.api.train": ("train",),
+    "worker.training.options": ("TrainOptions",),
     "worker.training.report": ("TrainReport",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

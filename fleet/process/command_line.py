@@ -5,12 +5,14 @@ Imports almost nothing, so that help appears at once.
 
 import inspect
 import json
+import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import wraps
+from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -202,9 +204,15 @@ def _is_of_redis(error: Exception) -> bool:
     return bool(names & {"redis.exceptions.RedisError", "kombu.exceptions.OperationalError"})
 
 
-# Give a command the fields of a dataclass as options, so that they are described once for the command and the code behind it.
+# A dataclass whose fields are annotated for Typer describes options once: for a command and for the Python API. There,
+# `--text-column` is the keyword argument `text_column`.
 
 Command = Callable[..., None]
+Kind = TypeVar("Kind")
+Function = TypeVar("Function", bound=Callable[..., Any])
+_WIDTH = 110
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
+_SEVERAL = tuple[str, ...]  # the type of an option that may be given more than once
 
 
 def with_options_of(
@@ -224,7 +232,8 @@ def with_options_of(
 
         @wraps(command)
         def collected(**given: Any) -> None:
-            options = {parameter.name: _plain(given.pop(parameter.name)) for parameter in shared}
+            options = {parameter.name: given.pop(parameter.name) for parameter in shared}
+            options |= {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
             options |= {name: tuple(parse(options[name])) for name, parse in parsed.items() if options[name]}
             command(kind(**options), **given)
 
@@ -238,62 +247,88 @@ def with_options_of(
 
 def _as_typer_takes_it(annotation: Any) -> Any:
     """An option that may be given more than once is a list to Typer, which takes a tuple for one with several values."""
-    if get_args(annotation)[:1] != (tuple[str, ...],):
+    if get_args(annotation)[:1] != (_SEVERAL,):
         return annotation
     return Annotated[(list[str], *annotation.__metadata__)]
 
 
+def options_from(options: Kind | None, kind: type[Kind], keywords: Mapping[str, Any]) -> Kind:
+    """The options, or those that the keyword arguments say; None was not given.
+
+    Raises TypeError for an unknown keyword or both at once, UsageError for a wrong value.
+    """
+    if options is not None:
+        if keywords:
+            raise TypeError(f"Pass {kind.__name__} or keyword arguments, not both.")
+        return options
+    known = keywords_of(kind)
+    if unknown := [name for name in keywords if name not in known]:
+        raise TypeError(f"There is no option {unknown[0]!r}. The options are: {', '.join(known)}.")
+    given = {name: value for name, value in keywords.items() if value is not None}
+    return kind(**{known[name][0]: _checked(name, value, known[name][1]) for name, value in given.items()})
+
+
+def keywords_of(kind: type[Any]) -> dict[str, tuple[str, Any]]:
+    """The field and its annotation of each keyword argument, which is called as the option is."""
+    types = get_type_hints(kind, include_extras=True)
+    return {_keyword(field.name, types[field.name]): (field.name, types[field.name]) for field in fields(kind)}
+
+
+def _keyword(field: str, annotation: Any) -> str:
+    (option,) = annotation.__metadata__
+    name = option.default  # typer.Option in an annotation takes its first argument, "--name", for the default
+    return name.split("/")[0].removeprefix("--").replace("-", "_") if isinstance(name, str) else field
+
+
+def _checked(name: str, value: Any, annotation: Any) -> Any:
+    """The value, if it has the type of the option and lies within its limits. Raises UsageError, which names the keyword."""
+    kind, option = get_args(annotation)
+    try:
+        found = TypeAdapter(kind).validate_python(_texts(value) if kind == _SEVERAL else _plain(value))
+    except ValidationError as error:
+        raise UsageError(f"{name}={value!r} is wrong: {error.errors()[0]['msg']}.") from error
+    if found == ():
+        raise UsageError(f"{name} is empty. Name at least one, or leave it out.")
+    if option.min is not None and found < option.min:
+        raise UsageError(f"{name}={value!r} is wrong: the least is {option.min}.")
+    if option.max is not None and found > option.max:
+        raise UsageError(f"{name}={value!r} is wrong: the most is {option.max}.")
+    return found
+
+
 def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    """A path as an absolute one, so that it is never the id of a run or a name on the Hub."""
+    return str(Path(value).expanduser().absolute()) if isinstance(value, os.PathLike) else value
 
 
-# The command line's options as the keyword arguments of the Python API: `--text-column` is `text_column`.
+def _texts(value: Any) -> Any:
+    """One text or path as several, and a dict as NAME=VALUE. A set is refused, since it has no order."""
+    if isinstance(value, (str, os.PathLike)):
+        return (_plain(value),)
+    if isinstance(value, Set):
+        return None
+    if isinstance(value, Mapping):
+        return tuple(f"{name}={_plain(one)}" for name, one in value.items())
+    return tuple(map(_plain, value)) if isinstance(value, Iterable) else value
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-_WIDTH = 110
-_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
+
+def with_help_of(kind: type[Any]) -> Callable[[Function], Function]:
+    """Add a line for each option to the function's docstring, as a Python user writes it."""
+    lines = [f"{name}: {annotation.__metadata__[0].help}" for name, (_, annotation) in keywords_of(kind).items()]
+    filled = "\n".join(fill(with_keywords(line), _WIDTH, subsequent_indent="    ") for line in lines)
+
+    def documented(function: Function) -> Function:
+        function.__doc__ = (
+            f"{inspect.cleandoc(function.__doc__ or '')}\n\nKeyword arguments, or {kind.__name__}:\n\n{filled}"
+        )
+        return function
+
+    return documented
 
 
 def with_keywords(text: str) -> str:
     """The text with options named as keyword arguments."""
     return _OPTION.sub(lambda found: found[1].replace("-", "_"), text)
-
-
-def with_keywords_of(other: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Show the keyword arguments of another function in a signature that says `**options`."""
-    parameters = [one for one in inspect.signature(other).parameters.values() if one.kind is one.KEYWORD_ONLY]
-    return lambda function: showing(function, parameters)
-
-
-def showing(function: Function, parameters: Iterable[inspect.Parameter]) -> Function:
-    """The function, with these parameters in its signature in place of `**options`. Editors and `help` show them."""
-    signature = inspect.signature(function)
-    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    together = sorted([*parameters, *own], key=lambda one: one.kind)  # positional ones first, else in this order
-    function.__signature__ = signature.replace(parameters=together)  # type: ignore[attr-defined]
-    return function
-
-
-def options_help(kind: type[Any], keyword: Callable[[str], str] = str) -> str:
-    """A line for each field of a class of options. `keyword` gives the name of a field in Python."""
-    types = get_type_hints(kind, include_extras=True)
-    helps = {keyword(field.name): types[field.name].__metadata__[0].help for field in fields(kind)}
-    lines = [with_keywords(f"{name}: {text}") for name, text in helps.items()]
-    return "\n".join(fill(line, _WIDTH, subsequent_indent="    ") for line in lines)
-
-
-def checked(name: str, value: Any, annotation: Any) -> Any:
-    """The value, if it has the type of the option and lies within its limits. Raises UsageError, which names the keyword."""
-    kind, option = get_args(annotation)
-    try:
-        found = TypeAdapter(kind).validate_python(value)
-    except ValidationError as error:
-        raise UsageError(f"{name}={value!r} is wrong: {error.errors()[0]['msg']}.") from error
-    if option.min is not None and found is not None and found < option.min:
-        raise UsageError(f"{name}={value!r} is wrong: the least is {option.min}.")
-    if option.max is not None and found is not None and found > option.max:
-        raise UsageError(f"{name}={value!r} is wrong: the most is {option.max}.")
-    return found
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def is_device(name: str) -> bool:
 
 # Default dataset, model and column. Imports nothing, so that help appears at once.
 
-DEFAULT_DATASET = "HuggingFaceFW/fineweb"
+CRAWLS_DATASET = "HuggingFaceFW/fineweb"  # its files are data/<crawl>/*.parquet
 DEFAULT_TEXT_COLUMN = "text"
 DEFAULT_LABEL_COLUMN = "label"  # of what a classifier is trained on
 DEFAULT_MODEL = "HuggingFaceFW/fineweb-edu-classifier"

@@ -1,14 +1,28 @@
-"""Options of the command line that say what is scored: the text of a row, and the labels. Runs and `worker tune` have them."""
+"""The options that say how texts are scored, and the Scoring that follows from them and a model.
 
-from collections.abc import Sequence
+Runs, `shardsift.score` and `worker tune` have them. The annotations are those of the command line.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from fleet.errors import UsageError
 from fleet.run import choices
-from fleet.run.scoring import HYPOTHESIS_TEMPLATE
+from fleet.run.choices import Dtype, Function
+from fleet.run.model import SEQUENCE_CLASSIFIER, Model
+from fleet.run.recipes import adds_int_score, filled, recipe_for
+from fleet.run.scoring import (
+    HYPOTHESIS_TEMPLATE,
+    Scoring,
+    ZeroShot,
+    check_scoring,
+    entailment_output,
+    zero_shot_of,
+)
 
 PANEL, MODEL_PANEL = "What to read", "What to score it with"
 
@@ -86,9 +100,98 @@ MultiLabel = Annotated[
         rich_help_panel=MODEL_PANEL,
     ),
 ]
+FunctionToApply = Annotated[
+    Function | None,
+    typer.Option(
+        help="Function applied to the logits. Default: for several labels softmax, or sigmoid if the model says that a text "
+        "can have more than one; none for a single output.",
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
 
 
-# The labels of zero-shot classification, as the user names them to a run or to `worker tune`.
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """How a model scores a text. None, and no labels, were not given."""
+
+    max_tokens: MaxTokens = None
+    passages: Passages = None
+    labels: Labels = ()
+    hypothesis_template: HypothesisTemplate = None
+    multi_label: MultiLabel = False
+    function_to_apply: FunctionToApply = None
+
+
+Options = TypeVar("Options", bound=ScoreOptions)
+
+
+def options_by_model(models: Mapping[str, Model], options: Options) -> dict[str, Options]:
+    """The options of each model, by the models' keys. If some models can choose from labels, the others keep their own."""
+    choosing = [key for key, model in models.items() if entailment_output(model) is not None]
+    without_labels = replace(options, labels=(), multi_label=False, hypothesis_template=None)
+    return {key: without_labels if choosing and key not in choosing else options for key in models}
+
+
+def recipe_options(model: Model, options: ScoreOptions, *, has_pairs: bool = False) -> dict[str, Any]:
+    """The options of the model's recipe that the user did not give, by their names."""
+    recipe = recipe_for(model, has_labels=bool(options.labels))
+    pair = {"text_pair_column": ""} if has_pairs else {}
+    return filled(recipe, vars(options) | pair) if recipe else {}
+
+
+def scoring_of(
+    model: Model,
+    options: ScoreOptions,
+    *,
+    text_columns: tuple[str, ...],
+    text_pair_column: str | None = None,
+    text_template: str | None = None,
+    score_column: str = "score",
+    dtype: Dtype = "auto",
+) -> Scoring:
+    """The scoring of texts by a model. Raises UsageError for options that do not go together, or not with the model."""
+    zero_shot = _zero_shot(model, options)
+    function = options.function_to_apply or (zero_shot.function if zero_shot else model.function)
+    passages, pool = choices.passages_and_pool(options.passages or "head")
+    scoring = Scoring(
+        model=model,
+        dtype=dtype,
+        text_columns=text_columns,
+        text_pair_column=text_pair_column,
+        text_template=text_template,
+        max_tokens=options.max_tokens,
+        passages=passages,
+        pool=pool,
+        score_column=score_column,
+        function_to_apply=function,
+        int_score=zero_shot is None and adds_int_score(model, function),
+        zero_shot=zero_shot,
+    )
+    check_scoring(scoring)
+    return scoring
+
+
+def _zero_shot(model: Model, options: ScoreOptions) -> ZeroShot | None:
+    """The labels that the model chooses from; None if it keeps its own. Raises UsageError if they are wrong."""
+    if not options.labels:
+        _check_needs_no_labels(model, options)
+        return None
+    if model.scorer != SEQUENCE_CLASSIFIER:
+        raise UsageError(f"--labels is for the scorer {SEQUENCE_CLASSIFIER}, not for {model.scorer}.")
+    return zero_shot_of(
+        model,
+        given_labels(options.labels),
+        hypothesis_template=options.hypothesis_template or HYPOTHESIS_TEMPLATE,
+        multi_label=options.multi_label,
+    )
+
+
+def _check_needs_no_labels(model: Model, options: ScoreOptions) -> None:
+    if options.multi_label or options.hypothesis_template is not None:
+        wrong = "--multi-label" if options.multi_label else "--hypothesis-template"
+        raise UsageError(f"{wrong} is for --labels. Add them, or leave {wrong} out.")
+    if recipe_for(model, has_labels=True):
+        raise UsageError(f"The model {model.name} chooses from labels that you name: add --labels.")
 
 
 def given_labels(labels: Sequence[str]) -> Sequence[str]:

@@ -83,9 +83,9 @@ def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
     return used
 
 
-def recipe_line(recipe: Recipe, model: str, used: Mapping[str, Any]) -> str:
-    """What to tell the user about the options that are used of a recipe."""
-    return f"{model}: {as_arguments(used)} ({recipe.checked})"
+def recipe_line(model: str, used: Mapping[str, Any]) -> str:
+    """What to tell the user about the options that are used of the model's recipe."""
+    return f"{model}: {as_arguments(used)} ({_BY_NAME[model.lower()].checked})"
 
 
 def as_arguments(options: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from fleet.run.choices import LogLevel
 from producer.commands.arguments import AsJson
 
 commands = Commands()
+_DEMO_WORKERS = 2
 
 
 @commands.command(
@@ -88,7 +89,6 @@ def demo(
         Path, typer.Option(help="Folder for everything the demo writes. Replaces an earlier demo there.")
     ] = Path("demo-output"),
     rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 100,
-    workers: Annotated[int, typer.Option(min=2, help="Worker processes. They share the CPU or the GPUs.")] = 2,
 ) -> None:
     """Demonstrate a run offline: real text, a small classifier, two workers. Kills one worker and compares the results.
 
@@ -115,11 +115,11 @@ def demo(
         f"meanwhile, on two CPU cores for about {expected_fit_seconds(labelled_rows):,.0f} s"
     )
     training = fit_classifier(folder)
-    say(f"3/4  Scoring and filtering with {workers} workers, of which one is killed in the middle")
+    say(f"3/4  Scoring and filtering with {_DEMO_WORKERS} workers, of which one is killed in the middle")
     settings = read_settings().model_copy(update={"redis_url": None, "state_dir": folder / "state"})
-    status, killer = sift_and_kill(folder, settings, workers=workers)
+    status, killer = sift_and_kill(folder, settings, workers=_DEMO_WORKERS)
     say("4/4  The same run undisturbed, to compare")
-    sift_undisturbed(folder, settings, workers=workers)
+    sift_undisturbed(folder, settings, workers=_DEMO_WORKERS)
     result = look_at(folder, status, killer)
     typer.echo(demo_report(folder, training, result))
     raise typer.Exit(result.exit_code)

@@ -1,6 +1,5 @@
 """Start a run: on the fleet, on this machine, or over stored scores."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,8 +21,10 @@ from producer.commands.reports import (
 from producer.planning.options import RunOptions, with_run_options
 
 if TYPE_CHECKING:
+    from fleet.ledger import Ledger
+    from producer.planning.enqueue import Enqueued
     from producer.planning.plan import Plan
-    from producer.planning.steering import SteeringOptions
+    from producer.status import RunStatus
 
 
 commands = Commands()
@@ -47,12 +48,25 @@ def enqueue(
     if dry_run:
         print_plan(_planned(options), as_json=as_json)
         return
+    from fleet.ledger import Ledger
+    from fleet.process.broker import make_app
     from fleet.process.settings import read_settings
+    from producer.output_look import looked_at
+    from producer.planning.enqueue import enqueue as enqueue_plan
     from producer.planning.steering import SteeringOptions
 
-    price = read_settings().price_per_gpu_hour
+    settings = read_settings()
+    price = settings.price_per_gpu_hour
     steering = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
-    _enqueue(lambda: _planned(options), steering, wait=wait, verify=verify, as_json=as_json)
+    ledger = Ledger.connect(settings)
+    plan = _planned(options)  # after Redis has answered, since planning may take long
+    app = make_app("producer", settings)
+    done = enqueue_plan(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering)
+    say_instead_of(done)
+    say_findings(done)
+    if wait:
+        report(looked_at(ledger, _watched(ledger, done), hashes=verify), as_json=as_json)
+    print_enqueued(done, as_json=as_json)
 
 
 @commands.command(
@@ -106,12 +120,6 @@ def refilter(
         bool, typer.Option("--public", help="Create the dataset on the Hub as public. Default: private.")
     ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
-    enqueue_only: Annotated[
-        bool,
-        typer.Option(
-            "--enqueue-only", help="Only send the tasks to the fleet. `producer status` says how to start its workers."
-        ),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Publish other rows of a run by its stored scores: a new threshold without a GPU, and without torch.
@@ -122,9 +130,8 @@ def refilter(
     from fleet.process.settings import read_settings
     from fleet.process.wording import is_place
     from producer.opening import published_output_of
-    from producer.planning.plan import Choice
+    from producer.planning.kept import Choice
     from producer.planning.refilter import RefilterOptions, plan_refilter
-    from producer.planning.steering import AS_IT_WAS
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
     options = RefilterOptions(
@@ -134,13 +141,7 @@ def refilter(
         public=public,
     )
 
-    def plan() -> "Plan":
-        return plan_refilter(uri, options, earlier=earlier)
-
-    if enqueue_only:
-        _enqueue(plan, AS_IT_WAS, wait=False, verify=False, as_json=as_json)
-    else:
-        _run(plan(), workers=workers, verify=False, as_json=as_json)
+    _run(plan_refilter(uri, options, earlier=earlier), workers=workers, verify=False, as_json=as_json)
 
 
 def _planned(options: RunOptions) -> "Plan":
@@ -159,36 +160,19 @@ def _planned(options: RunOptions) -> "Plan":
     return plan
 
 
-def _enqueue(
-    plan: "Callable[[], Plan]", steering: "SteeringOptions", *, wait: bool, verify: bool, as_json: bool
-) -> None:
-    """Send a run to the fleet. It is planned if there is a fleet, since that may take long."""
-    from fleet.ledger import Ledger
-    from fleet.process.broker import make_app
-    from fleet.process.settings import read_settings
-    from producer.output_look import looked_at
-    from producer.planning.enqueue import enqueue
+def _watched(ledger: "Ledger", done: "Enqueued") -> "RunStatus":
+    """Show the progress of a run until it is over. Ctrl-C leaves it to the fleet."""
     from producer.status import ExitCode
     from producer.status.watch import watch
 
-    settings = read_settings()
-    ledger = Ledger.connect(settings)
-    app = make_app("producer", settings)
-    done = enqueue(plan(), ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering)
-    say_instead_of(done)
-    say_findings(done)
-    if not wait:
-        print_enqueued(done, as_json=as_json)
-        return
     say(f"{counted(done.added, 'shard')} new{taken_over(done)}, {done.counts.done} of {done.counts.shards} done.")
     say_if_paused(done)
     try:
-        ended = watch(ledger, done.run_id, on_look=lambda: None)
+        return watch(ledger, done.run_id, on_look=lambda: None)
     except KeyboardInterrupt as stop:
         say(f"The run goes on. Watch it: producer status {done.run_id} --watch")
         say(f"Or cancel it: producer cancel {done.run_id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
-    report(looked_at(ledger, ended, hashes=verify), as_json=as_json)
 
 
 def _run(plan: "Plan", *, workers: int | None, verify: bool, as_json: bool) -> None:

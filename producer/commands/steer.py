@@ -6,7 +6,7 @@ import typer
 
 from fleet.process.command_line import Commands, say
 from fleet.process.wording import counted
-from producer.commands.arguments import AsJson, MaxCost, MaxWorkers, RunId
+from producer.commands.arguments import MaxCost, MaxWorkers, RunId
 from producer.commands.reports import report
 
 commands = Commands()
@@ -17,10 +17,7 @@ commands = Commands()
 )
 def retry(
     run_id: RunId,
-    every: Annotated[
-        bool, typer.Option("--all", help="Also score shards again that are done. Asks for confirmation.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also score shards again that are done.")] = False,
 ) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from fleet.process.broker import make_app
@@ -36,8 +33,6 @@ def retry(
         spec = ledger.spec(run_id)
         if ledger.is_cancelled(run_id):  # meanwhile another run may have taken its output
             patient(open_output(spec.output_uri, run_id).reserve)(spec)
-        if every and not yes:
-            _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
         before = run_status(ledger, run_id)
         retried = patient(retry_run)(ledger, run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
@@ -144,7 +139,7 @@ def set_(
 @commands.command(
     rich_help_panel="Runs", epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
-def finalize(run_id: RunId, as_json: AsJson = False) -> None:
+def finalize(run_id: RunId) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
     from fleet.process.settings import read_settings
     from producer.finalizer.publish import NotReady, finalize_run
@@ -159,16 +154,4 @@ def finalize(run_id: RunId, as_json: AsJson = False) -> None:
         if isinstance(outcome, NotReady):
             say(f"Not published: {outcome.reason}.")
             raise typer.Exit(ExitCode.RUNNING)
-        report(looked_at(ledger, run_status(ledger, run_id), hashes=False), as_json=as_json)
-
-
-def _confirm_scoring_again(run_id: str, *, done: int) -> None:
-    """Ask on a terminal. Raises UsageError if there is no terminal to answer on."""
-    import sys
-
-    from fleet.errors import UsageError
-
-    question = f"Score all shards of {run_id} again, {done:,} finished ones included?"
-    if not sys.stdin.isatty():
-        raise UsageError(f"{question} Confirm with --yes.")
-    typer.confirm(question, abort=True, err=True)
+        report(looked_at(ledger, run_status(ledger, run_id), hashes=False), as_json=False)

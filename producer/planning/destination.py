@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -10,18 +11,17 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 
 from fleet.errors import UsageError
-from fleet.run.choices import DEFAULT_MODEL
+from fleet.run.choices import CRAWLS_DATASET, DEFAULT_MODEL
 from fleet.run.model import SEQUENCE_CLASSIFIER, with_revision
 from fleet.storage.hub import repo_id_of
 from fleet.storage.hub_access import check_hub_answers, hub_token
-from producer.planning.models import options_by_model
 from producer.planning.options import RunOptions
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
 _DIGEST_DIGITS = 8
 
 
-def with_output(options: RunOptions) -> RunOptions:
+def with_output(options: RunOptions, models: Iterable[str]) -> RunOptions:
     """The options with an output filled in. Raises UsageError if none can be chosen.
 
     Asks the Hub once for the token's user, and only if an output has to be chosen, because the Hub limits such requests.
@@ -30,17 +30,14 @@ def with_output(options: RunOptions) -> RunOptions:
         return options
     if options.crawl is None:
         raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
-    repo_id = default_repo_id(_user(), dataset=options.dataset, crawl=options.crawl, model=_models(options))
+    named = "-".join(PurePosixPath(with_revision(model)[0]).name for model in models)
+    repo_id = default_repo_id(_user(), crawl=options.crawl, model=named)
     return replace(options, output_uri=f"hf://datasets/{repo_id}")
 
 
-def _models(options: RunOptions) -> str:
-    return "-".join(PurePosixPath(with_revision(each.model)[0]).name for each in options_by_model(options).values())
-
-
-def default_repo_id(user: str, *, dataset: str, crawl: str, model: str) -> str:
-    """`<user>/<dataset>-<crawl>-<model>`, in characters that the Hub allows. A long name is shortened and ends in a digest."""
-    words = "-".join(PurePosixPath(part).name for part in (dataset, crawl, model))
+def default_repo_id(user: str, *, crawl: str, model: str) -> str:
+    """`<user>/fineweb-<crawl>-<model>`, in characters that the Hub allows. A long name is shortened and ends in a digest."""
+    words = "-".join(PurePosixPath(part).name for part in (CRAWLS_DATASET, crawl, model))
     name = _clean(words)
     room = _LONGEST_REPO_ID - len(user) - 1
     if len(name) > room:
@@ -108,10 +105,9 @@ def check_hub_has_places(options: RunOptions) -> None:
         _check_hub_answers()
 
 
-def check_hub_has_model(options: RunOptions) -> None:
+def check_hub_has_model(scorer: str, model: str) -> None:
     """Raises UsageError if the model is on the Hub and the Hub does not answer."""
-    model, _ = with_revision(options.model)
-    is_classifier = options.scorer == SEQUENCE_CLASSIFIER
+    is_classifier = scorer == SEQUENCE_CLASSIFIER
     if not is_classifier or Path(model).expanduser().exists() or not _is_repo_id(model):
         return
     try:

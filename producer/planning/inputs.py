@@ -18,6 +18,7 @@ from fleet.inputs.formats import without_ending
 from fleet.inputs.line_blocks import THEN_RETRY
 from fleet.inputs.listing import Listing, list_files
 from fleet.inputs.opening import open_input
+from fleet.run.choices import CRAWLS_DATASET
 from fleet.run.model import folder_revision
 from fleet.run.spec import Shard
 from fleet.storage.errors import translated
@@ -43,15 +44,15 @@ class Input:
     left_out: tuple[str, ...]  # files in its folders whose endings are not those of an input
 
 
-def crawl_input(crawl: str, dataset: str) -> Input:
-    """A crawl of a dataset that is laid out like FineWeb: `data/<crawl>/*.parquet`. Raises UsageError listing its crawls."""
+def crawl_input(crawl: str) -> Input:
+    """A crawl of FineWeb. Raises UsageError, which lists the crawls that there are."""
     try:
-        return replace(list_input(f"hf://datasets/{dataset}/data/{crawl}/*.parquet"), crawl=crawl)
+        return replace(list_input(f"hf://datasets/{CRAWLS_DATASET}/data/{crawl}/*.parquet"), crawl=crawl)
     except UsageError as error:
-        known = _crawls(dataset)
+        known = _crawls()
         if not known or crawl in known:
             raise
-        raise UsageError(f"{dataset} has no crawl {crawl!r}. It has: {', '.join(known)}.") from error
+        raise UsageError(f"{CRAWLS_DATASET} has no crawl {crawl!r}. It has: {', '.join(known)}.") from error
 
 
 def list_input(*uris: str) -> Input:
@@ -189,9 +190,9 @@ def _rows(shard: Shard, most: int | None = None) -> int:
         return file.count_rows(min(limits, default=None))
 
 
-def _crawls(dataset: str) -> list[str]:
-    with suppress(ShardsiftError), translated(f"Listing {dataset}"):  # the original error explains the problem better
-        tree = HfApi().list_repo_tree(dataset, "data", repo_type="dataset")
+def _crawls() -> list[str]:
+    with suppress(ShardsiftError), translated(f"Listing {CRAWLS_DATASET}"):  # the original error says more
+        tree = HfApi().list_repo_tree(CRAWLS_DATASET, "data", repo_type="dataset")
         return sorted(PurePosixPath(entry.path).name for entry in tree)
     return []
 

@@ -1,4 +1,4 @@
-"""The options that `enqueue` and `run` share: one line each, from which both commands and `RunOptions` are made."""
+"""The options that `enqueue` and `run` share: one line each, from which both commands and the Python API are made."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -6,36 +6,31 @@ from typing import Annotated
 import typer
 
 from fleet.process.command_line import with_options_of
-from fleet.run.choices import DEFAULT_DATASET, DEFAULT_MODEL, Dtype, Function
+from fleet.run.choices import DEFAULT_MODEL, Dtype
 from fleet.run.model import SEQUENCE_CLASSIFIER
 from fleet.run.options import (
     MODEL_PANEL,
     PANEL,
     Columns,
-    HypothesisTemplate,
-    Labels,
-    MaxTokens,
-    MultiLabel,
-    Passages,
+    ScoreOptions,
     TextColumn,
     TextPairColumn,
     split_at_commas,
 )
 
-_INPUT, _MODEL, _KEEP, _OUTPUT = PANEL, MODEL_PANEL, "What to keep", "Where to put it"
+_KEEP, _OUTPUT = "What to keep", "Where to put it"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """What a user may choose about a run. The annotations are those of the command line."""
+class Reading:
+    """What to read. The annotations are those of the command line."""
 
     crawl: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Common Crawl release, like CC-MAIN-2024-10.", rich_help_panel=_INPUT),
+        typer.Option(
+            metavar="NAME", help="Common Crawl release of FineWeb, like CC-MAIN-2024-10.", rich_help_panel=PANEL
+        ),
     ] = None
-    dataset: Annotated[
-        str, typer.Option(metavar="REPO", help="Dataset that has files data/<crawl>/*.parquet.", rich_help_panel=_INPUT)
-    ] = DEFAULT_DATASET
     input_uris: Annotated[
         tuple[str, ...],
         typer.Option(
@@ -43,16 +38,14 @@ class RunOptions:
             metavar="URI",
             help="Your own files, instead of --crawl: Parquet, JSON Lines (.jsonl, .json) or CSV, the last two also .gz or .zst. "
             "A file, folder, glob or URL (hf://, s3://). May be given more than once.",
-            rich_help_panel=_INPUT,
+            rich_help_panel=PANEL,
         ),
     ] = ()
     columns: Columns = None
     text_column: TextColumn = None
     text_pair_column: TextPairColumn = None
-    max_tokens: MaxTokens = None
-    passages: Passages = None
     limit_rows: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Stop after N rows in total.", rich_help_panel=_INPUT)
+        int | None, typer.Option(min=1, metavar="N", help="Stop after N rows in total.", rich_help_panel=PANEL)
     ] = None
     max_bad_rows: Annotated[
         float,
@@ -61,9 +54,15 @@ class RunOptions:
             max=1,
             metavar="SHARE",
             help="Fail a shard if more than this share of its rows cannot be read; fewer are errored rows.",
-            rich_help_panel=_INPUT,
+            rich_help_panel=PANEL,
         ),
     ] = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ScoreOptions, Reading):
+    """What a user may choose about a run."""
+
     models: Annotated[
         tuple[str, ...],
         typer.Option(
@@ -72,7 +71,7 @@ class RunOptions:
             help="Sequence classifier: a Hub name or a folder. May be given more than once, each with a name for its columns: "
             "edu=… adds edu_score. With several labels, that is the score of the best one, and edu_score_<LABEL> that of each. "
             "MODEL@REVISION names a revision.",
-            rich_help_panel=_MODEL,
+            rich_help_panel=MODEL_PANEL,
         ),
     ] = (DEFAULT_MODEL,)
     scorer: Annotated[
@@ -80,27 +79,16 @@ class RunOptions:
         typer.Option(
             metavar="KIND",
             help="Kind of scorer that loads the model; packages may add their own.",
-            rich_help_panel=_MODEL,
+            rich_help_panel=MODEL_PANEL,
         ),
     ] = SEQUENCE_CLASSIFIER
-    labels: Labels = ()
-    hypothesis_template: HypothesisTemplate = None
-    multi_label: MultiLabel = False
     dtype: Annotated[
         Dtype,
         typer.Option(
             help="Precision of the model. auto: 16-bit if the device is fast at it, else float32.",
-            rich_help_panel=_MODEL,
+            rich_help_panel=MODEL_PANEL,
         ),
     ] = "auto"
-    function_to_apply: Annotated[
-        Function | None,
-        typer.Option(
-            help="Function applied to the logits. Default: for several labels softmax, or sigmoid if the model says that a text "
-            "can have more than one; none for a single output.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = None
     min_score: Annotated[
         float | None,
         typer.Option(
@@ -126,7 +114,7 @@ class RunOptions:
             "--output",
             metavar="URI",
             help="A folder, a URL, or hf://datasets/<user>/<name>. "
-            "Default for --crawl: a dataset of the HF_TOKEN's user, <dataset>-<crawl>-<model>.",
+            "Default for --crawl: a dataset of the HF_TOKEN's user, fineweb-<crawl>-<model>.",
             rich_help_panel=_OUTPUT,
         ),
     ] = ""
@@ -144,12 +132,6 @@ class RunOptions:
             rich_help_panel=_OUTPUT,
         ),
     ] = "shard,row"
-
-    @property
-    def model(self) -> str:
-        """The model, of options for a single one; see `producer/planning/models.py`."""
-        (model,) = self.models
-        return model
 
 
 with_run_options = with_options_of(RunOptions, labels=split_at_commas)

@@ -1,7 +1,5 @@
 """From the user's options to a checked run. Nothing is written yet."""
 
-import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,27 +11,21 @@ from fleet.inputs.formats import has_footer
 from fleet.inputs.input_file import BadRowLimit, BadRows
 from fleet.inputs.opening import open_input
 from fleet.process.redact import redacted
-from fleet.run.choices import DEFAULT_MODEL, passages_and_pool
+from fleet.run.choices import DEFAULT_MODEL
 from fleet.run.columns import describe_columns, kept_schema
 from fleet.run.filter import Filter
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
-from fleet.run.recipes import adds_int_score
+from fleet.run.options import options_by_model, recipe_options, scoring_of
+from fleet.run.recipes import recipe_line
 from fleet.run.scorers import resolve_model
-from fleet.run.scoring import Scoring, check_scoring, entailment_output
-from fleet.run.sequence_classifier import threshold_of
+from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, Shard
 from fleet.run.text import check_takes_columns, chosen_columns, template_of, text_columns
 from producer.opening import patient
 from producer.planning.destination import check_hub_has_model, check_hub_has_places, check_places, with_output
 from producer.planning.inputs import Input, crawl_input, limited, list_input, told_before_a_run
-from producer.planning.models import (
-    check_columns,
-    options_by_model,
-    recipe_lines,
-    with_recipe,
-    without_labels,
-    zero_shot,
-)
+from producer.planning.kept import Choice, kept_told, with_threshold
+from producer.planning.models import check_recipe_columns, models_by_column
 from producer.planning.options import RunOptions
 from producer.planning.same_run import resumed
 
@@ -56,14 +48,19 @@ class Plan:
 def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
     _check_input_is_named(options)
-    options_by_model(options)  # raises UsageError before anything is asked of the Hub
-    options = with_output(options)
+    names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub
+    options = with_output(options, names.values())
     source = checked_input(options)
     schema = schema_of(source.shards[0], chosen_columns(options.columns))
     _check_first_rows(source.shards[0], schema, options)
-    models = _models(options)
-    scorings = tuple(_scoring(*named, schema, source.shards[0]) for named in models)
-    choice = _choice(models[0][1:], scorings)
+    models = {column: _model(options.scorer, name) for column, name in names.items()}
+    given = options_by_model(models, options)
+    recipes = {column: recipe_options(model, given[column]) for column, model in models.items()}
+    for column, model in models.items():
+        check_recipe_columns(model, recipes[column], options, schema, source.shards[0])
+    completed = {column: replace(given[column], **recipe) for column, recipe in recipes.items()}
+    scorings = tuple(_scoring(column, models[column], one, schema, source) for column, one in completed.items())
+    choice = with_threshold(_choice(next(iter(completed.values()))), scorings)
     spec = RunSpec(
         input_uris=source.uris,
         input_revision=source.revision,
@@ -83,35 +80,38 @@ def plan_run(options: RunOptions) -> Plan:
         spec=spec,
         shards=shards,
         public=options.public,
-        recipes=recipe_lines(one for _, one, _ in models),
-        kept=_kept_told(choice, scorings),
+        recipes=tuple(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
+        kept=kept_told(choice, scorings),
         left_out=source.left_out,
     )
 
 
-def _models(options: RunOptions) -> list[tuple[str, RunOptions, Model]]:
-    """Each model with its score column and its options.
-
-    With --labels, models that can choose from them do, and others keep their own.
-    """
-    each = options_by_model(options)
-    models = {column: _model(one) for column, one in each.items()}
-    choosing = [column for column, model in models.items() if entailment_output(model) is not None]
-    return [
-        (column, without_labels(one) if choosing and column not in choosing else one, models[column])
-        for column, one in each.items()
-    ]
-
-
-def _model(options: RunOptions) -> Model:
-    check_hub_has_model(options)
-    name, revision = with_revision(options.model)
+def _model(scorer: str, named: str) -> Model:
+    name, revision = with_revision(named)
+    check_hub_has_model(scorer, name)
     try:
-        return resolve_model(options.scorer, name, revision)
+        return resolve_model(scorer, name, revision)
     except UsageError as error:
-        if options.scorer == SEQUENCE_CLASSIFIER or name != DEFAULT_MODEL:
+        if scorer == SEQUENCE_CLASSIFIER or name != DEFAULT_MODEL:
             raise
-        raise UsageError(f"{error} Name a model of the scorer {options.scorer} with --model.") from error
+        raise UsageError(f"{error} Name a model of the scorer {scorer} with --model.") from error
+
+
+def _choice(options: RunOptions) -> Choice:
+    return Choice(min_score=options.min_score, where=options.where, keep_all=options.keep_all)
+
+
+def _scoring(column: str, model: Model, options: RunOptions, schema: pa.Schema, source: Input) -> Scoring:
+    shard = source.shards[0]
+    return scoring_of(
+        model,
+        options,
+        text_columns=text_columns(options, schema, shard.uri, called=f"Shard {shard.name}"),
+        text_pair_column=options.text_pair_column,
+        text_template=template_of(options.text_column),
+        score_column=column,
+        dtype=options.dtype,
+    )
 
 
 def checked_input(options: RunOptions) -> Input:
@@ -122,31 +122,6 @@ def checked_input(options: RunOptions) -> Input:
     _check_output_is_apart(options)
     check_hub_has_places(options)
     return limited(_input(options), options.limit_rows)
-
-
-def _scoring(column: str, given: RunOptions, model: Model, schema: pa.Schema, shard: Shard) -> Scoring:
-    options = with_recipe(given)
-    check_columns(given, schema, shard)
-    columns = text_columns(options, schema, shard.uri, called=f"Shard {shard.name}")
-    labels = zero_shot(options, model)
-    function = options.function_to_apply or (labels.function if labels else model.function)
-    passages, pool = passages_and_pool(options.passages or "head")
-    scoring = Scoring(
-        model=model,
-        dtype=options.dtype,
-        text_columns=columns,
-        text_pair_column=options.text_pair_column,
-        text_template=template_of(options.text_column),
-        max_tokens=options.max_tokens,
-        passages=passages,
-        pool=pool,
-        score_column=column,
-        function_to_apply=function,
-        int_score=labels is None and adds_int_score(model, function),
-        zero_shot=labels,
-    )
-    check_scoring(scoring)
-    return scoring
 
 
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
@@ -214,7 +189,7 @@ def _check_input_is_named(options: RunOptions) -> None:
 
 def _input(options: RunOptions) -> Input:
     if options.crawl is not None:
-        return crawl_input(options.crawl, options.dataset)
+        return crawl_input(options.crawl)
     return list_input(*options.input_uris)
 
 
@@ -243,102 +218,3 @@ def _row_columns(options: RunOptions) -> tuple[str, str] | None:
     if len(names) != 2 or len(set(names)) != 2 or not all(names):
         raise UsageError(f"--row-columns takes two names, like shard,row, or none; it was {options.row_columns!r}.")
     return names
-
-
-def _choice(first: tuple[RunOptions, Model], scorings: Sequence[Scoring]) -> "Choice":
-    """The rows to keep: as the user says it, otherwise as the recipe or the model does. Raises UsageError if none says it."""
-    options, model = with_recipe(first[0]), first[1]
-    choice = Choice(min_score=options.min_score, where=options.where, keep_all=options.keep_all)
-    if choice.is_default and len(scorings) == 1:
-        if scorings[0].outputs == 1 and scorings[0].function_to_apply == "none":
-            choice = replace(choice, min_score=threshold_of(model))
-        if choice.is_default:
-            raise UsageError(
-                f"Say which rows to keep: --min-score, --where or --keep-all. The model {model.name} has no threshold of its own."
-            )
-    check_choice(choice, scorings)
-    return choice
-
-
-def check_choice(choice: "Choice", scorings: Sequence[Scoring]) -> None:
-    """Raises UsageError if the choice does not say which of several models it is about, or keeps no row, or every row."""
-    if len(scorings) > 1 and choice.where is None and not choice.keep_all:
-        raise UsageError(
-            f'Say which rows to keep with --where, like "{" and ".join(map(_example, scorings))}", or --keep-all: '
-            "a --min-score is for a single model."
-        )
-    if choice.min_score is not None:
-        _check_min_score(choice.min_score, scorings[0])
-
-
-def _check_min_score(min_score: float, scoring: Scoring) -> None:
-    function, labels = scoring.function_to_apply, scoring.outputs
-    if function != "none" and min_score > 1:
-        raise UsageError(
-            f"--min-score {min_score:g} keeps no row: these scores are probabilities from 0 to 1, by {function}."
-        )
-    if function == "softmax" and min_score <= 1 / labels:
-        raise UsageError(
-            f"--min-score {min_score:g} keeps every row: {scoring.score_column} is the probability of the best of {labels} "
-            f"labels, which is never below 1/{labels}. Name a label: --where {shlex.quote(_of_one_label(scoring))}."
-        )
-    if function == "sigmoid" and min_score <= 0:
-        raise UsageError(f"--min-score {min_score:g} keeps every row: these scores are from 0 to 1. Say --keep-all.")
-
-
-def _of_one_label(scoring: Scoring) -> str:
-    """A condition on the last label, which of two is that of the rows that are looked for."""
-    if not scoring.label_score_columns:
-        return f"{_column(scoring.label_column)} = '{scoring.labels[-1]}'"
-    return f"{_column(scoring.label_score_columns[-1])} >= 0.5"
-
-
-def _column(name: str) -> str:
-    """A column's name in SQL, in quotes if it needs them."""
-    return name if name.isascii() and name.isidentifier() else _quoted(name)
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
-
-
-def _kept_told(choice: "Choice", scorings: Sequence[Scoring]) -> str | None:
-    """A line about what a threshold keeps, if it is not that of a single output."""
-    if choice.min_score is None or scorings[0].outputs == 1:
-        return None
-    return (
-        f"Rows are kept whose best label, whichever it is, scores {choice.min_score:g} or more. "
-        f"For one label: --where {shlex.quote(_of_one_label(scorings[0]))}."
-    )
-
-
-def _example(scoring: Scoring) -> str:
-    if scoring.outputs > 1:  # its score is that of the best label, whichever that is
-        return f"{scoring.label_column} = '{scoring.labels[0]}'"
-    return f"{scoring.score_column} >= {3 if scoring.function_to_apply == 'none' else 0.5}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Which rows to keep, as the user says it."""
-
-    min_score: float | None
-    where: str | None
-    keep_all: bool
-
-    @property
-    def is_default(self) -> bool:
-        return self.min_score is None and self.where is None and not self.keep_all
-
-    def condition(self, score_column: str) -> str | None:
-        """As SQL; None keeps every row. Raises UsageError for an empty condition, and for more than one."""
-        if sum([self.min_score is not None, self.where is not None, self.keep_all]) > 1:
-            raise UsageError("Use only one of --min-score, --where and --keep-all.")
-        if self.where is not None and not self.where.strip():
-            raise UsageError("--where is empty: is a shell variable unset? To keep every row, say --keep-all.")
-        if self.keep_all:
-            return None
-        if self.where is not None:
-            return self.where
-        return f"{_quoted(score_column)} >= {self.min_score}"

@@ -10,8 +10,9 @@ from fleet.run.scorers import model_of, published_run
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.opening import Published
 from producer.opening import patient
+from producer.planning.kept import Choice, check_choice
 from producer.planning.options import RunOptions
-from producer.planning.plan import Choice, Plan, absolute_uri, check_choice, check_filter, checked_input
+from producer.planning.plan import Plan, absolute_uri, check_filter, checked_input
 from producer.planning.same_run import files_differ, resumed
 
 

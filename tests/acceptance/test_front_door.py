@@ -76,13 +76,8 @@ class TestChoices:
         ("command", "said"),
         [
             (("producer", "enqueue", "--dtype", "bf16"), "'bf16' is not one of 'auto', 'float32', 'bfloat16'"),
-            (("producer", "run", "--function-to-apply", "relu"), "'relu' is not one of 'none', 'sigmoid', 'softmax'"),
-            (("producer", "finalizer", "--log-level", "LOUD"), "'LOUD' is not one of"),
             (("producer", "flower", "--port", "99999"), "less than or equal to 65535"),
-            (("worker", "start", "--dtype", "bf16"), "'bf16' is not one of 'auto', 'float32', 'bfloat16'"),
             (("worker", "start", "--spot-notice", "oracle"), "'oracle' is not one of 'aws', 'gcp', 'azure'"),
-            (("worker", "start", "--log-level", "LOUD"), "'LOUD' is not one of"),
-            (("worker", "tune", "--dtype", "bf16"), "'bf16' is not one of 'auto', 'float32', 'bfloat16'"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
     )
@@ -100,27 +95,6 @@ class TestChoices:
         assert "Traceback" not in done.stderr
         assert "Value error" not in done.stderr
         assert time.monotonic() - started < 5
-
-    def test_a_wrong_one_in_the_environment_is_refused_too(self) -> None:
-        done = call_command("worker", "start", environment={"SHARDSIFT_DTYPE": "bf16"})
-
-        assert done.returncode == 2
-        assert "SHARDSIFT_DTYPE has a wrong value: Input should be 'auto', 'float32'" in done.stderr
-
-
-class TestScoringEverythingAgain:
-    def test_it_is_not_done_without_confirmation(self, fleet: Fleet, shards: Path, tiny_model: Path) -> None:
-        options = ("--input", shards, "--model", tiny_model, "--output", fleet.folder / "out")
-        run_id = fleet.call_producer("enqueue", *options).stdout.strip()
-
-        unconfirmed = fleet.call_producer("retry", run_id, "--all")
-        confirmed = fleet.call_producer("retry", run_id, "--all", "--yes")
-
-        assert (unconfirmed.returncode, confirmed.returncode) == (2, 0)
-        assert "Confirm with --yes" in unconfirmed.stderr
-        assert "queued again" not in unconfirmed.stderr
-        assert "0 shards queued again" in confirmed.stderr
-        assert f"No worker serves this run. Start one: worker start --model {tiny_model}" in confirmed.stderr
 
 
 def test_a_retry_of_a_run_of_this_machine_names_the_command_to_repeat(tmp_path: Path) -> None:
@@ -260,40 +234,6 @@ class TestACrawlWithoutAnOutput:
         assert "The Hub does not" in done.stderr
         assert done.stderr.count("\n") == 1
         assert time.monotonic() - started < 10
-
-
-class TestPlaces:
-    @pytest.mark.parametrize(
-        ("options", "said"),
-        [
-            (
-                ("--output", "ftp://host/folder"),
-                "--output ftp://host/folder is of a kind that cannot be written to. Name a folder",
-            ),
-            (
-                ("--output", "https://host/folder"),
-                "--output https://host/folder is of a kind that cannot be written to. Name a folder",
-            ),
-            (("--output", "out", "--input", "nosuch://x"), "nosuch:// is not a known kind of place"),
-            (("--output", "s3://bucket/out"), "pip install 'shardsift[s3]'"),
-            (("--output", "out", "--input", "s3://bucket/in"), "pip install 'shardsift[s3]'"),
-            (("--output", "out", "--public"), "--public is for an output on the Hub"),
-        ],
-        ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-    )
-    def test_one_that_cannot_be_opened_is_told_in_one_line(
-        self, options: tuple[str, ...], said: str, shards: Path, tiny_model: Path, tmp_path: Path
-    ) -> None:
-        source = () if "--input" in options else ("--input", str(shards))
-
-        done = call_command(
-            *("producer", "enqueue", "--dry-run", "--model", tiny_model, *source, *options),
-            environment={"HF_HUB_OFFLINE": "1"},
-        )
-
-        assert done.returncode == 2
-        assert said in done.stderr
-        assert done.stderr.count("\n") == 1
 
 
 class TestAModelThatIsNotThere:

@@ -105,7 +105,7 @@ class TestAgainstARun:
         self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
     ) -> None:
         nli = nli_classifier(tmp_path / "nli", "BERT")
-        models = (f"edu={options.model}", f"topic={nli}")
+        models = (f"edu={options.models[0]}", f"topic={nli}")
         plan = plan_run(replace(options, models=models, labels=("climate change", "sport")))
 
         estimate = estimated(plan)
@@ -204,8 +204,8 @@ def hub(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("dataset")
     write_shards(folder / "data/CC-MAIN-2024-10", shards=20, rows=30, seed=6)
     with HubServer() as hub:
-        hub.create_repo("org/web")
-        hub.add_folder("org/web", folder)
+        hub.create_repo("HuggingFaceFW/fineweb")
+        hub.add_folder("HuggingFaceFW/fineweb", folder)
         model = tmp_path_factory.mktemp("model")
         for file in ("config", "tokenizer", "tokenizer_config"):
             shutil.copy(tiny_model / f"{file}.json", model)
@@ -225,8 +225,6 @@ class TestOnTheHub:
                 "enqueue",
                 "--crawl",
                 "CC-MAIN-2024-10",
-                "--dataset",
-                "org/web",
                 "--model",
                 model,
                 "--dry-run",

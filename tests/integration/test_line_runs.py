@@ -15,8 +15,9 @@ import redis
 from fleet.errors import ShardError, Stopped, UsageError
 from fleet.ledger import Ledger
 from producer.local.demo_data import write_shards
+from producer.planning.kept import Choice
 from producer.planning.options import RunOptions
-from producer.planning.plan import Choice, plan_run
+from producer.planning.plan import plan_run
 from producer.planning.plan_report import plan_report
 from producer.planning.refilter import RefilterOptions, plan_refilter
 from producer.verify.verify import verify

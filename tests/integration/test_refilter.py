@@ -20,8 +20,9 @@ from fleet.run.spec import RunSpec
 from producer.finalizer.publish import inspect_published, look_again
 from producer.local.demo_data import write_shards
 from producer.local.redis import embedded_redis
+from producer.planning.kept import Choice
 from producer.planning.options import RunOptions
-from producer.planning.plan import Choice, Plan, plan_run
+from producer.planning.plan import Plan, plan_run
 from producer.planning.refilter import RefilterOptions, plan_refilter
 from producer.verify.verify import verify
 from support.models import tiny_classifier

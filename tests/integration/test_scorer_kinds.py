@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import UsageError
-from fleet.run.model import Model
+from fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from fleet.run.scorers import ScorerKind, check_requirements, load_scorer, resolve_model
 from fleet.run.sequence_classifier import threshold_of
 from producer.planning.destination import check_hub_has_model
-from producer.planning.options import RunOptions
 
 PACKAGE = """
 from fleet.errors import UsageError
@@ -75,14 +74,12 @@ def test_a_file_is_no_classifier_and_the_kinds_that_packages_add_are_named(
     (tmp_path / "model.bin").touch()
     monkeypatch.chdir(tmp_path)
 
-    for options in (RunOptions(models=("model.bin",)), RunOptions(models=(str(tmp_path / "model.bin"),))):
-        check_hub_has_model(options)  # before the network is asked
+    for model in ("model.bin", str(tmp_path / "model.bin")):
+        check_hub_has_model(SEQUENCE_CLASSIFIER, model)  # before the network is asked
         with pytest.raises(UsageError) as refused:
-            resolve_model(options.scorer, options.model, None)
+            resolve_model(SEQUENCE_CLASSIFIER, model, None)
 
-        assert f"The model {options.model} is a file. --model takes a name on the Hub or a folder." in str(
-            refused.value
-        )
+        assert f"The model {model} is a file. --model takes a name on the Hub or a folder." in str(refused.value)
         assert "--scorer KIND. Installed: broken, no-kind" in str(refused.value)
         assert "sequence-classifier" not in str(refused.value)
 

@@ -20,8 +20,9 @@ from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.run.scorers import published_run
 from fleet.run.sequence_classifier import resolve_classifier
+from producer.planning.kept import Choice
 from producer.planning.options import RunOptions
-from producer.planning.plan import Choice, plan_run
+from producer.planning.plan import plan_run
 from producer.planning.refilter import RefilterOptions, plan_refilter
 from support.families import family_classifier
 from support.models import tiny_classifier, with_another_head

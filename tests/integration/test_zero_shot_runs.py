@@ -14,8 +14,9 @@ import shardsift
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.run.scorers import published_run
+from producer.planning.kept import Choice
 from producer.planning.options import RunOptions
-from producer.planning.plan import Choice, plan_run
+from producer.planning.plan import plan_run
 from producer.planning.refilter import RefilterOptions, plan_refilter
 from support.nli import nli_classifier, pipeline_scores
 from support.outputs import data_digests, published_rows
@@ -62,7 +63,7 @@ def test_labels_and_scores_are_those_of_the_pipeline(
 
     kept = published_rows(tmp_path / "out")
     expected = pipeline_scores(
-        pipeline("zero-shot-classification", model=options.model),
+        pipeline("zero-shot-classification", model=options.models[0]),
         kept["text"].to_pylist(),
         LABELS,
         hypothesis_template=options.hypothesis_template,
@@ -123,7 +124,7 @@ def test_the_labels_of_long_texts_are_those_of_their_passages_and_the_card_says_
 
     kept = published_rows(tmp_path / "out")
     choices = {"hypothesis_template": options.hypothesis_template, "max_tokens": 64}
-    loaded = shardsift.load_scorer(options.model, dtype="float32", device="cpu", parity_rows=0)
+    loaded = shardsift.load_scorer(options.models[0], dtype="float32", device="cpu", parity_rows=0)
     found, heads = (
         loaded.score(kept["text"], labels=LABELS, passages=passages, **choices)
         for passages in ("head+tail:mean", "head")

@@ -1,15 +1,17 @@
-"""The name of the repository that a crawl is published to if the user names none."""
+"""The output of a run: the repository of a crawl if the user names none, and what cannot be an output or input."""
 
 import pytest
 from huggingface_hub.utils._validators import validate_repo_id
 
-from producer.planning.destination import default_repo_id
+from fleet.errors import UsageError
+from producer.planning.destination import check_places, default_repo_id
+from producer.planning.options import RunOptions
 
-FINEWEB, CRAWL, EDU = "HuggingFaceFW/fineweb", "CC-MAIN-2024-10", "HuggingFaceFW/fineweb-edu-classifier"
+EDU = "HuggingFaceFW/fineweb-edu-classifier"
 
 
-def repo_id(user: str = "me", dataset: str = FINEWEB, crawl: str = CRAWL, model: str = EDU) -> str:
-    return default_repo_id(user, dataset=dataset, crawl=crawl, model=model)
+def repo_id(user: str = "me", model: str = EDU) -> str:
+    return default_repo_id(user, crawl="CC-MAIN-2024-10", model=model)
 
 
 def test_it_says_what_was_read_and_what_scored_it() -> None:
@@ -39,3 +41,21 @@ def test_two_long_names_that_differ_at_their_end_stay_apart() -> None:
     long = "org/" + "long-" * 40
 
     assert repo_id(model=f"{long}1") != repo_id(model=f"{long}2")
+
+
+@pytest.mark.parametrize(
+    ("output", "source", "says"),
+    [
+        ("ftp://host/folder", "in", "--output ftp://host/folder is of a kind that cannot be written to. Name a folder"),
+        ("out", "nosuch://x", "nosuch:// is not a known kind of place"),
+        ("s3://bucket/out", "in", r"--output s3:// needs .* pip install 'shardsift\[s3\]'"),
+        ("out", "s3://bucket/in", r"--input s3:// needs .* pip install 'shardsift\[s3\]'"),
+        ("hf://datasets/only-a-name", "in", "hf://datasets/only-a-name"),
+        ("out", "in", "--public is for an output on the Hub"),
+    ],
+)
+def test_a_place_that_cannot_be_used_is_refused_in_one_line(output: str, source: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as refused:
+        check_places(RunOptions(input_uris=(source,), output_uri=output, public=True))
+
+    assert "\n" not in str(refused.value)

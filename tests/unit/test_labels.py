@@ -8,19 +8,22 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.run.model import Model
-from fleet.run.options import split_at_commas
+from fleet.run.options import ScoreOptions, scoring_of, split_at_commas
 from fleet.run.scoring import ZeroShot
-from producer.planning.models import zero_shot
-from producer.planning.options import RunOptions
 
 NLI = Model(name="org/nli", revision="1", labels=("contradiction", "neutral", "Entailment"))
 CLASSIFIER = Model(name="org/topics", revision="1", labels=("sport", "politics"))
 
 
+def zero_shot(options: ScoreOptions, model: Model) -> ZeroShot | None:
+    return scoring_of(model, options, text_columns=("text",)).zero_shot
+
+
 def test_labels_are_taken_as_they_are_named() -> None:
-    found = zero_shot(RunOptions(labels=(" sport", "politics ", "food, drink")), NLI)
+    found = zero_shot(ScoreOptions(labels=(" sport", "politics ", "food, drink")), NLI)
 
     assert found == ZeroShot(labels=("sport", "politics", "food, drink"))
+    assert found is not None
     assert found.hypotheses[2] == "This example is food, drink."
 
 
@@ -32,7 +35,7 @@ def test_commas_are_between_labels_and_may_be_in_the_name_of_a_file() -> None:
 def test_a_file_has_a_label_on_each_line(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("sport\n\nfood, drink and travel\n日本\n", encoding="utf-8")
 
-    found = zero_shot(RunOptions(labels=(f"@{tmp_path}/labels.txt",), multi_label=True), NLI)
+    found = zero_shot(ScoreOptions(labels=(f"@{tmp_path}/labels.txt",), multi_label=True), NLI)
 
     assert found == ZeroShot(labels=("sport", "food, drink and travel", "日本"), multi_label=True)
 
@@ -46,7 +49,7 @@ def test_logits_become_scores_as_in_the_pipeline(labels: tuple[str, ...], multi_
 
 
 def test_a_classifier_keeps_its_own_labels() -> None:
-    assert zero_shot(RunOptions(), CLASSIFIER) is None
+    assert zero_shot(ScoreOptions(), CLASSIFIER) is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,6 @@ def test_a_classifier_keeps_its_own_labels() -> None:
         ({"labels": ("a",), "hypothesis_template": "About {"}, "--hypothesis-template needs one {}"),
         ({"labels": ("a",), "hypothesis_template": "About {1}."}, "--hypothesis-template needs one {}"),
         ({"labels": ("a",), "hypothesis_template": "About {label}."}, "--hypothesis-template needs one {}"),
-        ({"labels": ("a",), "scorer": "word-count"}, "is for the scorer sequence-classifier, not for word-count"),
         ({"multi_label": True}, "--multi-label is for --labels"),
         ({"hypothesis_template": "{}"}, "--hypothesis-template is for --labels"),
     ],
@@ -74,32 +76,37 @@ def test_a_classifier_keeps_its_own_labels() -> None:
 )
 def test_wrong_options_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says.replace("{}", r"\{\}")) as refused:
-        zero_shot(RunOptions(**changes), NLI)
+        zero_shot(ScoreOptions(**changes), NLI)
 
     assert "\n" not in str(refused.value)
 
 
+def test_another_kind_of_scorer_takes_no_labels() -> None:
+    with pytest.raises(UsageError, match="is for the scorer sequence-classifier, not for word-count"):
+        zero_shot(ScoreOptions(labels=("a",)), replace(NLI, scorer="word-count"))
+
+
 def test_a_model_that_knows_no_entailment_is_refused() -> None:
     with pytest.raises(UsageError, match="none of its outputs is called entailment; they are sport, politics"):
-        zero_shot(RunOptions(labels=("a",)), CLASSIFIER)
+        zero_shot(ScoreOptions(labels=("a",)), CLASSIFIER)
 
 
 def test_a_model_whose_recipe_needs_labels_says_so() -> None:
     model = replace(NLI, name="MoritzLaurer/deberta-v3-large-zeroshot-v2.0")
 
     with pytest.raises(UsageError, match="chooses from labels that you name: add --labels"):
-        zero_shot(RunOptions(), model)
+        zero_shot(ScoreOptions(), model)
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "labels").write_bytes(b"\xff\xfe")
 
     with pytest.raises(UsageError, match="cannot be read: 'utf-8' codec"):
-        zero_shot(RunOptions(labels=(f"@{tmp_path}/labels",)), NLI)
+        zero_shot(ScoreOptions(labels=(f"@{tmp_path}/labels",)), NLI)
 
 
 def test_a_file_without_labels_is_named(tmp_path: Path) -> None:
     (tmp_path / "labels").write_text("\n \n")
 
     with pytest.raises(UsageError, match=f"There are no labels in --labels @{tmp_path / 'labels'}"):
-        zero_shot(RunOptions(labels=(f"@{tmp_path}/labels",)), NLI)
+        zero_shot(ScoreOptions(labels=(f"@{tmp_path}/labels",)), NLI)

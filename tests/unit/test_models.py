@@ -2,22 +2,22 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fleet.errors import UsageError
+from fleet.process.command_line import options_from
 from fleet.process.settings import Settings
 from fleet.run.model import with_revision
-from producer.keywords import run_options
-from producer.planning.models import options_by_model
+from producer.planning.models import models_by_column
 from producer.planning.options import RunOptions
 
 EDU, TOX = "edu=HuggingFaceFW/fineweb-edu-classifier", "tox=unitary/toxic-bert@abc123"
 
 
 def told(*models: str) -> list[tuple[str, str | None, str]]:
-    each = options_by_model(RunOptions(models=models))
-    return [(*with_revision(one.model), column) for column, one in each.items()]
+    return [(*with_revision(model), column) for column, model in models_by_column(models).items()]
 
 
 def test_each_of_several_has_columns_and_a_revision_of_its_own() -> None:
@@ -56,9 +56,13 @@ def test_what_does_not_go_together_is_refused(models: tuple[str, ...], says: str
 
 
 def test_python_takes_a_name_several_or_a_dict() -> None:
-    assert run_options({"model": Path("m")}).models == ("m",)
-    assert run_options({"model": ["edu=m", "tox=n"]}).models == ("edu=m", "tox=n")
-    assert run_options({"model": {"edu": "m", "tox": Path("n")}}).models == ("edu=m", "tox=n")
+    given: list[Any] = ["m", ["edu=m", "tox=n"], {"edu": "m", "tox": "n"}]
+
+    assert [options_from(None, RunOptions, {"model": one}).models for one in given] == [
+        ("m",),
+        ("edu=m", "tox=n"),
+        ("edu=m", "tox=n"),
+    ]
 
 
 class TestOfAWorker:

@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 from fleet.errors import UsageError
 from fleet.run.choices import is_passages
 from fleet.run.model import Model
-from fleet.run.recipes import RECIPES, Recipe, adds_int_score, as_arguments, recipe_of
+from fleet.run.options import recipe_options
+from fleet.run.recipes import RECIPES, Recipe, adds_int_score, as_arguments, recipe_line, recipe_of
 from fleet.run.spec import Shard
 from fleet.run.text import columns_of
 from producer.cli import cli
-from producer.planning.models import check_columns, recipe_lines, with_recipe
+from producer.planning.models import check_recipe_columns
 from producer.planning.options import RunOptions
-from worker.api.arguments import scorings_of
+from worker.api.loaded import scorings_of
 
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
 TOPICS = "WebOrganizer/TopicClassifier"
@@ -40,7 +41,17 @@ CHECKED_BY = {  # beginning of models' names → the test
     "nvidia/domain": "integration/test_adapters.py",
     "nvidia/multilingual": "integration/test_adapters.py",
 }
+TEXT_ONLY = pa.schema({"text": pa.string()})
 SHARD = Shard(name="a", uri="file:///a.parquet", identity="1")
+
+
+def model_of(name: str, **changes: Any) -> Model:
+    return Model(**{"name": name, "revision": "1", "labels": ("LABEL_0",)} | changes)
+
+
+def used(model: str | Model, **given: Any) -> dict[str, Any]:
+    """The options of the recipe that a run with these options uses."""
+    return recipe_options(model_of(model) if isinstance(model, str) else model, RunOptions(**given))
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.model)
@@ -60,9 +71,7 @@ class TestEachRecipe:
         assert "{}" in (recipe.hypothesis_template or "{}")
 
     def test_is_used_for_its_model(self, recipe: Recipe) -> None:
-        options = RunOptions(models=(recipe.model,), labels=("a", "b") if recipe.zero_shot else ())
-
-        assert with_recipe(options) == replace(options, **recipe.options)
+        assert used(recipe.model, labels=("a", "b") if recipe.zero_shot else ()) == recipe.options
 
     def test_is_called_checked_if_a_test_compares_its_scores_with_the_authors_code(self, recipe: Recipe) -> None:
         tests = [test for name, test in CHECKED_BY.items() if recipe.model.startswith(name)]
@@ -93,23 +102,14 @@ class TestWhoseOptionWins:
         ],
     )
     def test_the_users_option_wins(self, model: str, given: dict[str, Any]) -> None:
-        chosen = with_recipe(RunOptions(models=(model,), **given))
-
-        assert {name: getattr(chosen, name) for name in given} == given
+        assert not used(model, **given).keys() & given.keys()
 
     def test_the_other_options_are_still_the_recipes(self) -> None:
-        assert with_recipe(RunOptions(models=(PDFS,), max_tokens=512)).passages == "finepdfs"
-
-    def test_a_text_column_of_the_user_leaves_out_the_template(self) -> None:
-        chosen = with_recipe(RunOptions(models=(TOPICS,), text_column="content"))
-
-        assert chosen.text_column == "content"
-        assert chosen.function_to_apply == "softmax"
+        assert used(PDFS, max_tokens=512) == {"passages": "finepdfs"}
+        assert used(TOPICS, text_column="content") == {"max_tokens": 8192, "function_to_apply": "softmax"}
 
     def test_a_pair_of_texts_leaves_out_the_passages(self) -> None:
-        chosen = with_recipe(RunOptions(models=(PDFS,), text_pair_column="summary"))
-
-        assert (chosen.passages, chosen.max_tokens) == (None, 2048)
+        assert used(PDFS, text_pair_column="summary") == {"max_tokens": 2048}
 
     def test_a_function_of_the_user_leaves_out_the_rounded_score_which_is_for_raw_ones(self) -> None:
         model = Model(name=EDU, revision="1", labels=("LABEL_0",))
@@ -119,75 +119,56 @@ class TestWhoseOptionWins:
         assert not adds_int_score(replace(model, name=PDFS), "none")
 
     def test_a_task_of_the_user_leaves_out_the_recipe_of_another(self) -> None:
-        options = RunOptions(models=(PDFS,), labels=("a",))
-
-        assert with_recipe(options) is options
+        assert used(PDFS, labels=("a",)) == {}
 
 
-class TestNoRecipe:
-    @pytest.mark.parametrize(
-        "options",
-        [
-            RunOptions(models=(EDU,), scorer="own"),
-            RunOptions(models=("me/fineweb-edu-classifier",)),
-            RunOptions(models=("fineweb-edu-classifier",)),
-            RunOptions(models=(f"./{EDU}",)),
-        ],
-    )
-    def test_is_used_if_another_model_has_that_name(self, options: RunOptions) -> None:
-        assert with_recipe(options) is options
-        assert recipe_lines([options]) == ()
-
-    def test_is_used_for_a_folder_of_a_models_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / EDU).mkdir(parents=True)
-        monkeypatch.chdir(tmp_path)
-
-        assert with_recipe(RunOptions(models=(EDU,))).min_score is None
+@pytest.mark.parametrize(
+    "model",
+    [
+        model_of(EDU, scorer="own"),
+        model_of("me/fineweb-edu-classifier"),
+        model_of("fineweb-edu-classifier"),
+        model_of(f"/models/{EDU}", revision="sha256-1"),
+    ],
+)
+def test_no_recipe_is_used_if_another_model_has_that_name(model: Model) -> None:
+    assert used(model) == {}
 
 
 class TestWhatTheUserIsTold:
     def test_the_options_that_the_recipe_sets(self) -> None:
-        options = RunOptions(models=(PDFS,), max_tokens=512)
-
-        (line,) = recipe_lines([options])
-
-        assert line == f"{PDFS}: --passages finepdfs (checked)"
-
-    def test_nothing_if_the_user_has_set_them_all(self) -> None:
-        options = RunOptions(models=(EDU,), where="score >= 2")
-
-        assert recipe_lines([options]) == ()
+        assert recipe_line(PDFS, used(PDFS, max_tokens=512)) == f"{PDFS}: --passages finepdfs (checked)"
 
     def test_arguments_are_those_of_a_shell(self) -> None:
         assert as_arguments(recipe_of(TOPICS).options) == (  # type: ignore[union-attr]
             "--text-column '{url}\\n\\n{text}' --max-tokens 8192 --function-to-apply softmax"
         )
 
-    def test_a_missing_column_of_the_template_and_what_to_do(self) -> None:
-        options = RunOptions(models=(TOPICS,))
-        schema = pa.schema({"text": pa.string(), "link": pa.string()})
-
+    @pytest.mark.parametrize(
+        ("columns", "says"),
+        [
+            (
+                None,
+                "and shard a has none; it has: text. Name the columns to score with --text-column, or put the text together from "
+                "your columns, like '{url}\\n\\n{text}'.",
+            ),
+            (
+                "text",
+                "and --columns leaves it out. Add url to --columns, or put the text together from other columns with "
+                "--text-column, like '{url}\\n\\n{text}'.",
+            ),
+        ],
+    )
+    def test_a_missing_column_of_the_template_and_what_to_do(self, columns: str | None, says: str) -> None:
         with pytest.raises(UsageError) as refused:
-            check_columns(options, schema, SHARD)
+            check_recipe_columns(model_of(TOPICS), used(TOPICS), RunOptions(columns=columns), TEXT_ONLY, SHARD)
 
-        assert str(refused.value) == (
-            f'The recipe of {TOPICS} reads the column "url", and shard a has none; it has: text, link. Name the columns to '
-            "score with --text-column, or put the text together from your columns, like '{url}\\n\\n{text}'."
-        )
-
-    def test_a_column_of_the_template_that_the_users_columns_leave_out(self) -> None:
-        with pytest.raises(UsageError) as refused:
-            check_columns(RunOptions(models=(TOPICS,), columns="text"), pa.schema({"text": pa.string()}), SHARD)
-
-        assert str(refused.value) == (
-            f'The recipe of {TOPICS} reads the column "url", and --columns leaves it out. Add url to --columns, or put the text '
-            "together from other columns with --text-column, like '{url}\\n\\n{text}'."
-        )
+        assert str(refused.value) == f'The recipe of {TOPICS} reads the column "url", {says}'
 
     def test_a_template_of_the_user_is_not_the_recipes(self) -> None:
-        options = RunOptions(models=(TOPICS,), text_column="{nope}")
+        options = RunOptions(text_column="{nope}")
 
-        check_columns(options, pa.schema({"text": pa.string()}), SHARD)
+        check_recipe_columns(model_of(TOPICS), used(TOPICS, text_column="{nope}"), options, TEXT_ONLY, SHARD)
 
 
 class TestTheCommand:
@@ -219,10 +200,10 @@ class TestTheThreshold:
         [{"where": "int_score >= 3"}, {"keep_all": True}, {"function_to_apply": "sigmoid"}, {"min_score": 2.0}],
     )
     def test_of_a_recipe_gives_way_to_the_users_choice(self, chosen: dict[str, Any]) -> None:
-        assert with_recipe(RunOptions(models=(EDU,), **chosen)).min_score == chosen.get("min_score")
+        assert used(EDU, **chosen) == {}
 
     def test_of_a_recipe_is_used_otherwise(self) -> None:
-        assert with_recipe(RunOptions(models=(EDU,))).min_score == 3.0
+        assert used(EDU) == {"min_score": 3.0}
 
 
 class TestInPython:
@@ -230,12 +211,12 @@ class TestInPython:
 
     def scoring(self, name: str, *, outputs: tuple[str, ...] = ("a", "b"), revision: str = "1", **options: Any) -> Any:
         model = Model(name=name, revision=revision, labels=outputs, function="softmax" if len(outputs) > 1 else "none")
-        (scoring,) = scorings_of({"score": model}, options, has_pairs=False)  # type: ignore[arg-type]
+        (scoring,) = scorings_of({"score": model}, None, options, has_pairs=False)
         return scoring
 
     @pytest.mark.parametrize("recipe", [one for one in RECIPES if not one.zero_shot], ids=lambda recipe: recipe.model)
     def test_a_model_by_name_gets_the_options_of_its_run(self, recipe: Recipe) -> None:
-        options = with_recipe(RunOptions(models=(recipe.model,)))
+        options = RunOptions(**used(recipe.model))
 
         scoring = self.scoring(recipe.model, outputs=("a",) if recipe.int_score else ("a", "b"))
 

@@ -1,20 +1,22 @@
 """A scorer on a device of this machine, or several, with the scores and columns that a run would publish."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Unpack
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fleet.process.command_line import with_keywords_of
+from fleet.errors import ShardError, UsageError
+from fleet.process.command_line import keywords_told, options_from, with_keywords
 from fleet.process.wording import counted
 from fleet.run.columns import ERROR, check_added_columns
 from fleet.run.model import Model
+from fleet.run.options import ScoreOptions, options_by_model, recipe_options, scoring_of
 from fleet.run.scoring import Scoring, score_column_of
 from fleet.run.spec import WINDOW_ROWS, Shard
-from worker.api.arguments import PAIR, TEXT, ScoreOptions, arguments_told, scoring_of, scorings_of
 from worker.api.texts import pair_windows, windows
 from worker.scoring import Scorer, ScorerInfo, Scores
 from worker.scoring.activation import apply
@@ -26,6 +28,8 @@ from worker.shard.window_scoring import WindowScoring
 from worker.shard.writer import row_errors, score_columns
 
 Floats = npt.NDArray[np.float32]
+Texts = Iterable[str | None]
+TEXT, PAIR = "text", "text_pair"  # names of the columns that a user's texts become
 _SHOWN_REVISION = 7  # characters
 
 
@@ -55,32 +59,32 @@ class LoadedScorer:
         """Device, precision, backend and batch size, and how far the fast scores are from those in float32."""
         return self.scorer.info
 
-    @with_keywords_of(scoring_of)
     def score(
         self,
-        texts: Iterable[str | None],
+        texts: Texts,
         *,
-        text_pairs: Iterable[str | None] | None = None,
-        **options: Unpack[ScoreOptions],
+        text_pairs: Texts | None = None,
+        options: ScoreOptions | None = None,
+        **keywords: Any,
     ) -> Floats:
         """The scores of texts, as `shardsift.score` returns them; it describes the arguments.
 
         >>> scorer = shardsift.load_scorer("facebook/bart-large-mnli")
         >>> scorer.score(texts, labels=["climate change", "technology"])  # shape (texts, 2), in the order of the labels
         """
-        scoring = self._scoring(options, has_pairs=text_pairs is not None)
+        (scoring,) = scorings_of({"score": self.model}, options, keywords, has_pairs=text_pairs is not None)
         scored = scored_windows(texts, text_pairs, (scoring,), (self.scorer,))
         parts = [_values(scores, scoring) for (scores,) in scored]
         values = np.concatenate([np.empty((0, scoring.outputs), np.float32), *parts])
         return values[:, 0] if scoring.outputs == 1 else values
 
-    @with_keywords_of(scoring_of)
     def table(
         self,
-        texts: Iterable[str | None],
+        texts: Texts,
         *,
-        text_pairs: Iterable[str | None] | None = None,
-        **options: Unpack[ScoreOptions],
+        text_pairs: Texts | None = None,
+        options: ScoreOptions | None = None,
+        **keywords: Any,
     ) -> pa.Table:
         """The columns that a run writes for each row: `score` and `error`, for several labels also `label` and a score of each.
 
@@ -90,12 +94,8 @@ class LoadedScorer:
         For a model with several labels, `score` is the highest, `label` names its label, and `score_POSITIVE` is the score of the
         label POSITIVE. `int_score` is there if the model's recipe rounds.
         """
-        scoring = self._scoring(options, has_pairs=text_pairs is not None)
+        (scoring,) = scorings_of({"score": self.model}, options, keywords, has_pairs=text_pairs is not None)
         return as_table(scored_windows(texts, text_pairs, (scoring,), (self.scorer,)), (scoring,))
-
-    def _scoring(self, options: ScoreOptions, *, has_pairs: bool) -> Scoring:
-        (scoring,) = scorings_of({"score": self.model}, options, has_pairs=has_pairs)
-        return scoring
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -111,13 +111,13 @@ class LoadedScorers:
     def __repr__(self) -> str:
         return f"<Scorers {'; '.join(f'{name}: {one._shown}' for name, one in self.by_name.items())}>"
 
-    @with_keywords_of(scoring_of)
     def table(
         self,
-        texts: Iterable[str | None],
+        texts: Texts,
         *,
-        text_pairs: Iterable[str | None] | None = None,
-        **options: Unpack[ScoreOptions],
+        text_pairs: Texts | None = None,
+        options: ScoreOptions | None = None,
+        **keywords: Any,
     ) -> pa.Table:
         """The columns that a run with these models writes for each row, and `error`; `shardsift.score` describes the arguments.
 
@@ -128,13 +128,44 @@ class LoadedScorers:
         A row that one of the models cannot score has no score from any.
         """
         models = {score_column_of(name): one.model for name, one in self.by_name.items()}
-        scorings = scorings_of(models, options, has_pairs=text_pairs is not None)
+        scorings = scorings_of(models, options, keywords, has_pairs=text_pairs is not None)
         with arguments_told():
             check_added_columns(scorings)
         scorers = [one.scorer for one in self.by_name.values()]
         return as_table(scored_windows(texts, text_pairs, scorings, scorers), scorings)
 
     score = table  # an array of the scores of several models would not say whose they are
+
+
+def scorings_of(
+    models: Mapping[str, Model], options: ScoreOptions | None, keywords: Mapping[str, Any], *, has_pairs: bool
+) -> tuple[Scoring, ...]:
+    """The scoring of each model, by its score column. Raises TypeError for unknown options, UsageError for wrong ones.
+
+    The recipe's template is the user's to apply, because here a text is put together already.
+    """
+    with arguments_told():
+        given = options_by_model(models, options_from(options, ScoreOptions, keywords))
+        return tuple(
+            scoring_of(
+                model,
+                replace(given[column], **recipe_options(model, given[column], has_pairs=has_pairs)),
+                text_columns=(TEXT,),
+                text_pair_column=PAIR if has_pairs else None,
+                score_column=column,
+            )
+            for column, model in models.items()
+        )
+
+
+@contextmanager
+def arguments_told() -> Iterator[None]:
+    """Name options in errors as the arguments of `score`. What would be a shard's error in a run is the user's here."""
+    try:
+        with keywords_told():
+            yield
+    except (ShardError, UsageError) as error:
+        raise UsageError(with_keywords(str(error)).replace("text_pair_column", "text_pairs")) from error
 
 
 def _values(scores: Scores, scoring: Scoring) -> Floats:
@@ -149,7 +180,6 @@ def _values(scores: Scores, scoring: Scoring) -> Floats:
 
 # Score a user's texts as a worker scores the rows of a shard: with the same code, windows and batches.
 
-Texts = Iterable[str | None]
 _NO_SHARD = Shard(name="texts", uri="", identity="")
 
 

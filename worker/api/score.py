@@ -1,22 +1,22 @@
 """Score texts in this process: `shardsift.score` and `shardsift.load_scorer`. Knows no queue and no Redis."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any, TypeAlias, TypedDict, Unpack, overload
+from typing import Any, TypeAlias, overload
 
 import pyarrow as pa
 
 from fleet.errors import UsageError
-from fleet.process.command_line import keywords_told, with_keywords_of
+from fleet.process.command_line import keywords_told
 from fleet.process.settings import read_settings
 from fleet.run import scorers
-from fleet.run.choices import DEFAULT_MODEL, Backend, Dtype, Function
+from fleet.run.choices import DEFAULT_MODEL, Dtype
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
+from fleet.run.options import ScoreOptions
 from fleet.run.scoring import check_names_differ, score_column_of
-from worker.api.arguments import ScoreOptions, checked_labels
-from worker.api.loaded import Floats, LoadedScorer, LoadedScorers
+from worker.api.loaded import Floats, LoadedScorer, LoadedScorers, Texts
 from worker.api.texts import check_are_pairs, check_is_one_column
 from worker.models_together import loaded_beside
 from worker.scoring import ModelError
@@ -24,43 +24,19 @@ from worker.scoring.quiet import quiet_imports
 from worker.shard.scoring_groups import sharing_scorers
 
 ModelName: TypeAlias = str | PathLike[str]
-Texts: TypeAlias = Iterable[str | None]
-
-
-class LoadOptions(TypedDict, total=False):
-    """The keyword arguments of `load_scorer`."""
-
-    scorer: str
-    dtype: Dtype
-    device: str | None
-    backend: Backend | None
-    max_batch_tokens: int | None
-    compile: bool | None
-    threads: int | None
-    parity_rows: int | None
-
-
-class _AllOptions(ScoreOptions, LoadOptions, total=False):
-    """The keyword arguments of `score`."""
-
-    text_pairs: Texts | None
+_SETTINGS = ("device", "backend", "max_batch_tokens", "compile", "threads", "parity_rows")
 
 
 @overload
-def load_scorer(model: ModelName = DEFAULT_MODEL, **options: Unpack[LoadOptions]) -> LoadedScorer: ...
+def load_scorer(model: ModelName = DEFAULT_MODEL, **options: Any) -> LoadedScorer: ...
 @overload
-def load_scorer(model: Mapping[str, ModelName], **options: Unpack[LoadOptions]) -> LoadedScorers: ...
+def load_scorer(model: Mapping[str, ModelName], **options: Any) -> LoadedScorers: ...
 def load_scorer(
     model: ModelName | Mapping[str, ModelName] = DEFAULT_MODEL,
     *,
     scorer: str = SEQUENCE_CLASSIFIER,
     dtype: Dtype = "auto",
-    device: str | None = None,
-    backend: Backend | None = None,
-    max_batch_tokens: int | None = None,
-    compile: bool | None = None,
-    threads: int | None = None,
-    parity_rows: int | None = None,
+    **settings: Any,
 ) -> LoadedScorer | LoadedScorers:
     """Load a model onto the best device of this machine, to score with it more than once.
 
@@ -75,29 +51,23 @@ def load_scorer(
     scorer: the kind of scorer that loads the model. Packages can add their own: see examples/own_scorer.
     dtype: precision of the model. "auto" is 16 bits if the device is fast at it, otherwise float32.
 
-    The other arguments change the speed, and the scores by rounding only. If one is None, it is read from the environment, as a
-    worker reads it: SHARDSIFT_DEVICE, SHARDSIFT_BACKEND and so on. docs/settings.md describes them.
+    device, backend, max_batch_tokens, compile, threads and parity_rows change the speed, and the scores by rounding only. If one
+    is None, it is read from the environment, as a worker reads it: SHARDSIFT_DEVICE and so on. docs/settings.md describes them.
 
     Like a worker, this scores sample texts in float32 too and refuses a model whose fast scores differ. That takes seconds;
     `parity_rows=0` leaves it out. Raises UsageError if the model cannot be found, loaded or trusted, or does not fit beside
     the others.
     """
-    settings = read_settings(
-        dtype=dtype,
-        device=device,
-        backend=backend,
-        max_batch_tokens=max_batch_tokens,
-        compile=compile,
-        threads=threads,
-        parity_rows=parity_rows,
-    )
+    if unknown := settings.keys() - set(_SETTINGS):
+        raise TypeError(f"There is no argument {min(unknown)!r}. Those of load_scorer are: {', '.join(_SETTINGS)}.")
+    chosen = read_settings(dtype=dtype, **settings)
     with keywords_told(), _model_errors_told(), quiet_imports():
         names = _checked_names(model)
         scorers.check_requirements([scorers.scorer_kind(scorer)])
         models = [_resolved(scorer, os.fspath(name)) for name in names.values()]
         loaded = [
             LoadedScorer(model=found, scorer=one)
-            for found, one in zip(models, loaded_beside(models, settings), strict=True)
+            for found, one in zip(models, loaded_beside(models, chosen), strict=True)
         ]
         sharing_scorers([one.scorer for one in loaded])  # now, because it lets go of encoders that are there twice
     if not isinstance(model, Mapping):
@@ -106,22 +76,16 @@ def load_scorer(
 
 
 @overload
-def score(texts: Texts, model: ModelName | LoadedScorer = DEFAULT_MODEL, **options: Unpack[_AllOptions]) -> Floats: ...
+def score(texts: Texts, model: ModelName | LoadedScorer = DEFAULT_MODEL, **keywords: Any) -> Floats: ...
 @overload
-def score(texts: Texts, model: Mapping[str, ModelName] | LoadedScorers, **options: Unpack[_AllOptions]) -> pa.Table: ...
-@with_keywords_of(load_scorer)
+def score(texts: Texts, model: Mapping[str, ModelName] | LoadedScorers, **keywords: Any) -> pa.Table: ...
 def score(
     texts: Texts,
     model: ModelName | Mapping[str, ModelName] | LoadedScorer | LoadedScorers = DEFAULT_MODEL,
     *,
     text_pairs: Texts | None = None,
-    labels: Sequence[str] | None = None,
-    hypothesis_template: str | None = None,
-    multi_label: bool = False,
-    max_tokens: int | None = None,
-    passages: str | None = None,
-    function_to_apply: Function | None = None,
-    **load_options: Unpack[LoadOptions],
+    options: ScoreOptions | None = None,
+    **keywords: Any,
 ) -> Floats | pa.Table:
     """Score texts with a sequence classifier: a Hub name, a folder, or what `load_scorer` returned. Or with several at once.
 
@@ -157,6 +121,7 @@ def score(
     function_to_apply, and whether a table has `int_score`. `producer recipes` lists them. A template over columns is yours to
     apply: pass texts that are put together.
 
+    options: a `ScoreOptions`, in place of labels, max_tokens and the others.
     dtype, device and the others: as for `load_scorer`.
 
     A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text without a token, a pair that lacks one
@@ -166,22 +131,12 @@ def score(
     check_is_one_column(texts)  # before a model is loaded
     if text_pairs is not None:
         check_are_pairs(texts, text_pairs)
-    if labels is not None:
-        labels = checked_labels(labels)
+    load_options = {name: keywords.pop(name) for name in ("scorer", "dtype", *_SETTINGS) if name in keywords}
     if not isinstance(model, (LoadedScorer, LoadedScorers)):
         model = load_scorer(model, **load_options)
     elif load_options:
         raise UsageError(f"The scorer is loaded already. Pass {', '.join(load_options)} to load_scorer.")
-    return model.score(
-        texts,
-        text_pairs=text_pairs,
-        labels=labels,
-        hypothesis_template=hypothesis_template,
-        multi_label=multi_label,
-        max_tokens=max_tokens,
-        passages=passages,
-        function_to_apply=function_to_apply,
-    )
+    return model.score(texts, text_pairs=text_pairs, options=options, **keywords)
 
 
 def _checked_names(model: Any) -> Mapping[str, ModelName]:

@@ -19,6 +19,7 @@ from worker.scoring import ModelError
 from worker.scoring.load import load_scorer
 from worker.scoring.saved_model import SavedModel
 from worker.scoring.scorer import Reading
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.training.base_model import BaseModel, BaseModelError, Trained, load_base, peak_memory_bytes
 from worker.training.options import ClassWeights, TrainOptions
 from worker.training.rows import Split, Target, Targets

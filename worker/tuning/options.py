@@ -12,11 +12,20 @@ import typer
 from fleet.errors import UsageError
 from fleet.process.settings import Settings
 from fleet.run.model import Model
-from fleet.run.options import PANEL, Columns, Labels, MaxTokens, Passages, TextColumn, TextPairColumn, given_labels
+from fleet.run.options import (
+    PANEL,
+    Columns,
+    Labels,
+    MaxTokens,
+    Passages,
+    TextColumn,
+    TextPairColumn,
+    given_labels,
+    scoring_of,
+)
 from fleet.run.recipes import filled, recipe_for, recipe_line
 from fleet.run.scoring import Scoring
 from fleet.run.sequence_classifier import resolve_classifier
-from worker.api.arguments import scoring_of
 
 NO_CHART = Path("none")
 Say = Callable[[str], None]
@@ -109,10 +118,9 @@ def planned(settings: Settings, options: TuneOptions, say: Say) -> TunePlan:
     options = with_recipe(model, options, say)
     scoring = scoring_of(
         model,
-        has_pairs=options.text_pair_column is not None,
-        labels=options.labels or None,
-        max_tokens=options.max_tokens,
-        passages=options.passages,
+        ScoreOptions(labels=options.labels, max_tokens=options.max_tokens, passages=options.passages),
+        text_columns=("text",),
+        text_pair_column=options.text_pair_column,
     )
     if options.reference:
         _check_reference(scoring)
@@ -128,7 +136,7 @@ def with_recipe(model: Model, options: TuneOptions, say: Say) -> TuneOptions:
     chosen = {name: value for name, value in vars(options).items() if name not in left_out}
     if recipe is None or not (used := filled(recipe, chosen)):
         return options
-    say(recipe_line(recipe, model.name, used))
+    say(recipe_line(model.name, used))
     return replace(options, **used)
 
 

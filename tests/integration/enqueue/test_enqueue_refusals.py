@@ -66,10 +66,7 @@ class TestRefusals:
     def test_a_wrong_option_is_an_error(self, options: RunOptions, changes: dict[str, Any], says: str) -> None:
         refused(replace(options, **changes), says)
 
-    def test_a_model_that_does_not_exist_is_an_error(self, options: RunOptions, tmp_path: Path) -> None:
-        refused(replace(options, models=(str(tmp_path / "absent"),)), r"There is no model folder .*absent\.")
-
-    def test_a_relative_path_is_told_as_it_was_given(self, options: RunOptions) -> None:
+    def test_a_model_that_does_not_exist_is_an_error(self, options: RunOptions) -> None:
         refused(replace(options, models=("./absent",)), r"There is no model folder \./absent\.")
 
     def test_a_folder_that_is_not_a_model_is_an_error(self, options: RunOptions, source: Path) -> None:
@@ -82,8 +79,6 @@ class TestRefusals:
             (json.dumps({"architectures": "BertModel"}), "its config.json says BertModel"),
             ("{ not json", "config.json .*cannot be read"),
             ("[]", "config.json .*cannot be read: it is not a JSON object"),
-            ("[1]", "config.json .*cannot be read"),
-            ("", "config.json .*cannot be read"),
         ],
     )
     def test_a_model_that_is_not_a_classifier_is_an_error(
@@ -96,7 +91,7 @@ class TestRefusals:
         refused(replace(options, models=(str(model),)), says)
 
     @pytest.mark.parametrize("limits", [{}, {"limit_rows": 5}])
-    @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"<html>"])
+    @pytest.mark.parametrize("content", [b"", b"PAR1" + b"\0" * 100 + b"PAR1"])
     def test_a_broken_first_shard_is_an_error(
         self, options: RunOptions, source: Path, content: bytes, limits: dict[str, int]
     ) -> None:
@@ -222,15 +217,6 @@ class TestOutputsThatAreRefused:
         assert ledger.redis.keys() == []
         assert (tmp_path / "file").read_text() == "mine"
         assert list((tmp_path / "data").iterdir()) == [tmp_path / "data/data"]
-
-    @pytest.mark.parametrize("uri", ["nosuch://bucket/out", "hf://datasets/only-a-name", "hf://datasets/a/b/c"])
-    def test_an_output_that_is_not_a_valid_address(
-        self, options: RunOptions, ledger: Ledger, app: Celery, uri: str
-    ) -> None:
-        with pytest.raises(UsageError, match=uri):
-            do(replace(options, output_uri=uri), ledger, app)
-
-        assert ledger.redis.keys() == []
 
 
 class TestARunThatHasScoredNothing:

@@ -45,7 +45,7 @@ for uri in json.loads(sys.argv[1]):
         answers.append(f"{type(error).__name__}: {error}")
 print(json.dumps(answers))
 """
-REPO = "org/web"
+REPO = "HuggingFaceFW/fineweb"
 
 
 def ask(environment: dict[str, str], *questions: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ class TestTheHub:
     def test_a_crawl_is_pinned_to_the_commit_and_names_mirror_its_folder(
         self, hub: HubServer, environment: dict[str, str]
     ) -> None:
-        (source,) = ask(environment, ("crawl", CRAWLS[0], REPO))
+        (source,) = ask(environment, ("crawl", CRAWLS[0]))
 
         commit = hub.commits(REPO)[0].oid
         assert source["revision"] == commit
@@ -124,8 +124,8 @@ class TestTheHub:
             answer["error"]
             for answer in ask(
                 environment,
-                ("crawl", "CC-MAIN-1999-01", REPO),
-                ("crawl", CRAWLS[0], "org/nowhere"),
+                ("crawl", "CC-MAIN-1999-01"),
+                ("list", "hf://datasets/org/nowhere/data"),
                 ("list", f"hf://datasets/{REPO}@nope/data"),
                 ("list", f"hf://datasets/{REPO}/data/nope/*.parquet"),
                 ("list", f"hf://datasets/{REPO}/data/nope"),
@@ -139,7 +139,7 @@ class TestTheHub:
         assert "/data/nope" in path
 
     def test_a_hub_that_cannot_be_asked_is_one_line(self, environment: dict[str, str]) -> None:
-        questions = [("crawl", CRAWLS[0], REPO), ("list", f"hf://datasets/{REPO}/data")]
+        questions = [("crawl", CRAWLS[0]), ("list", f"hf://datasets/{REPO}/data")]
 
         for answer in ask({**environment, "HF_HUB_OFFLINE": "1"}, *questions):
             assert answer["error"].startswith(f"Listing hf://datasets/{REPO}/data")
