@@ -18,6 +18,7 @@ from fleet.run.options import (
     Labels,
     MaxTokens,
     Passages,
+    ScoreOptions,
     TextColumn,
     TextPairColumn,
     given_labels,
