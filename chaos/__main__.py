@@ -14,7 +14,7 @@ from benchmarks.results import provenance_of, redis_server_here, write_results
 from chaos.campaign import CampaignPlan, campaign
 from chaos.events import work
 from chaos.faults import KILLS, Kind, Promise
-from chaos.storm import Outcome
+from chaos.outcome import Outcome
 
 _RESULTS = Path(__file__).parent / "results"
 

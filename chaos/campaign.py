@@ -8,8 +8,9 @@ from pathlib import Path
 from chaos.faults import NOTICES, Kind, Schedule
 from chaos.fleet import ChaosFleet, FleetPlan
 from chaos.invariants import Digests, published_digests
+from chaos.outcome import Outcome, StormPlan
 from chaos.place import Place, check_each_row_is_there_once, prepare
-from chaos.storm import Outcome, StormPlan, storm
+from chaos.storm import storm
 from hubserver import HubServer
 from support.waiting import wait_until
 

@@ -6,21 +6,18 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chaos.events import Event
 from chaos.faults import Broken, Promise
+from chaos.fleet import ChaosFleet
+from chaos.outcome import Outcome
 from chaos.runs import Run
 from fleet.ledger.base import Keys
 from fleet.process.queues import queue_lists
 from hubserver import HubServer
-
-if TYPE_CHECKING:
-    from chaos.fleet import ChaosFleet
-    from chaos.storm import Outcome
 
 Digests = dict[str, dict[str, str]]  # name of a variant → path of a published file → its sha256
 _CRASHES = 3  # without progress, until a poison shard is failed: SHARDSIFT_MAX_ATTEMPTS of fleets with such runs
@@ -29,7 +26,7 @@ _CALM_SECONDS = 30.0  # for the last messages to be consumed
 
 
 def problems_of_run(
-    run: Run, fleet: "ChaosFleet", hub: HubServer, undisturbed: dict[str, str], events: Iterable[Event]
+    run: Run, fleet: ChaosFleet, hub: HubServer, undisturbed: dict[str, str], events: Iterable[Event]
 ) -> list[Broken]:
     """The violations of a published run."""
     own = [event for event in events if event.run == run.run_id]
@@ -44,7 +41,7 @@ def problems_of_run(
 
 
 def problems_of_what_is_left(
-    fleet: "ChaosFleet", outcome: "Outcome", hub: HubServer, undisturbed: Digests, *, tick: Callable[[], None]
+    fleet: ChaosFleet, outcome: Outcome, hub: HubServer, undisturbed: Digests, *, tick: Callable[[], None]
 ) -> list[Broken]:
     """Violations found before the fleet is stopped: late writers may have done harm after the publication."""
     known = [run for run in outcome.runs if run.run_id and fleet.ledger.is_enqueued(run.run_id)]
@@ -75,7 +72,7 @@ def problems_of_what_is_left(
     return problems
 
 
-def problems_of_processes(fleet: "ChaosFleet") -> list[Broken]:
+def problems_of_processes(fleet: ChaosFleet) -> list[Broken]:
     """Violations found after the fleet is stopped."""
     found = [f"process {process.pid}: {' '.join(process.cmdline())[:120]}" for process in fleet.processes()]
     return [Broken(Promise.LEFT_BEHIND, what) for what in found]
@@ -103,7 +100,7 @@ def _published_files(uri: str, hub_repo: str, hub: HubServer, *prefixes: str) ->
             yield path, file.read_bytes()
 
 
-def _of_ledger(run: Run, fleet: "ChaosFleet") -> Iterator[Broken]:
+def _of_ledger(run: Run, fleet: ChaosFleet) -> Iterator[Broken]:
     counts, keys, redis = fleet.ledger.counts(run.run_id), Keys(run.run_id), fleet.ledger.redis
     poison = run.variant.poison
     states = {"done": counts.done, "failed": counts.failed, "queued": counts.queued, "running": counts.running}
@@ -185,7 +182,7 @@ def _of_attempts(run: Run, events: list[Event]) -> Iterator[Broken]:
         yield Broken(Promise.DOUBLED, f"two claims share a token: {shared}")
 
 
-def _of_poison(run: Run, fleet: "ChaosFleet", events: list[Event]) -> Iterator[Broken]:
+def _of_poison(run: Run, fleet: ChaosFleet, events: list[Event]) -> Iterator[Broken]:
     """Such a shard is failed by its third crash since it last got further, and every attempt that was not stopped counts."""
     keys, stopped = Keys(run.run_id), {event.token for event in events if event.what == "release"}
     for failure in fleet.ledger.failures(run.run_id):

@@ -4,9 +4,9 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import redis
@@ -14,8 +14,9 @@ import redis
 from chaos.events import Event, EventLog
 from chaos.faults import KILLS, OF_FILES, Broken, Fault, Kind, Promise, Schedule
 from chaos.files import FileVictim
-from chaos.fleet import ChaosFleet, FleetPlan
+from chaos.fleet import ChaosFleet
 from chaos.invariants import Digests, problems_of_processes, problems_of_run, problems_of_what_is_left
+from chaos.outcome import Outcome, StormPlan
 from chaos.place import Place, Variant
 from chaos.runs import Run
 from hubserver import HubServer
@@ -27,40 +28,6 @@ _ENQUEUED_AGAIN = 0.15  # share of runs that are enqueued again while they are i
 _CYCLE = 3  # kinds of runs: to a folder, to a folder whose files have faults, to the Hub
 _MOST_PROBLEMS = 10
 _SWEPT_RUNS = 4  # verified runs that stay in the sweep; hundreds of them would keep several cores busy
-
-
-@dataclass(frozen=True, kw_only=True)
-class StormPlan:
-    """A storm ends after `seconds`, after `runs`, or when each kind of kill has happened `min_faults` times.
-
-    A value of 0 for one of the last two means that it does not end the storm.
-    """
-
-    name: str
-    seed: int
-    seconds: float
-    fleet: FleetPlan
-    variants: tuple[Variant, ...]
-    kinds: Collection[Kind] = tuple(Kind)
-    min_faults: int = 0
-    runs: int = 0
-    runs_at_once: int = 2
-    on_hub: bool = True
-
-
-@dataclass(kw_only=True)
-class Outcome:
-    """The record of a storm."""
-
-    plan: StormPlan
-    seconds: float = 0.0
-    faults: list[Fault] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
-    problems: list[Broken] = field(default_factory=list)
-    unasked_ends: Counter[str] = field(default_factory=Counter)
-    left: dict[str, int] = field(default_factory=dict)
-    work_log: Path = Path()
 
 
 def storm(plan: StormPlan, place: Place, hub: HubServer, undisturbed: Digests, say: Callable[[str], None]) -> Outcome:
