@@ -1,4 +1,4 @@
-"""A spot notice of each cloud is seen once it is given, with the time that is left. A service that fails does not end the watch."""
+"""A spot notice of each cloud is seen once it is given, with the time left. A service that fails does not end the watch."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
