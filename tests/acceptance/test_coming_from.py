@@ -93,17 +93,6 @@ def test_the_server_of_finepdfs(tiny_model: Path, tmp_path: Path) -> None:
     assert lines[2]["error"] < 1e-4
 
 
-def test_scores_that_differ_end_the_comparison(tmp_path: Path) -> None:
-    from side_by_side import Way, compare
-
-    given = type("Given", (), {"texts": ["a", "b"], "model": "m", "rounds": 1, "report": None})
-    ours = Way(name="shardsift", dtype="float32", score=lambda texts: [0.5 for _ in texts])
-    theirs = Way(name="a pipeline", dtype="float32", score=lambda texts: [0.5002 for _ in texts])
-
-    with pytest.raises(SystemExit, match=r"The float32 scores of shardsift differ from those of a pipeline\."):
-        compare(given, theirs, ours)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The inplace keyword:pandas.errors.Pandas4Warning")  # Dask's
 def test_the_python_of_the_page_runs(tmp_path: Path, tiny_model: Path) -> None:

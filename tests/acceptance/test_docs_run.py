@@ -95,6 +95,7 @@ def test_the_commands_of_the_readme_run(
             "export REDIS_URL=redis://:password@10.0.0.5:6379/0 HF_TOKEN=hf_your_token": exports(
                 REDIS_URL=fleet.redis_url, **faults.environment
             ),
+            "--output ./kept --min-score 3": "--output ./kept --min-score 3 --workers 1",  # each loads torch
             "    # from any machine\nproducer status": f" --wait --scorer {STAND_IN} --min-score 3\nproducer status",
         },
     )

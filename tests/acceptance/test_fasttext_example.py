@@ -75,10 +75,6 @@ def test_the_model_is_a_file_at_its_digest_with_its_own_labels(model: Path) -> N
     assert resolve(model, found.revision) == found
 
 
-def test_the_same_texts_train_the_same_model(model: Path, tmp_path: Path) -> None:
-    assert train(tmp_path / "model.bin").read_bytes() == model.read_bytes()
-
-
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -97,13 +93,6 @@ def test_another_file_is_refused_before_a_run(content: Any, says: str, model: Pa
         resolve(file)
 
 
-def test_a_file_that_is_missing_or_has_changed_is_refused(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(shardsift.UsageError, match=r"There is no file \S+/no\.bin\. Name a fastText model"):
-        resolve(tmp_path / "no.bin")
-    with pytest.raises(shardsift.UsageError, match=r"has changed: its revision is sha256-\w+, not sha256-0\."):
-        resolve(model, "sha256-0")
-
-
 def test_the_scores_are_those_of_fasttext_in_the_order_of_the_labels(model: Path) -> None:
     scorer = shardsift.load_scorer(model, scorer="fasttext")
 
@@ -115,29 +104,6 @@ def test_the_scores_are_those_of_fasttext_in_the_order_of_the_labels(model: Path
     assert np.isnan(scores[[1, 3]]).all()
     assert scores[[0, 2, 4, 5]] == pytest.approx(np.array([predicted(model, line) for line in lines], np.float32))
     assert scorer.table(TEXTS)["error"].to_pylist() == [None, "blank text", None, "null text", None, None]
-
-
-def test_texts_have_the_same_scores_in_any_company(model: Path) -> None:
-    scorer = shardsift.load_scorer(model, scorer="fasttext")
-    texts = [f"number {number} is a cheap offer" for number in range(1500)]
-
-    together = scorer.score(texts)
-
-    assert np.array_equal(together[::-1], scorer.score(texts[::-1]))
-    assert np.array_equal(together[700], scorer.score([texts[700]])[0])
-
-
-def test_a_stopped_window_keeps_the_batches_that_it_has(model: Path) -> None:
-    from fasttext_scorer.scorer import load
-
-    scorer = load(resolve(model), None)
-    encoded = scorer.encode(pa.array(["cheap"] * 3000, pa.large_string()), None)
-
-    stopped = scorer.score_encoded(encoded, lambda rows: rows < 2048, None)
-
-    assert stopped.missing.tolist() == list(range(2048, 3000))
-    assert not np.isnan(stopped.values[:2048]).any()
-    assert np.isnan(stopped.values[2048:]).all()
 
 
 def test_a_text_for_which_fasttext_predicts_nothing_is_an_errored_row(tmp_path: Path) -> None:

@@ -4,26 +4,18 @@ Tests that do not depend on the model use the stand-in scorer, because torch tak
 """
 
 import json
-import re
 import signal
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from fleet.presence.announcements import list_workers
 from fleet.process.queues import queue_length
-from support.claimed_shards import one_shard
 from support.disturbed_runs import frozen_by_order
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
-from support.models import overflowing_classifier
-from support.odd_texts import real_texts
 from support.outputs import manifest_lines, published_rows
 from support.processes import started
 from support.waiting import wait_until
-from worker.service.ipc import EXIT_NO_MODEL
 
 
 @pytest.fixture
@@ -62,26 +54,16 @@ def wait_until_published(fleet: Fleet, run_id: str) -> None:
 
 
 def test_producer_workers_and_finalizer_finish_a_run_together(
-    fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
+    fleet = quick_fleet
     run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out")
     running = fleet.call_producer("status", run_id)
     assert running.returncode == 3
-    assert f"Start one: worker start --model {tiny_model}\n" in running.stdout
+    assert f"Start one: worker start --model {tiny_model}" in running.stdout
 
-    with fleet.finalizer(), fleet.worker(tiny_model, environment={"SHARDSIFT_DTYPE": "float32"}):
-        waited = fleet.call_producer(
-            "enqueue",
-            "--input",
-            shards,
-            "--model",
-            tiny_model,
-            "--output",
-            tmp_path / "out",
-            "--dtype",
-            "float32",
-            "--wait",
-        )
+    with fleet.finalizer(), fleet.worker(tiny_model):
+        waited = fleet.call_producer(*enqueue_arguments(fleet, shards, tiny_model, tmp_path / "out", "--wait"))
 
     assert waited.returncode == 0, waited.stderr
     assert "0 shards new" in waited.stderr
@@ -135,43 +117,6 @@ def test_a_worker_told_to_stop_gives_its_shard_back_at_once(
     assert fleet.ledger.redis.hlen("unacked") == 0
 
 
-@pytest.mark.slow
-def test_a_stopped_worker_is_not_shown_as_ready(quick_fleet: Fleet, tiny_model: Path) -> None:
-    client = quick_fleet.ledger.redis
-
-    with quick_fleet.worker(tiny_model) as worker:
-        wait_until(
-            lambda: [state.activity for state in list_workers(client)] == ["ready"], description="the worker is ready"
-        )
-        worker.terminate()
-        worker.wait(timeout=20)
-
-    assert list_workers(client) == []
-
-
-@pytest.mark.slow
-def test_a_cancelled_run_stops_and_is_taken_up_again(
-    quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    fleet = quick_fleet
-    freeze_in_first_shard(fleet, faults)
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "48")
-
-    with fleet.finalizer(), fleet.worker(tiny_model) as worker:
-        with frozen_by_order(worker):
-            assert fleet.call_producer("cancel", run_id).returncode == 0
-        wait_until(
-            lambda: not fleet.ledger.counts(run_id).running, description="the worker drops its shard", seconds=30
-        )
-        done_when_cancelled = fleet.ledger.counts(run_id).done
-        assert "cancelled" in fleet.call_producer("status", run_id).stdout
-        assert fleet.call_producer("retry", run_id).returncode == 0
-        wait_until_published(fleet, run_id)
-
-    assert done_when_cancelled < 4
-    assert fleet.ledger.counts(run_id).done == 4
-
-
 def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -200,60 +145,6 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
 
 
 @pytest.mark.slow
-def test_a_run_has_no_more_workers_than_it_may_have_until_it_may_have_more(
-    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    fleet = quick_fleet
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "60", "--max-workers", "1")
-    seen = set()
-
-    def has_run() -> bool:
-        counts = fleet.ledger.counts(run_id)
-        seen.add(counts.running)
-        return counts.done >= 2
-
-    with fleet.finalizer(), fleet.worker(tiny_model, name="w1"), fleet.worker(tiny_model, name="w2"):
-        wait_until(lambda: len(list_workers(fleet.ledger.redis)) == 2, description="both workers are there")
-        wait_until(has_run, description="two shards are done")
-        status = fleet.call_producer("status", run_id)
-        changed = fleet.call_producer("set", run_id, "--max-workers", "0")
-        wait_until(lambda: fleet.ledger.counts(run_id).running == 2, description="both have a shard")
-        wait_until_published(fleet, run_id)
-
-    assert max(seen) == 1
-    assert "; at most 1 have shards at once\n" in status.stdout
-    assert changed.stderr == f"Run {run_id}: any number of workers.\n"
-    logs = "".join(fleet.log(name).read_text() for name in ("w1", "w2"))
-    assert logs.count("nothing to do: full") == 0, "no message is sent that would be refused"
-
-
-@pytest.mark.slow
-def test_failed_shards_are_retried_when_asked(
-    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    fleet = quick_fleet
-    missing = tmp_path / "shards"
-    missing.mkdir()
-    for name in ("000_00000", "000_00001"):
-        (missing / f"{name}.parquet").write_bytes((shards / f"{name}.parquet").read_bytes())
-    run_id = enqueue(fleet, missing, tiny_model, tmp_path / "out")
-    (missing / "000_00001.parquet").rename(tmp_path / "away")
-
-    with fleet.finalizer(), fleet.worker(tiny_model):
-        wait_until(lambda: fleet.ledger.counts(run_id).failed, description="the missing shard fails", seconds=120)
-        wait_until(lambda: not fleet.ledger.counts(run_id).open, description="the other is done")
-        status = fleet.call_producer("status", run_id)
-        (tmp_path / "away").rename(missing / "000_00001.parquet")
-        assert fleet.call_producer("retry", run_id).returncode == 0
-        wait_until_published(fleet, run_id)
-
-    assert status.returncode == 1
-    assert "No such file or directory" in status.stdout
-    assert f"producer retry {run_id}" in status.stdout
-    assert len(manifest_lines(tmp_path / "out")) == 2
-
-
-@pytest.mark.slow
 def test_plain_celery_serves_too(quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
     fleet = quick_fleet
     run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "24")
@@ -268,46 +159,9 @@ def test_plain_celery_serves_too(quick_fleet: Fleet, shards: Path, tiny_model: P
     assert len(manifest_lines(tmp_path / "out")) == 2
 
 
-@pytest.mark.slow
-def test_status_says_which_share_of_its_devices_peak_a_worker_reaches(
-    fleet: Fleet, minilm_model: Path, tmp_path: Path
-) -> None:
-    fleet.environment |= {"SHARDSIFT_DTYPE": "float32", "SHARDSIFT_LEASE_SECONDS": "4"}  # a report every second
-    texts = one_shard(tmp_path / "in", pa.table({"text": real_texts(2000)}))
-    run_id = enqueue(fleet, texts, minilm_model, tmp_path / "out")
-
-    def reports() -> list[dict[str, Any]]:
-        running = json.loads(fleet.call_producer("status", run_id, "--json").stdout)["running"]
-        return [shard["report"] for shard in running if shard["report"] and shard["report"]["peak_share"]]
-
-    with fleet.worker(minilm_model):
-        (report,) = wait_until(reports, description="the worker has reported its share", seconds=120)
-        shown = fleet.call_producer("status", run_id).stdout
-
-    assert 0 < report["peak_share"] <= 1
-    assert (report["memory_share"], report["busy_share"]) == (None, None)  # of a CPU
-    assert re.search(r"w1@.* rows/s; .*% device.*; \d+% of peak$", shown, re.MULTILINE)
-    assert fleet.log("w1").read_text().count("TFLOP/s: the peak") == 1
-
-
 def test_a_worker_without_a_model_leaves_with_the_reason(fleet: Fleet, tmp_path: Path) -> None:
     with fleet.worker(tmp_path / "nothing") as worker:
         worker.wait(timeout=60)
 
     assert worker.returncode == 2
     assert "There is no model" in fleet.log("w1").read_text()
-
-
-@pytest.mark.slow
-def test_a_worker_that_would_not_give_the_models_own_scores_leaves_with_the_figures_and_eats_no_shard(
-    fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    model = overflowing_classifier(tmp_path / "model", tiny_model)
-    run_id = enqueue(fleet, shards, model, tmp_path / "out", "--dtype", "float16")
-
-    with fleet.worker(model, environment={"SHARDSIFT_DTYPE": "float16", "SHARDSIFT_PARITY_ROWS": "16"}) as worker:
-        worker.wait(timeout=120)
-
-    assert worker.returncode == EXIT_NO_MODEL
-    assert "scores differently in float16 (padded) than in float32: of 16 sample texts" in fleet.log("w1").read_text()
-    assert fleet.ledger.counts(run_id).queued == 8

@@ -122,8 +122,10 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
         environment={**as_producer, "REDIS_URL": ""},
     )
     assert (verified.returncode, verified.stdout.splitlines()[-1]) == (0, "sound"), verified.stdout + verified.stderr
-    read = run_command("python", "-c", READ_BACK, environment={**producer, "HF_HOME": str(tmp_path / "reader-home")})
-    assert "read back" in read.stdout, read.stderr
+    if hub.xet:  # the slow case, because datasets takes seconds to load
+        reader = {**producer, "HF_HOME": str(tmp_path / "reader-home")}
+        read = run_command("python", "-c", READ_BACK, environment=reader)
+        assert "read back" in read.stdout, read.stderr
 
 
 @pytest.mark.slow  # the shard that was refused waits for a minute
@@ -150,66 +152,3 @@ def test_a_worker_whose_token_may_not_write_leaves_the_run_to_others(
     assert "the Hub refuses this token (403). Give HF_TOKEN the rights for this repository." in status.stdout
     assert fleet.ledger.failures(run_id) == []
     assert fleet.log("reader").read_text().count("is left to other machines, as is its run for ten minutes") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("hub", ["lfs"], indirect=True)
-def test_files_that_the_hub_dropped_are_scored_again_by_themselves(
-    hub: HubServer, quick_fleet: Fleet, tmp_path: Path
-) -> None:
-    fleet = quick_fleet
-    fleet.environment.update(hub.client_env(tmp_path / "home", hub.token("me", write=True)))
-    sent = fleet.producer("enqueue", *options(fleet), "--limit-rows", "24")
-    run_id = sent.stdout.strip()
-    with fleet.worker(MODEL):
-        wait_until(lambda: fleet.ledger.counts(run_id).done == 2, description="both shards are done", seconds=120)
-        hub.forget_unreferenced_blobs()  # as the Hub does after about a day
-
-        with fleet.finalizer():
-            wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=180)
-
-    assert fleet.ledger.refused() == {"stored files that were lost or damaged": 2}
-    assert fleet.ledger.counts(run_id).rows_in == 24
-    assert len(hub.commits(OUTPUT, repo_type="dataset")) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("hub", ["lfs"], indirect=True)
-def test_what_is_done_is_kept_on_the_hub_while_the_run_waits_for_its_user(
-    hub: HubServer, quick_fleet: Fleet, tmp_path: Path
-) -> None:
-    fleet = quick_fleet
-    fleet.environment.update(hub.client_env(tmp_path / "home", hub.token("me", write=True)))
-    fleet.environment["SHARDSIFT_WAVE_SHARDS"] = "1"
-    hub.add_folder(
-        DATASET, _corrupt(tmp_path / "corrupt" / "data" / CRAWL / "000_00003.parquet"), message="a bad shard"
-    )
-    sent = fleet.producer("enqueue", *options(fleet))
-    run_id = sent.stdout.strip()
-
-    with fleet.finalizer(), fleet.worker(MODEL):
-        wait_until(lambda: fleet.ledger.counts(run_id).failed, description="the bad shard fails", seconds=120)
-        wait_until(
-            lambda: f"data/{CRAWL}/000_00002.parquet" in _branch_files(hub, run_id), description="the others are saved"
-        )
-    hub.forget_unreferenced_blobs()  # as the Hub does after about a day
-    seen_before = hub.files(OUTPUT)
-    published = fleet.producer("finalize", run_id)
-
-    assert "Published: hf://" in published.stdout, published.stderr
-    assert seen_before.keys() == {".gitattributes"}
-    assert len(hub.commits(OUTPUT)) == 2
-    assert f"data/{CRAWL}/000_00002.parquet" in hub.files(OUTPUT)
-    assert hub.branches(OUTPUT).keys() == {"main"}
-
-
-def _corrupt(shard: Path) -> Path:
-    """Write an unreadable shard in the layout of a repository. Returns the root of the repository."""
-    shard.parent.mkdir(parents=True)
-    shard.write_bytes(b"PAR1 and no more")
-    return shard.parents[2]
-
-
-def _branch_files(hub: HubServer, run_id: str) -> dict[str, int]:
-    branch = f"shardsift/{run_id}"
-    return hub.files(OUTPUT, revision=branch) if branch in hub.branches(OUTPUT) else {}

@@ -72,19 +72,6 @@ def test_every_command_of_the_docs_is_accepted(line: list[str]) -> None:
     command.make_context(words[0], words[1:], resilient_parsing=False)
 
 
-def test_the_readme_shows_the_main_commands() -> None:
-    shown = {line[1] for line in shell_lines("README.md") if line[0] in COMMANDS}
-
-    assert shown >= {"run", "enqueue", "status", "start"}
-
-
-def test_the_readme_says_how_to_install_before_it_uses_a_command() -> None:
-    lines = [" ".join(line[:2]) for line in shell_lines("README.md")]
-    first_use = next(i for i, line in enumerate(lines) if line.split()[0] in COMMANDS)
-
-    assert set(lines[:first_use]) >= {"git clone", "make demo", "pip install"}
-
-
 EVERY_PAGE = sorted(
     str(page.relative_to(ROOT))
     for places in ("*.md", "docs/**/*.md", "ops/**/*.md", "benchmarks/*.md", "secrets/*.md", "examples/*.md")

@@ -62,6 +62,7 @@ def test_each_name_of_the_public_api_is_that_of_its_home() -> None:
         assert getattr(shardsift, name).__name__ == name
 
 
+@pytest.mark.slow  # it imports torch; lint-imports has the same contract
 def test_the_scoring_core_can_be_used_without_the_fleet() -> None:
     code = (
         "import sys; from worker.scoring.load import load_scorer; "
@@ -71,18 +72,6 @@ def test_the_scoring_core_can_be_used_without_the_fleet() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
-
-
-def test_unit_tests_need_no_torch() -> None:
-    """`tests/unit/conftest.py` refuses processes and torch in them."""
-    code = (
-        "import sys, pytest; code = pytest.main(['--collect-only', '-q', '-p', 'no:cacheprovider', 'tests/unit']); "
-        "sys.exit(code or ', '.join(sorted({'torch', 'transformers'} & set(sys.modules))) or 0)"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("package", PACKAGES)

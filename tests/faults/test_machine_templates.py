@@ -1,12 +1,10 @@
-"""The worker command line of each template in ops/, run as its platform runs it: it works for the fleet, and stops in time.
+"""The scripts of ops/ for Slurm and Hugging Face Jobs, run as their platform runs them, work for the fleet and stop in time.
 
-A platform is what differs here: where the virtual environment is, what starts the command and which process gets the signal.
-The machine has two stand-in GPUs. Slurm's commands are stand-ins too, but for a test on a real cluster of one node.
+The machine has two stand-in GPUs. Slurm's commands are stand-ins too.
 """
 
 import json
 import os
-import shlex
 import signal
 import sys
 import time
@@ -23,32 +21,13 @@ from fleet.process.children import Child, running
 from support.compose import BIN
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
-from support.machine_files import (
-    HF_JOB_SCRIPT,
-    POWER_OFF,
-    SLURM_SCRIPT,
-    UNIT,
-    kubernetes_object,
-    skypilot_task,
-    started_by,
-    unit_settings,
-    worker_pod,
-)
+from support.machine_files import HF_JOB_SCRIPT, SLURM_SCRIPT
 from support.outputs import manifest_lines
-from support.processes import started
-from support.slurm import slurm_cluster
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
 GPUS = 2
 STOP_SECONDS = 10
-SHORT_ARRAY = (
-    "sbatch",
-    "--array=0-1",
-    "--cpus-per-task=2",
-    "--mem=1G",
-    "--time=2",
-)  # minutes; Slurm has no shorter limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,27 +37,6 @@ class Platform:
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
     signalled: Callable[[Child], psutil.Process] = lambda child: psutil.Process(child.pid)
-
-
-def systemd(home: Path) -> Platform:
-    return Platform(command=installed(started_by(UNIT)), environment=environment_of_unit())
-
-
-def systemd_that_powers_off(home: Path) -> Platform:
-    return Platform(command=installed(started_by(POWER_OFF)), environment=environment_of_unit())
-
-
-def kubernetes(home: Path) -> Platform:
-    (worker,) = worker_pod()["containers"]
-    own = ("SHARDSIFT_DEVICE",)  # the others name places of the container
-    variables = {variable["name"]: variable["value"] for variable in worker["env"] if variable["name"] in own}
-    return Platform(command=installed(worker["command"]), environment=variables)
-
-
-def skypilot(home: Path) -> Platform:
-    (home / "shardsift-venv").symlink_to(BIN.parent)
-    task = skypilot_task()
-    return Platform(command=["bash", "-c", task["run"]], environment=task["envs"])
 
 
 def hugging_face_jobs(home: Path) -> Platform:
@@ -102,19 +60,6 @@ def slurm(home: Path) -> Platform:
     # --signal without B: reaches the step, and not the shell of the script.
     step = lambda child: psutil.Process(child.pid).children()[0]  # noqa: E731
     return Platform(command=["bash", str(SLURM_SCRIPT)], environment=variables, signalled=step)
-
-
-PLATFORMS = (systemd, systemd_that_powers_off, kubernetes, skypilot, hugging_face_jobs, slurm)
-
-
-def environment_of_unit() -> dict[str, str]:
-    words = [word for value in unit_settings(UNIT)["Environment"] for word in value.split()]
-    return {name: value for name, _, value in (word.partition("=") for word in words) if not value.startswith("/")}
-
-
-def installed(command: list[str]) -> list[str]:
-    """The command with the programs of this environment."""
-    return [str(BIN / Path(command[0]).name), *command[1:]]
 
 
 def write_tool(path: Path, does: str) -> None:
@@ -162,8 +107,8 @@ def enqueued(fleet: Fleet, shards: Path, folder: Path, *options: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("way", PLATFORMS, ids=lambda way: str(way.__name__))
-def test_the_command_of_each_template_publishes_a_run_and_stops_in_time(
+@pytest.mark.parametrize("way", [hugging_face_jobs, slurm], ids=lambda way: str(way.__name__))
+def test_the_script_publishes_a_run_and_stops_in_time(
     way: Callable[[Path], Platform], machine_fleet: Fleet, home: Path, shards: Path, tmp_path: Path
 ) -> None:
     fleet, platform = machine_fleet, way(home)
@@ -208,53 +153,3 @@ def test_a_slurm_job_with_a_wrong_setting_fails_and_does_not_come_back(machine_f
 
     assert job.returncode == 2
     assert not (home / "scontrol").exists()
-
-
-@pytest.mark.timeout(600)
-def test_on_a_real_slurm_the_tasks_of_an_array_stop_before_their_time_limit_and_come_back(
-    machine_fleet: Fleet, faults: InjectedFaults, home: Path, shards: Path, tmp_path: Path
-) -> None:
-    fleet = machine_fleet
-    faults.use_stand_in(rows_a_batch=1, seconds_a_batch=2)  # 8 shards of 12 rows: more than two tasks do in a minute
-    faults.set_device("cuda")
-    fleet.environment |= faults.environment
-    in_slurm = {"PATH", "HOME"}  # sbatch takes these from its shell, and the rest is in the file of the page
-    settings = {name: value for name, value in fleet.environment.items() if name not in in_slurm}
-    (home / "worker.env").write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items()))
-    shell = {name: fleet.environment[name] for name in in_slurm}
-    shell |= {"SHARDSIFT_ENV": str(home / "worker.env"), "SHARDSIFT_VENV": str(BIN.parent)}
-    run_id = enqueued(fleet, shards, tmp_path)
-
-    with slurm_cluster(tmp_path / "slurm") as cluster, fleet.finalizer():
-        cluster.ask(*SHORT_ARRAY, str(SLURM_SCRIPT), environment=shell)
-        wait_until(lambda: len(list_workers(fleet.ledger.redis)) == 2, description="two workers", seconds=60)
-        wait_until(lambda: cluster.restarts() == [1, 1], description="both tasks are back", seconds=200)
-        before = fleet.ledger.counts(run_id)
-        wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=300)
-
-    assert 0 < before.done < 8
-    assert before.running == 0
-    assert len(manifest_lines(tmp_path / "out")) == 8
-
-
-def test_the_manifests_service_serves_the_number_that_keda_reads(
-    machine_fleet: Fleet, home: Path, shards: Path, tmp_path: Path
-) -> None:
-    import urllib.request
-
-    (container,) = kubernetes_object("Deployment", "shardsift-demand")["spec"]["template"]["spec"]["containers"]
-    (trigger,) = kubernetes_object("ScaledJob", "shardsift-worker")["spec"]["triggers"]
-    command = shlex.join(container["command"]).replace("0.0.0.0", "127.0.0.1")
-    port = int(container["ports"][0]["containerPort"])
-    enqueued(machine_fleet, shards, tmp_path)
-
-    log = machine_fleet.log("demand")
-    with started(*shlex.split(command), environment=machine_fleet.environment, log=log) as service:
-        wait_until(lambda: "served at" in log.read_text(), description="the service listens")
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
-            wanted = json.load(answer)[trigger["metadata"]["valueLocation"]]
-        service.terminate()
-        service.wait(timeout=5)
-
-    assert wanted == 2  # eight shards, four for each worker
-    assert service.returncode == 0

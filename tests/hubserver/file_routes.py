@@ -14,7 +14,6 @@ from hubserver.wire import Call, Reply, Route, json_reply
 XetHashOf = Callable[[File], str | None]
 
 PAGE_SIZE = 1000
-EXPANDED_PAGE_SIZE = 50
 
 
 class FileRoutes:
@@ -32,14 +31,12 @@ class FileRoutes:
 
     def tree(self, call: Call, types: str, repo_id: str, revision: str, path: str = "") -> Reply:
         repo = self._access.readable(call.grant, TYPES[types], repo_id)
-        expand = is_true(call.query.get("expand"))
         paths = listed_paths(repo, revision, path.strip("/"), recursive=is_true(call.query.get("recursive")))
-        limit = EXPANDED_PAGE_SIZE if expand else PAGE_SIZE
         start = int(call.query.get("cursor", 0))
-        page = paths[start : start + limit]
-        more = start + limit < len(paths)
-        headers = {"Link": self._next_page(call, start + limit)} if more else {}
-        return json_reply([self._entry(repo, revision, path, expand) for path in page], headers=headers)
+        page = paths[start : start + PAGE_SIZE]
+        more = start + PAGE_SIZE < len(paths)
+        headers = {"Link": self._next_page(call, start + PAGE_SIZE)} if more else {}
+        return json_reply([self._entry(repo, revision, path) for path in page], headers=headers)
 
     def paths_info(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
         """The request body is a form, not JSON. The response leaves out paths that do not exist."""
@@ -47,21 +44,16 @@ class FileRoutes:
         form = parse_qs(call.body.read().decode())
         tree = repo.commit_at(revision).tree
         present = {*tree, *folders_of(tree)}
-        expand = is_true(form.get("expand", [""])[0])
         paths = [path for path in form.get("paths", []) if path in present]
-        return json_reply([self._entry(repo, revision, path, expand) for path in paths])
+        return json_reply([self._entry(repo, revision, path) for path in paths])
 
     def _next_page(self, call: Call, cursor: int) -> str:
         query = urlencode({**call.query, "cursor": cursor})
         return f'<{self._endpoint}{call.path}?{query}>; rel="next"'
 
-    def _entry(self, repo: Repo, revision: str, path: str, expand: bool) -> dict[str, Any]:
+    def _entry(self, repo: Repo, revision: str, path: str) -> dict[str, Any]:
         tree = repo.commit_at(revision).tree
-        entry = self._file_entry(path, tree[path]) if path in tree else folder_entry(path, subtree(tree, path))
-        if expand:
-            commit = repo.last_change(revision, path)
-            entry["lastCommit"] = {"id": commit.oid, "title": commit.title, "date": timestamp(commit.date)}
-        return entry
+        return self._file_entry(path, tree[path]) if path in tree else folder_entry(path, subtree(tree, path))
 
     def _file_entry(self, path: str, file: File) -> dict[str, Any]:
         entry: dict[str, Any] = {"type": "file", "path": path, "size": file.size, "oid": file.git_oid}

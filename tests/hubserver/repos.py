@@ -111,16 +111,6 @@ class Repo:
             yield commit
             commit = self.commits[commit.parent] if commit.parent else None
 
-    def last_change(self, revision: str, path: str) -> Commit:
-        """The newest commit that changed this file, or a file in this folder."""
-        changed = self.commit_at(revision)
-        content = subtree(changed.tree, path)
-        for commit in self.history(revision):
-            if subtree(commit.tree, path) != content:
-                break
-            changed = commit
-        return changed
-
     def commit(
         self,
         branch: str,

@@ -20,7 +20,7 @@ from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-EVERYDAY = ("BERT", "DeBERTa-v3", "Llama", "ModernBERT")
+EVERYDAY = ("BERT", "Llama", "ModernBERT")
 EVERY_FAMILY = [name if name in EVERYDAY else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
 WITHOUT_PADDING_TOKEN = ("GPT-2", "Llama")  # the pipeline scores their texts one at a time
 

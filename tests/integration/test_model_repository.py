@@ -14,7 +14,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from fleet.errors import UsageError
 from hubserver import HubServer
 from support import hub_fleet
-from support.hub_client import write
 from support.hub_fleet import Client
 from support.labelled import write_topics
 from support.models import tiny_classifier
@@ -42,6 +41,11 @@ def folder(tmp_path: Path) -> Path:
     write(tmp_path / "partial" / "config.json", b"{}")
     write(tmp_path / "partial" / "README.md", b"---\ntags: [shardsift]\n---\n# A model\n")
     return tmp_path / "partial"
+
+
+def write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 def reserve(uri: str) -> None:

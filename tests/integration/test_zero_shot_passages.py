@@ -18,8 +18,8 @@ from worker.scoring.scorer import Scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-FAMILIES = ["BART", "BERT"]
-OTHERS = ["DeBERTa-v3", "DistilBERT", "ModernBERT", "RoBERTa", "XLM-R"]
+FAMILIES = ["BERT"]
+OTHERS = ["BART", "DeBERTa-v3", "DistilBERT", "ModernBERT", "RoBERTa", "XLM-R"]
 MAX_TOKENS = 48
 LABELS = ["politics", "climate change", "C++", "日本"]
 TEMPLATE = "This example is {}."

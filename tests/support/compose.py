@@ -15,11 +15,8 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 COMPOSE = ROOT / "docker-compose.yml"
 PARTS = ROOT / "ops/compose"
-PRIVATE_NETWORK = PARTS / "private-network.yml"
-JOIN = PARTS / "join.yml"
 INIT = PARTS / "init.sh"
 DOCKERFILE = ROOT / "ops/images/Dockerfile"
-UNIT = ROOT / "ops/systemd/shardsift-worker.service"
 
 PASSWORD = r"""pass"word's \ $HOME 100%"""  # characters that are special in shells, URLs and configuration files
 WORKERS = ("worker-cpu", "worker-gpu")

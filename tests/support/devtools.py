@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from websocket import WebSocket, create_connection
 
@@ -18,7 +18,6 @@ from fleet.process.children import running
 from support.browser import CHROMIUM, FLAGS
 from support.waiting import wait_until
 
-Scheme = Literal["light", "dark"]
 _ANSWER_SECONDS = 60
 
 
@@ -38,11 +37,6 @@ class Tab:
         header = "Basic " + base64.b64encode(login.encode()).decode()
         self._call("Network.enable")
         self._call("Network.setExtraHTTPHeaders", headers={"Authorization": header})
-
-    def look_like(self, width: int, height: int, scheme: Scheme) -> None:
-        """Be a window of this size on a system with this colour scheme."""
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def open(self, url: str, *, until: str) -> None:
         """Load a page, and wait until this is true in it."""

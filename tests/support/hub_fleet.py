@@ -146,7 +146,7 @@ def hub_fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
         yield started
 
 
-@pytest.fixture(scope="module", params=["lfs", "xet"])
+@pytest.fixture(scope="module", params=["lfs", pytest.param("xet", marks=pytest.mark.slow)])
 def running_fleet(request: pytest.FixtureRequest, hub_fleets: Callable[[str], HubFleet]) -> HubFleet:
     return hub_fleets(request.param)
 

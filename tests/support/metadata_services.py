@@ -2,9 +2,9 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from support.waiting import wait_until
@@ -17,22 +17,17 @@ POLL_SECONDS = 0.02
 class Reply:
     status: int = 200
     body: str = ""
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-Misbehaviour = Callable[["Handler"], None]
 
 
 class Service(ThreadingHTTPServer):
-    """A metadata service. `asked` records the method and path of each request. `misbehaviour` replaces every answer."""
+    """A metadata service. `asked` records the method and path of each request. All fail while `fails` is set."""
 
     daemon_threads = True
 
-    def __init__(self, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), Handler)
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[tuple[str, str]] = []
-        self.misbehaviour: Misbehaviour | None = None
-        self.closing = threading.Event()
+        self.fails = False
 
     @property
     def address(self) -> str:
@@ -50,27 +45,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append((self.command, self.path))
-        if self.server.misbehaviour:
-            return self.server.misbehaviour(self)
         headers = {name.lower(): value for name, value in self.headers.items()}
-        return self.answer(self.server.reply(self.command, self.path, headers))
+        failure = Reply(500, "out of order")
+        reply = failure if self.server.fails else self.server.reply(self.command, self.path, headers)
+        self.send_response(reply.status)
+        self.end_headers()
+        self.wfile.write(reply.body.encode())
 
     do_PUT = do_GET
-
-    def answer(self, reply: Reply) -> None:
-        self.send_response(reply.status)
-        for name, value in reply.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.write(reply.body.encode())
-
-    def write(self, part: bytes) -> bool:
-        """Whether the client still listens."""
-        try:
-            self.wfile.write(part)
-        except OSError:
-            return False
-        return True
 
     def log_message(self, *_: object) -> None:
         pass
@@ -136,14 +118,13 @@ SERVICES: dict[str, type[Service]] = {"aws": AwsService, "gcp": GcpService, "azu
 
 
 @contextmanager
-def serving(cloud: str, port: int = 0) -> Iterator[Service]:
-    service = SERVICES[cloud](port)
+def serving(cloud: str) -> Iterator[Service]:
+    service = SERVICES[cloud]()
     thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         yield service
     finally:
-        service.closing.set()
         service.shutdown()
         service.server_close()
         thread.join()

@@ -10,7 +10,6 @@ from typer.main import get_command
 
 from producer.cli import cli as producer_cli
 from support.compose import (
-    COMPOSE,
     MONITORING,
     OURS,
     PARTS,
@@ -21,7 +20,6 @@ from support.compose import (
     WORKERS,
     compose,
     seconds_of,
-    services_of,
 )
 from worker.cli import cli as worker_cli
 
@@ -59,23 +57,6 @@ def test_a_machine_that_joins_runs_workers_alone(project: Path) -> None:
     assert set(answer.stdout.split()) == {"init", "worker-gpu"}
 
 
-def test_a_machine_that_joins_says_which_redis(project: Path) -> None:
-    answer = compose(project, "config", "--quiet", COMPOSE_FILE=_files("join.yml"))
-
-    assert answer.returncode != 0
-    assert "REDIS_URL is missing a value: is the address of the fleet's Redis" in answer.stderr
-
-
-def test_a_misspelt_key_is_refused(project: Path, tmp_path: Path) -> None:
-    misspelt = tmp_path / "docker-compose.yml"
-    misspelt.write_text(COMPOSE.read_text().replace("stop_grace_period", "stop_grace_perod"))
-
-    answer = compose(project, "-f", str(misspelt), "config", "--quiet")
-
-    assert answer.returncode != 0
-    assert "stop_grace_perod" in answer.stderr
-
-
 @pytest.mark.parametrize("role", [0, 1, 2], ids=["workers here", "has Redis", "joins"])
 def test_each_part_of_env_example_is_accepted(project: Path, role: int) -> None:
     parts = (ROOT / ".env.example").read_text().split("\n# ---- ")
@@ -87,23 +68,12 @@ def test_each_part_of_env_example_is_accepted(project: Path, role: int) -> None:
     assert ("redis" in answer.stdout) == ("REDIS_URL" not in variables)
 
 
-# ---- Nothing is open to the outside --------------------------------------------------------------------------------
-
-
 def test_only_pages_for_people_have_a_port_and_only_on_this_machine(services: dict[str, dict[str, Any]]) -> None:
     published = {
         name: [port["host_ip"] for port in service["ports"]] for name, service in services.items() if "ports" in service
     }
 
     assert published == {name: ["127.0.0.1"] for name in ("flower", *MONITORING)}
-
-
-def test_redis_is_published_on_the_address_that_was_named(project: Path) -> None:
-    environment = {"COMPOSE_FILE": _files("private-network.yml"), "REDIS_BIND_ADDRESS": "10.0.0.5"}
-
-    ports = services_of(project, **environment)["redis"]["ports"]
-
-    assert [(port["host_ip"], port["published"]) for port in ports] == [("10.0.0.5", "6379")]
 
 
 @pytest.mark.parametrize("environment", [{}, {"REDIS_BIND_ADDRESS": ""}], ids=["unset", "empty"])
@@ -121,13 +91,6 @@ def test_no_secret_of_the_shell_shows_in_the_configuration(project: Path) -> Non
 
     assert answer.returncode == 0
     assert [name for name in VARIABLES if f" of {name}" in answer.stdout] == []
-
-
-def test_each_secret_has_a_value_for_a_variable_that_is_not_set() -> None:
-    """Compose refuses to start otherwise. init.sh takes the value for none."""
-    lines = [line for line in (PARTS / "secrets.env").read_text().splitlines() if not line.startswith("#")]
-
-    assert sorted(lines) == [f"{name}=unset" for name in VARIABLES]
 
 
 def test_init_alone_gets_the_secrets_and_the_others_the_files_that_they_need(
@@ -151,19 +114,6 @@ def test_init_alone_gets_the_secrets_and_the_others_the_files_that_they_need(
     }
 
 
-def test_every_path_of_a_secret_in_the_environment_is_one_that_init_writes(services: dict[str, dict[str, Any]]) -> None:
-    written = set(re.findall(r"store /volumes/(\S+)", (PARTS / "init.sh").read_text()))
-
-    read = {
-        value.removeprefix("/run/secrets/")
-        for service in services.values()
-        for value in service.get("environment", {}).values()
-        if (value or "").startswith("/run/secrets/")
-    }
-
-    assert read == written
-
-
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_container_is_locked_down(services: dict[str, dict[str, Any]], name: str) -> None:
     service = services[name]
@@ -176,18 +126,6 @@ def test_every_container_is_locked_down(services: dict[str, dict[str, Any]], nam
     else:
         assert service["read_only"] is True
         assert service["user"] == OWN_USERS.get(name, "1000:1000")
-
-
-@pytest.mark.parametrize("name", ["redis", *MONITORING])
-def test_an_image_that_is_not_ours_has_a_full_version(services: dict[str, dict[str, Any]], name: str) -> None:
-    assert re.search(r":v?\d+\.\d+\.\d+(-alpine)?$", services[name]["image"])
-
-
-# ---- Services do what they should ----------------------------------------------------------------------------------
-
-
-def test_every_service_is_there(services: dict[str, dict[str, Any]]) -> None:
-    assert set(services) == set(SERVICES)
 
 
 @pytest.mark.parametrize("name", SERVING)
@@ -229,75 +167,6 @@ def test_the_gpu_worker_has_all_gpus_and_the_cpu_worker_none(services: dict[str,
 
     assert gpus == {"worker-gpu": [-1]}  # all
     assert services["worker-gpu"]["command"] == services["worker-cpu"]["command"] == ["worker", "start"]
-
-
-def test_what_was_tuned_outlives_the_container(services: dict[str, dict[str, Any]]) -> None:
-    for name in WORKERS:
-        volumes = {volume["target"]: volume["type"] for volume in services[name]["volumes"]}
-        assert volumes[services[name]["environment"]["SHARDSIFT_STATE_DIR"]] == "volume"
-
-
-# ---- The profile monitoring ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", MONITORING)
-def test_the_settings_of_monitoring_come_from_init_and_cannot_be_changed(
-    services: dict[str, dict[str, Any]], project: Path, name: str
-) -> None:
-    """A user of the image may not read a clone that is its owner's alone."""
-    (mount,) = [volume for volume in services[name]["volumes"] if volume["source"] == "monitoring"]
-    given = {volume["target"]: volume for volume in services["init"]["volumes"]}
-
-    assert [volume for volume in services[name]["volumes"] if volume["type"] == "bind"] == []
-    assert mount["read_only"] is True
-    assert services[name]["depends_on"]["init"]["condition"] == "service_completed_successfully"
-    for folder in ("compose", "monitoring"):
-        assert Path(given[f"/settings/{folder}"]["source"]) == project / "ops" / folder
-        assert given[f"/settings/{folder}"]["read_only"] is True
-
-
-def test_prometheus_scrapes_the_finalizer_and_differs_in_nothing_else_from_the_one_without_docker(
-    services: dict[str, dict[str, Any]],
-) -> None:
-    ours, other = (
-        yaml.safe_load((ROOT / folder / "prometheus.yml").read_text()) for folder in ("ops/compose", "ops/monitoring")
-    )
-    (target,) = ours["scrape_configs"][0]["static_configs"][0].pop("targets")
-    del other["scrape_configs"][0]["static_configs"][0]["targets"]
-    finalizer = services["finalizer"]["environment"]
-
-    assert ours == other
-    assert target == f"finalizer:{finalizer['SHARDSIFT_METRICS_PORT']}"
-    assert finalizer["SHARDSIFT_METRICS_ADDRESS"] == "0.0.0.0"
-    assert ours["rule_files"] == ["alerts.yml"]  # beside it; see init.sh
-    assert _mounted(services["prometheus"], "monitoring") == "/etc/shardsift"
-    assert "--config.file=/etc/shardsift/prometheus.yml" in services["prometheus"]["command"]
-
-
-def test_grafana_reads_that_prometheus_and_opens_on_the_dashboard(services: dict[str, dict[str, Any]]) -> None:
-    (source,) = yaml.safe_load((PARTS / "grafana/datasource.yml").read_text())["datasources"]
-    (provider,) = yaml.safe_load((PARTS / "grafana/dashboards.yml").read_text())["providers"]
-    environment = services["grafana"]["environment"]
-    home = environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-
-    assert source["url"] == f"http://prometheus:{services['prometheus']['ports'][0]['target']}"
-    assert _mounted(services["grafana"], "monitoring") == environment["GF_PATHS_PROVISIONING"] == "/etc/shardsift"
-    assert home == "/etc/shardsift/shown/shardsift.json"
-    assert str(Path(home).parent) == provider["options"]["path"]
-
-
-def _mounted(service: dict[str, Any], volume: str) -> str:
-    """Where the service has the volume."""
-    (target,) = [mount["target"] for mount in service["volumes"] if mount["source"] == volume]
-    return str(target)
-
-
-def test_grafana_shows_nothing_without_its_password(services: dict[str, dict[str, Any]]) -> None:
-    environment = services["grafana"]["environment"]
-
-    assert environment["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
-    assert "GF_SECURITY_ADMIN_PASSWORD" not in environment  # it is in a file that `init` makes
-    assert environment["GF_SECURITY_ADMIN_PASSWORD__FILE"] == "/run/secrets/grafana/password"
 
 
 def _files(part: str) -> str:

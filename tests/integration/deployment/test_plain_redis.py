@@ -1,7 +1,6 @@
 """A Redis without Docker, as ops/redis/README.md sets it up: both doctors are content with it."""
 
 import os
-import re
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from fleet.process.children import running
 from fleet.process.settings import Settings
 from producer.local.redis import find_redis_server
 from support.diagnoses import diagnosed, not_ok
-from support.machine_files import FINALIZER_UNIT, OPS, shell_blocks, unit_settings
+from support.machine_files import OPS, shell_blocks
 from support.ports import unused_port
 from support.waiting import wait_until
 
@@ -93,14 +92,6 @@ def test_the_doctors_have_no_warning_about_it(machine: Machine, user: str, role:
     assert "AOF is on" in found["redis settings"].says
 
 
-def test_it_has_no_snapshots_and_listens_on_the_named_address(machine: Machine) -> None:
-    settings = machine.settings("operator")
-    with redis.Redis.from_url(settings.ledger_url or "", decode_responses=True) as client:
-        found = client.config_get("save", "bind", "appendfsync")
-
-    assert found == {"save": "", "bind": "127.0.0.1", "appendfsync": "everysec"}
-
-
 def test_only_the_two_users_enter_and_the_server_has_no_password_in_clear(machine: Machine) -> None:
     with redis.Redis(port=machine.port) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
@@ -111,15 +102,3 @@ def test_only_the_two_users_enter_and_the_server_has_no_password_in_clear(machin
         assert len(password.read_text()) == 48
         assert password.read_text() not in (machine.etc / "redis/users.acl").read_text()
     assert "replace-me" not in (machine.etc / "redis/users.acl").read_text()
-
-
-def test_the_guide_names_the_files_and_users_that_there_are() -> None:
-    guide = GUIDE.read_text()
-    (environment,) = unit_settings(FINALIZER_UNIT)["EnvironmentFile"]
-
-    assert f"sudo tee {environment}" in guide
-    assert set(re.findall(r"redis://([\w-]+)@", guide)) == set(
-        re.findall(r"^user (shardsift\S*)", USERS.read_text(), re.M)
-    )
-    assert "include /etc/redis/shardsift.conf" in guide
-    assert (OPS / "systemd" / FINALIZER_UNIT.name).is_file()
