@@ -333,7 +333,7 @@ class TestShards:
         assert (receipt.rows_in, receipt.rows_kept, receipt.rows_errored) == (2, 1, 1)
         assert receipt.errors == {"does not fit the run's columns": 1}
         side = pq.read_table(desk.output / receipt.scores.staged_path)
-        assert side["error"].to_pylist() == [None, 'line 2: "n" is a string, and the run reads it as int64']
+        assert side["error"].to_pylist() == [None, 'line 2: "n" has a value that the run cannot read as int64']
 
     def test_a_shard_with_bad_rows_that_is_resumed_has_the_bytes_of_one_that_is_not(
         self, office: Office, tmp_path: Path
