@@ -58,7 +58,6 @@ class FolderOutput:
             self._refuse_other_runs(spec)
             if not self._is_reserved and not self._is_published:
                 self._refuse_files_of_others()
-                self._refuse_overlap()
 
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
@@ -218,18 +217,6 @@ class FolderOutput:
         if has_text(card) if card is not None else self._files.exists(CARD_PATH):
             raise card_of_others(self.uri)
 
-    def _refuse_overlap(self) -> None:
-        """Refuse an output inside that of another run, whose data it would be taken for, or around one."""
-        places = (("inside", self._files.around()), ("around", self._files.below(WORKPLACE, MANIFEST_PATH)))
-        for where, folders in places:
-            for files in folders:
-                with suppress(ShardError), translated(f"Looking at {files.root}"):  # what cannot be read is not judged
-                    if run_id := next(iter(_runs_at(files)), None):
-                        raise UsageError(
-                            f"The output {self.uri} lies {where} {files.root}, the output of another run, {run_id}. "
-                            "Choose another --output."
-                        )
-
     def _withdraw_beside_others(self, spec: RunSpec) -> None:
         """If two runs reserve at the same moment, at least one of them sees the other now, and withdraws."""
         try:
@@ -300,12 +287,6 @@ class FolderOutput:
 def _reserved_by(files: Files) -> list[str]:
     """The runs that have reserved a folder."""
     return sorted(name for name in files.names_in(WORKPLACE) if files.exists(f"{WORKPLACE}/{name}/spec.json"))
-
-
-def _runs_at(files: Files) -> list[str]:
-    """The runs that a folder is the output of: reserved or, if only what was published is there, published."""
-    manifest = read_manifest(files.content(MANIFEST_PATH))
-    return _reserved_by(files) or ([manifest.run_id] if manifest else [])
 
 
 # Find the receipts of a run that are still valid in a folder or a bucket, after the ledger has lost the run.
