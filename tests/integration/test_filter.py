@@ -1,6 +1,5 @@
 """The filter keeps the rows that SQL selects, and refuses conditions that use more than one row."""
 
-import re
 from datetime import UTC, datetime
 
 import duckdb
@@ -152,43 +151,24 @@ class TestRefusals:
         "where",
         [
             "score >= 3) union select 1 where (true",
-            "score >= 3) union all select * from rows where (true",
-            "score >= 3) except select * from rows where (true",
             "score >= 3) limit (1",
-            "score >= 3) order by (score",
-            "score >= 3) qualify (row_number() over () = 1",
-            "score >= 3) group by (score",
-            "score >= 3) group by all having (true",
-            "score >= 3) using sample (1",
+            "score >= 3 order by score",
             "score >= ?",
-            "score >= $1",
-        ],
-    )
-    def test_a_bracket_smuggles_nothing_in(self, where: str) -> None:
-        assert "it is more than one condition" in refusal(where)
-
-    @pytest.mark.parametrize(
-        "where",
-        [
             "score >= 3; select 1",
-            "score >= 3); select (1",
-            "score >= 3) ; copy rows to 'out.csv' --",
-            "score >= 3); attach 'other.db'; select (1",
-            "score >= 3); set threads = 2; select (1",
-            "score >= 3); install httpfs; select (1",
-            "copy rows to 'out.csv'",
-            "attach database 'other.db'",
+            "score >= 3); copy rows to 'out.csv' --",
             "set threads = 2",
-            "set threads",
+            "score, text",
+            "score >= 3 as x",
             "score >=",
             "(score >= 3",
             "score >= 3)",
             "score >= 3 /*",
             "score >= 'three",
+            "",
         ],
     )
-    def test_what_is_no_condition_is_refused_as_such(self, where: str) -> None:
-        assert re.search("syntax error|it is more than one statement|Only SELECT|unterminated", refusal(where))
+    def test_what_is_not_one_condition_is_refused(self, where: str) -> None:
+        assert " cannot be used: " in refusal(where)
 
     @pytest.mark.parametrize(
         "where",
@@ -203,7 +183,6 @@ class TestRefusals:
             "row_number() over () <= 10",
             "rank() over (order by score) = 1",
             "sum(score) over () > 3",
-            "select score from rows",
             "score > lag(score) over (order by row)",
         ],
     )
@@ -269,7 +248,6 @@ class TestRefusals:
             ("text", "it is VARCHAR, not true or false"),
             ("3", "it is INTEGER, not true or false"),
             ("null", "not true or false"),
-            ("", "not true or false"),
             ("text >= 3", "Cannot compare values of type VARCHAR"),
             ("score >= 'three'", "Could not convert string 'three'"),
             ("meta >= 3", "cannot be used: "),
@@ -292,18 +270,6 @@ class TestRefusals:
 
         with pytest.raises(UsageError, match="Could not convert string 'a'"):
             condition.keep(ROWS)
-
-    @pytest.mark.parametrize(
-        ("where", "says"),
-        [
-            ("score = 1 and", 'syntax error at or near "and"'),
-            ("score >=", 'syntax error at or near ">="'),
-            ("score >= 3)", 'syntax error at or near ")"'),
-            ("score >= )", 'syntax error at or near ")"'),
-        ],
-    )
-    def test_a_bracket_is_named_only_where_the_user_wrote_one(self, where: str, says: str) -> None:
-        assert says in refusal(where)
 
     def test_the_message_is_one_line_that_ends_with_an_example(self) -> None:
         message = refusal("score >=\n3 /*")
