@@ -101,7 +101,7 @@ def _refuse_several_formats(names: list[str], shown: str, option: str) -> None:
         ending = next(known.ending for name in names if (known := format_of(name)))
         raise UsageError(
             f"{shown} has files of several formats: {formats}. Choose one with a glob, like "
-            f"{option} '{_folder(shown)}/**/*{ending}'."
+            f"{option} '{_folder(shown)}/**/*{ending}', or name each with one of its own."
         )
 
 

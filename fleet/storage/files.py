@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from copy import copy
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -23,6 +24,7 @@ from fleet.storage.inspection import Problem, StoredFile, problem_of
 
 READERS = 16  # a bucket answers in tens of milliseconds, and a run has thousands of files
 _LISTINGS = 10
+_LEVELS = 3  # of a walk: the folder itself and two below it
 _BUCKETS = {
     "s3",
     "s3a",
@@ -57,6 +59,20 @@ class Files:
             return set()
         paths = self._fs.ls(self._at(folder), detail=False)
         return {str(path).rstrip("/").rpartition("/")[2] for path in paths}
+
+    def neighbours(self, *names: str) -> Iterator["Files"]:
+        """The folders that this one lies in, and those up to two levels below it that directly hold one of these names."""
+        root = os.path.realpath(self.root) if isinstance(self._fs, LocalFileSystem) else self.root.rstrip("/")
+        while root := root.rpartition("/")[0]:
+            yield self._elsewhere(root)
+        for folder, folders, files in self._fs.walk(self.root, maxdepth=_LEVELS):
+            if folder.rstrip("/") != self.root.rstrip("/") and {*names} & {*folders, *files}:
+                yield self._elsewhere(folder)
+
+    def _elsewhere(self, root: str) -> "Files":
+        files = copy(self)
+        files.root = root
+        return files
 
     def sizes(self, *folders: str) -> dict[str, int]:
         """Path → size of all files below these folders, uncached."""

@@ -58,6 +58,7 @@ class FolderOutput:
             self._refuse_other_runs(spec)
             if not self._is_reserved and not self._is_published:
                 self._refuse_files_of_others()
+                self._refuse_overlap()
 
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
@@ -216,6 +217,17 @@ class FolderOutput:
         card = self._files.content(CARD_PATH)
         if has_text(card) if card is not None else self._files.exists(CARD_PATH):
             raise card_of_others(self.uri)
+
+    def _refuse_overlap(self) -> None:
+        """Refuse an output inside that of another run, whose data it would be taken for, or around one."""
+        for files in self._files.neighbours(WORKPLACE, MANIFEST_PATH):
+            with suppress(ShardError), translated(f"Looking at {files.root}"):  # what cannot be read is not judged
+                manifest = read_manifest(files.content(MANIFEST_PATH))
+                if runs := _reserved_by(files) or ([manifest.run_id] if manifest else []):
+                    raise UsageError(
+                        f"The output {self.uri} lies inside or around {files.root}, the output of another run, {runs[0]}. "
+                        "Choose another --output."
+                    )
 
     def _withdraw_beside_others(self, spec: RunSpec) -> None:
         """If two runs reserve at the same moment, at least one of them sees the other now, and withdraws."""

@@ -1,5 +1,6 @@
 """An output belongs to one run: data of another run or of somebody else is refused and left alone."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -75,6 +76,52 @@ class TestReserving:
         FolderOutput(uri, RUN).reserve(SPEC)
 
         assert visible(uri) == {"README.md": card}
+
+    @pytest.mark.parametrize("below", ["data", "a/b/c/d"])
+    def test_an_output_inside_that_of_another_run_is_refused(
+        self, uri: str, output: FolderOutput, below: str, tmp_path: Path
+    ) -> None:
+        publish(output, [stage(output, A, tmp_path)])
+        before = visible(uri)
+        other = FolderOutput(f"{uri}/{below}", "other")
+
+        says = (
+            rf"The output {re.escape(other.uri)} lies inside or around .*out[^ ]*, the output of another run, {RUN}\."
+        )
+        with pytest.raises(UsageError, match=says):
+            other.reserve(SPEC)
+
+        Published(uri).delete(".shardsift")  # as a copy of what is published
+        with pytest.raises(UsageError, match=says):
+            other.reserve(SPEC)
+        assert visible(uri) == before
+
+    @pytest.mark.parametrize("below", ["kept", "2024/kept"])
+    def test_an_output_around_that_of_another_run_is_refused(self, uri: str, below: str) -> None:
+        FolderOutput(f"{uri}/{below}", RUN).reserve(SPEC)
+
+        says = rf"lies inside or around .*{below}, the output of another run, {RUN}\."
+        with pytest.raises(UsageError, match=says):
+            FolderOutput(uri, "other").reserve(SPEC)
+
+        assert hidden(uri) == set()
+
+    def test_links_are_followed_to_the_output_of_another_run(self, tmp_path: Path) -> None:
+        FolderOutput(str(tmp_path / "out"), RUN).reserve(SPEC)
+        (tmp_path / "out/data").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "out/data")
+
+        with pytest.raises(UsageError, match=f"lies inside or around {tmp_path}/out, the output of another run"):
+            FolderOutput(str(tmp_path / "link"), "other").reserve(SPEC)
+
+    def test_a_reserved_output_stays_reserved_whatever_is_found_around_it_later(self, uri: str) -> None:
+        output = FolderOutput(f"{uri}/kept", RUN)
+        output.reserve(SPEC)
+        Published(uri).write(".shardsift/other/spec.json", SPEC.to_json())
+
+        output.reserve(SPEC)
+
+        assert f"{RUN}/spec.json" in "".join(hidden(f"{uri}/kept"))
 
     def test_a_second_reservation_does_not_withdraw_the_first_when_another_run_comes_in_between(
         self, monkeypatch: pytest.MonkeyPatch

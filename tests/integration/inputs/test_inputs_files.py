@@ -127,7 +127,9 @@ class TestFormats:
 
         shards = 3 if uri == "input" else 2
         assert f"{place} has files of several formats: {shards} Parquet, 2 JSON Lines. " in str(refusal.value)
-        assert str(refusal.value).endswith(f" Choose one with a glob, like --input '{folder}/**/*.parquet'.")
+        assert str(refusal.value).endswith(
+            f" Choose one with a glob, like --input '{folder}/**/*.parquet', or name each with one of its own."
+        )
         assert names(f"{folder}/**/*.parquet") == ["a", "b", "deep/er/c"]
         assert names(f"{folder}/*.jsonl") == ["d"]
 
