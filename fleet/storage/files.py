@@ -87,15 +87,6 @@ class Files:
                 return {self._path_of(name): info["size"] for name, info in found.items()}
         raise TransientError(f"{self._at(folder)} keeps changing while it is listed.")
 
-    def files_in(self, folder: str) -> list[str]:
-        """The paths of the files directly in a folder; none if the folder does not exist."""
-        self._fs.invalidate_cache()
-        try:
-            entries = self._fs.ls(self._at(folder), detail=True)
-        except FileNotFoundError:
-            return []
-        return [self._path_of(entry["name"]) for entry in entries if entry["type"] == "file"]
-
     def open(self, path: str) -> BinaryIO:
         return cast(BinaryIO, self._fs.open(self._at(path), "rb"))
 
