@@ -30,6 +30,8 @@ _UNMARKED = {
     "version",
 }
 
+_ROW = "number of the row"  # a name that no column has
+
 
 class Filter:
     """A checked condition. Raises UsageError if it is not a condition on a row of this schema.
@@ -46,7 +48,7 @@ class Filter:
 
     def keep(self, table: pa.Table) -> npt.NDArray[np.int64]:
         """The indices of the rows for which the condition is true, ascending."""
-        (rows,) = self._run(f'SELECT "{_row_name(self._columns)}" {self._tail}', table).columns
+        (rows,) = self._run(f'SELECT "{_ROW}" {self._tail}', table).columns
         return np.sort(rows.to_numpy().astype(np.int64))
 
     def _try_on(self, schema: pa.Schema) -> None:
@@ -61,7 +63,7 @@ class Filter:
         self.keep(row)
 
     def _run(self, query: str, table: pa.Table) -> pa.Table:
-        numbered = table.select(self._columns).append_column(_row_name(self._columns), pa.array(np.arange(len(table))))
+        numbered = table.select(self._columns).append_column(_ROW, pa.array(np.arange(len(table))))
         try:
             return self._sql.run(query, numbered)
         except duckdb.Error as error:
@@ -127,14 +129,6 @@ def _example_of(schema: pa.Schema) -> str:
 
 def _functions(nodes: list[dict[str, Any]]) -> set[str]:
     return {node["function_name"].lower() for node in nodes if node.get("class") == "FUNCTION"}
-
-
-def _row_name(columns: list[str]) -> str:
-    """A name for the row number that differs from all column names."""
-    name = "row"
-    while name in {column.lower() for column in columns}:
-        name += "_"
-    return name
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
