@@ -35,10 +35,6 @@ class TestFolders:
     def test_a_folders_shards_come_in_the_order_of_their_names(self, folder: Path) -> None:
         assert names(str(folder)) == ["a", "b", "deep/er/c"]
 
-    @pytest.mark.parametrize("end", ["", "/"])
-    def test_a_slash_at_the_end_changes_nothing(self, folder: Path, end: str) -> None:
-        assert list_input(f"{folder}{end}").shards == list_input(str(folder)).shards
-
     def test_a_shard_knows_where_it_is_and_how_large(self, folder: Path) -> None:
         first = list_input(str(folder)).shards[0]
 
