@@ -81,11 +81,7 @@ def write_noise(path: Path, size: int) -> Path:
 
 
 def sha256(path: Path) -> str:
-    return sha256_of(path.read_bytes())
-
-
-def sha256_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def add(path: str, content: Path | bytes) -> CommitOperationAdd:
