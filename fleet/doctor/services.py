@@ -21,7 +21,7 @@ from fleet.errors import UsageError
 from fleet.ledger.base import PREFIX
 from fleet.ledger.connect import address_of, connect, refuse_eviction
 from fleet.process.settings import Settings
-from fleet.storage.hub_access import FINE_GRAINED, HubToken, check_hub_answers, hub_token
+from fleet.storage.hub_access import check_hub_answers, hub_token
 
 _FIREWALL = (
     "Is the address in REDIS_URL right, and does a firewall let this machine through? "
@@ -174,15 +174,10 @@ def _token(output_repo: str | None) -> Verdict:
     if token is None:
         says = "There is no Hugging Face token: only public datasets and models can be read, and none written."
         return wrong(says, _NEW_TOKEN) if output_repo else warning(says, _NEW_TOKEN)
-    if output_repo and not token.may_write(output_repo):
-        return wrong(f"{_described(token)} It may not write to {output_repo}.", _NEW_TOKEN)
-    return ok(_described(token)) if token.writable else warning(_described(token), _NEW_TOKEN)
-
-
-def _described(token: HubToken) -> str:
-    role = "fine-grained" if token.role == FINE_GRAINED else token.role
-    rights = f"it may write to {', '.join(sorted(token.writable))}" if token.writable else "it may only read"
-    return f"The token is of {token.user}, role {role}: {rights}."
+    says = f"The token is of {token.user}, role {token.role}."
+    if token.role != "read":
+        return ok(says)
+    return wrong(f"{says} It may not write to {output_repo}.", _NEW_TOKEN) if output_repo else warning(says, _NEW_TOKEN)
 
 
 # Whether a folder can be written to and has enough space.

@@ -44,6 +44,11 @@ def _type(name: str, kind: str, uri: str) -> pa.DataType:
         raise ShardError(f'{uri} cannot have the column "{name}" of the run, which is {kind}. {RUN_REMEDY}') from error
 
 
+def misfit(name: str, data_type: pa.DataType) -> str:
+    """Say that a row has a value of another type."""
+    return f'"{name}" has a value that the run cannot read as {data_type}'
+
+
 def counted_rows(rows_of_blocks: Iterator[int], most: int | None) -> int:
     """Their sum, or `most` if it is more. Then the other blocks are not read."""
     total = 0
@@ -69,14 +74,6 @@ def type_named(name: str) -> pa.DataType:
     if rest or str(found) != name:
         raise ValueError(f"{name} is not the name of one type")
     return found
-
-
-def is_named(data_type: pa.DataType) -> bool:
-    """Whether its name says what it is. It does not if a field inside is called something like `a: b`."""
-    try:
-        return bool(type_named(str(data_type)) == data_type)
-    except ValueError:
-        return False
 
 
 def _parsed(name: str) -> tuple[pa.DataType, str]:

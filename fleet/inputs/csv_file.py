@@ -17,19 +17,31 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from fleet.errors import ShardError, ShardsiftError
-from fleet.inputs.columns import RUN_REMEDY, SEEN, Columns, counted_rows, no_such_field, seen_names, sliced, typed
+from fleet.inputs.columns import (
+    RUN_REMEDY,
+    SEEN,
+    Columns,
+    counted_rows,
+    misfit,
+    no_such_field,
+    seen_names,
+    sliced,
+    typed,
+)
 from fleet.inputs.formats import CSV_LAYOUT
 from fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows
 from fleet.inputs.line_blocks import Block, LineFile, is_utf8
-from fleet.process.wording import counted
 
-_FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n]*+)'
-_ROW = re.compile(rb"%b(?:,%b)*+\r?(?:\n|\Z)|(?P<odd>[^\n]*+(?:\n|\Z))" % (_FIELD, _FIELD))
-_QUOTED, _RETURN = re.compile(rb'"[^"]*"'), re.compile(rb"\r(?!\n|\Z)")
+_FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)'
+_END = rb"\r?(?:\n|\Z)"
+_ANY_ROW = rb"%b(?:,%b)*+%b" % (_FIELD, _FIELD, _END)
+_LINE = rb"[^\n]*+(?:\n|\Z)"
+_HEADER = re.compile(rb"%b|(?P<odd>%b)" % (_ANY_ROW, _LINE))
 _MISFIT, _FIELDS = "does not fit the run's columns", "another number of fields"
-_LONE_QUOTE, _LONE_RETURN = 'a quote (") inside a field', "a line ends with CR alone"
+_ODD, _ODD_DETAIL = "a quote or CR inside a field", 'a quote (") or a CR inside a field'
 _NO_END = "a quoted field has no end, or a quote stands inside a field"
-_QUOTE_REMEDY = 'Quote such a field whole, with two quotes for one: "a ""b"" c".'
+_ODD_REMEDY = 'Quote such a field whole, with two quotes for one: "a ""b"" c".'
+_NOT_UTF8 = ("not UTF-8", "not UTF-8", "Convert the file to UTF-8.")
 _Problems = dict[int, tuple[str, str, str]]  # place of a row in its block → reason, detail, remedy
 
 
@@ -86,21 +98,28 @@ class CsvFile:
     @cached_property
     def _header(self) -> tuple[list[str], int]:
         """The names of the columns, and where their line ends in the first block."""
-        first = next(self._lines.blocks(_last_end), None)
-        if first is None:
-            raise ShardError(f"{self._lines.uri} is empty. A CSV file begins with a line of names.")
-        match = next((match for match in _ROW.finditer(first.data) if not _is_blank(match)), None)
+        first = next(self._lines.blocks(_last_end), Block(data=b"", first_line=1))
+        match = next((match for match in _HEADER.finditer(first.data) if not _is_blank(match)), None)
         if match is None:
-            raise ShardError(f"{self._lines.uri} has blank lines only. A CSV file begins with a line of names.")
+            raise ShardError(f"{self._lines.uri} is empty. A CSV file begins with a line of names.")
         line = first.line_at(match.start())
-        for _, detail, remedy in self._split(first.part(match.start(), match.end()))[1].values():
-            raise self._lines.error(line, f"{detail}. {remedy}")
+        if match["odd"] is not None:
+            raise self._lines.error(line, f"{_ODD_DETAIL}. {_ODD_REMEDY}")
+        if not is_utf8(match[0]):
+            raise self._lines.error(line, "not UTF-8. Convert the file to UTF-8.")
         names = next(csv.reader(io.StringIO(match[0].decode(), newline="")))
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise self._lines.error(line, f'several columns are called "{repeated}". Rename all but one.')
-        return [
-            name or f"Unnamed: {place}" for place, name in enumerate(names)
-        ], match.end()  # as pandas calls an index
+        named = [name or f"Unnamed: {place}" for place, name in enumerate(names)]  # as pandas calls an index
+        return named, match.end()
+
+    @cached_property
+    def _row(self) -> re.Pattern[bytes]:
+        """Matches a row. A group says why it is a bad one: it has another number of fields, or is no row of CSV."""
+        more = len(self._names) - 1
+        return re.compile(
+            rb"%b(?:,%b){%d}%b|(?P<fields>%b)|(?P<odd>%b)" % (_FIELD, _FIELD, more, _END, _ANY_ROW, _LINE)
+        )
 
     def _no_such_column(self, name: str, kind: str) -> ShardsiftError:
         if kind == SEEN:
@@ -128,14 +147,11 @@ class CsvFile:
     def _rows(self, block: Block, schema: pa.Schema) -> tuple[pa.Table, BadRows]:
         """The rows of a block, of which the bad ones are null, and what is wrong with those."""
         texts, starts, problems = self._texts(block)
-        values = [converted(texts[field.name], field.type) for field in schema]
-        if any(column is None for column in values):
-            for field, column in zip(schema, values, strict=True):
-                problem = f'"{field.name}" is a text that the run cannot read as {field.type}'
-                for place in misfits(texts[field.name], field.type) if column is None else ():
-                    problems.setdefault(place, (_MISFIT, problem, RUN_REMEDY))
-            texts = _without(texts, problems)
-            values = [converted(texts[field.name], field.type) for field in schema]
+        for field in schema:
+            for place in misfits(texts[field.name], field.type):
+                problems.setdefault(place, (_MISFIT, misfit(field.name, field.type), RUN_REMEDY))
+        texts = _without(texts, problems)
+        values = [texts[field.name].cast(field.type) for field in schema]
         return pa.table(values, schema=schema), _bad_rows(block, starts, problems)
 
     def _texts(self, block: Block) -> tuple[pa.Table, list[int], _Problems]:
@@ -143,55 +159,38 @@ class CsvFile:
         starts, problems = self._split(block)
         if not starts:
             return self._no_texts(), starts, problems
-        others: list[pyarrow.csv.InvalidRow] = []
-        table = self._parsed(block, starts, problems, others)
-        for row in others:
-            found = f"{counted(row.actual_columns, 'field')}, and the line of names has {row.expected_columns:,}"
-            problems[row.number - 1] = (_FIELDS, found, CSV_LAYOUT)
-        if others:
-            table = self._parsed(block, starts, problems, [])
-        if len(table) != len(starts):
-            raise self._lines.error(block.first_line, "not readable as CSV from this line on.")
-        return _without(table, problems), starts, problems
-
-    def _split(self, block: Block) -> tuple[list[int], _Problems]:
-        """Where the rows start that are not blank, and those that pyarrow would read otherwise than they are meant.
-
-        Raises ShardError for a quote that may move the ends of other rows.
-        """
-        starts: list[int] = []
-        problems: _Problems = {}
-        for match in _ROW.finditer(block.data):
-            if _is_blank(match):
-                continue
-            if (odd := match["odd"]) is not None:
-                if odd.count(b'"') % 2:
-                    raise self._lines.error(block.line_at(match.start()), f"{_NO_END}. {_QUOTE_REMEDY}")
-                problems[len(starts)] = (_LONE_QUOTE, _LONE_QUOTE, _QUOTE_REMEDY)
-            starts.append(match.start())
-        if block.data.count(b"\r") > block.data.count(b"\r\n"):
-            for place, row in enumerate(_split_at(block, starts)):
-                if _RETURN.search(_QUOTED.sub(b"", row)):
-                    problems[place] = (_LONE_RETURN, _LONE_RETURN, "End lines with LF or CR LF.")
-        if not is_utf8(block.data):
-            for place, row in enumerate(_split_at(block, starts)):
-                if not is_utf8(row):
-                    problems[place] = ("not UTF-8", "not UTF-8", "Convert the file to UTF-8.")
-        return starts, problems
-
-    def _parsed(
-        self, block: Block, starts: list[int], problems: _Problems, others: list[pyarrow.csv.InvalidRow]
-    ) -> pa.Table:
-        """The fields of the rows, without rows of another number of fields, which are added to `others`."""
         data = block.data
         if problems:
             nothing = b'""' + b"," * (len(self._names) - 1) + b"\n"
             rows = enumerate(_split_at(block, starts))
             data = b"".join(nothing if place in problems else row for place, row in rows)
-        try:
-            return _parsed(data, self._names, others)
-        except pa.ArrowException as error:
-            raise self._lines.error(block.first_line, "not readable as CSV from this line on.") from error
+        table = _parsed(data, self._names)
+        if table is None or len(table) != len(starts):
+            raise self._lines.error(block.first_line, "not readable as CSV from this line on.")
+        return _without(table, problems), starts, problems
+
+    def _split(self, block: Block) -> tuple[list[int], _Problems]:
+        """Where the rows start that are not blank, and what is wrong with some of them.
+
+        Raises ShardError for a quote that may move the ends of other rows.
+        """
+        starts: list[int] = []
+        problems: _Problems = {}
+        for match in self._row.finditer(block.data):
+            if _is_blank(match):
+                continue
+            if match.lastgroup == "fields":
+                detail = f"another number of fields than the line of names, which has {len(self._names):,}"
+                problems[len(starts)] = (_FIELDS, detail, CSV_LAYOUT)
+            elif match.lastgroup == "odd":
+                if match[0].count(b'"') % 2:
+                    raise self._lines.error(block.line_at(match.start()), f"{_NO_END}. {_ODD_REMEDY}")
+                problems[len(starts)] = (_ODD, _ODD_DETAIL, _ODD_REMEDY)
+            starts.append(match.start())
+        if not is_utf8(block.data):
+            rows = enumerate(_split_at(block, starts))
+            problems |= {place: _NOT_UTF8 for place, row in rows if not is_utf8(row)}
+        return starts, problems
 
 
 def _last_end(piece: bytes) -> int:
@@ -232,34 +231,31 @@ def _bad_rows(block: Block, starts: list[int], problems: _Problems) -> BadRows:
     return bad
 
 
-def _parsed(data: bytes, names: list[str], invalid: list[pyarrow.csv.InvalidRow]) -> pa.Table:
-    """The fields as text. A row that has too many or too few is left out and added to `invalid`. Raises ArrowInvalid."""
-
-    def leave_out(row: pyarrow.csv.InvalidRow) -> str:
-        invalid.append(row)
-        return "skip"
-
+def _parsed(data: bytes, names: list[str]) -> pa.Table | None:
+    """The fields as text; None if pyarrow does not read them."""
     content = pa.array([data], pa.large_binary()).buffers()[2]  # Arrow's own: its thread must not free a Python object
-    return pyarrow.csv.read_csv(
-        pa.BufferReader(content),
-        read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
-        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=leave_out),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            null_values=[""],
-            check_utf8=False,
-        ),
-    )
+    try:
+        return pyarrow.csv.read_csv(
+            pa.BufferReader(content),
+            read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                null_values=[""],
+                check_utf8=False,
+            ),
+        )
+    except pa.ArrowException:
+        return None
 
 
 # The types of CSV's texts. A text is a number only if the number says all that the text says: `007` and `1.` are texts.
 
-_WHOLE = "^(0|-?[1-9][0-9]{0,18})$"
+_WHOLE = "^(0|-?[1-9][0-9]{0,17}|-?[1-8][0-9]{18})$"  # each fits int64
 _NUMBER = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,17})?([eE][+-][0-9]{1,3})?$"  # 7e3 may well be somebody's id
 _BOOL = "^(true|false|True|False|TRUE|FALSE)$"
-_INT64 = range(-(1 << 63), 1 << 63)
 _PATTERNS = {pa.bool_(): _BOOL, pa.int64(): _WHOLE, pa.float64(): _NUMBER}
 
 
@@ -267,29 +263,15 @@ def type_of(texts: pa.ChunkedArray) -> pa.DataType:
     """The narrowest type that all values have. A column without values is text."""
     if texts.null_count == len(texts):
         return pa.string()
-    return next((kind for kind in _PATTERNS if converted(texts, kind) is not None), pa.string())
-
-
-def converted(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray | None:
-    """The values as this type; None if one of them has not got it."""
-    if data_type == pa.string():
-        return texts
-    if not pc.all(pc.match_substring_regex(texts, _PATTERNS[data_type]), min_count=0).as_py():
-        return None
-    try:
-        return texts.cast(data_type)
-    except pa.ArrowInvalid:  # a whole number that does not fit 64 bits
-        return None
+    return next((kind for kind in _PATTERNS if not misfits(texts, kind)), pa.string())
 
 
 def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
     """The places of the values that have not got this type."""
-    is_match = re.compile(_PATTERNS[data_type]).fullmatch
-    return [
-        place
-        for place, text in enumerate(texts.to_pylist())
-        if text is not None and not (is_match(text) and (data_type != pa.int64() or int(text) in _INT64))
-    ]
+    if data_type == pa.string():
+        return []
+    fits = pc.fill_null(pc.match_substring_regex(texts, _PATTERNS[data_type]), True)
+    return pc.indices_nonzero(pc.invert(fits)).to_pylist()  # type: ignore[no-any-return]
 
 
 def is_readable(data_type: pa.DataType) -> bool:

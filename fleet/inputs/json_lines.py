@@ -1,19 +1,17 @@
 """Rows of a JSON Lines file: one object a line, in UTF-8. A field that a line lacks is null; blank lines are no rows.
 
-pyarrow reads the lines. Python looks only at those near a line that pyarrow refuses, or may have read otherwise than it is
-written, because Python is slow. Messages hold no values.
+pyarrow reads the lines of a block at once. If it refuses them, halving finds the lines that it refuses, and Python says what is
+wrong with those. Messages hold no values.
 """
 
 import io
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json
 
 from fleet.errors import ShardError
@@ -23,7 +21,7 @@ from fleet.inputs.columns import (
     SEEN,
     Columns,
     counted_rows,
-    is_named,
+    misfit,
     no_such_field,
     seen_names,
     sliced,
@@ -36,8 +34,6 @@ _WHITE = b" \t\r\n"
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 _NOTHING = b"{}"  # stands for a bad row, since it is read as a row of nulls
 _NOT_JSON, _MISFIT = "not valid JSON", "does not fit the run's columns"
-_FEW = 64  # lines that Python looks at together
-_Problem = tuple[str, str]  # reason, detail
 
 
 class JsonLines:
@@ -46,7 +42,7 @@ class JsonLines:
     def __init__(self, lines: LineFile, columns: Columns | None, *, only: bool = False) -> None:
         self._lines = lines
         self._columns = columns
-        self._only = {name for name, _ in columns or ()} if only else None
+        self._only = only
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -97,63 +93,54 @@ class JsonLines:
 
     def _seen_type(self, name: str, rows: list[dict[str, Any]]) -> pa.DataType:
         try:
-            found = type_of(row.get(name) for row in rows)
+            return type_of(row.get(name) for row in rows)
         except ValueError as error:
             raise ShardError(f'{self._lines.uri}: "{name}" has {error}. {REMEDY}') from error
-        if not is_named(found):
-            problem = 'has fields with names like "a: b", which the name of its type cannot hold'
-            raise ShardError(f'{self._lines.uri}: "{name}" {problem}. {REMEDY}')
-        return found
 
     def _rows(self, block: Block) -> tuple[pa.Table, BadRows]:
         """The rows of a block, and the bad ones by their place among them."""
         table = self._parsed(block.data.rstrip(_WHITE))
-        if table is not None and not self._may_differ(table):
+        if table is not None:
             return table, {}
         lines = list(_filled_lines(block))
-        problems = self._problems([text for _, text in lines])
-        good = [_NOTHING if problem else text for (_, text), problem in zip(lines, problems, strict=True)]
-        table = self._parsed(b"\n".join(good)) if good else self.schema.empty_table()
+        if not lines:
+            return self.schema.empty_table(), {}
+        refused = dict.fromkeys(self._refused([text for _, text in lines]))
+        table = self._parsed(
+            b"\n".join(_NOTHING if place in refused else text for place, (_, text) in enumerate(lines))
+        )
         if table is None:
             raise self._lines.error(block.first_line, "not readable as JSON Lines from this line on.")
-        return table, {
-            place: _bad_row(line, problem)
-            for place, ((line, _), problem) in enumerate(zip(lines, problems, strict=True))
-            if problem
-        }
+        return table, {place: self._bad_row(*lines[place]) for place in refused}
 
-    def _problems(self, lines: list[bytes]) -> list[_Problem | None]:
-        """Why each line cannot be read."""
-        if self._reads(lines):
-            return [None] * len(lines)
-        if len(lines) > _FEW:
-            half = len(lines) // 2
-            return self._problems(lines[:half]) + self._problems(lines[half:])
-        problems = [self._problem(line) for line in lines]
-        good = [line for line, problem in zip(lines, problems, strict=True) if not problem]
-        if not good or self._parsed(b"\n".join(good)) is not None:
-            return problems
-        return [problem or self._unreadable(line) for line, problem in zip(lines, problems, strict=True)]
+    def _refused(self, lines: list[bytes], first: int = 0) -> list[int]:
+        """The places of the lines that pyarrow does not read, of which the first line has the place `first`."""
+        if self._parsed(b"\n".join(lines)) is not None:
+            return []
+        if len(lines) == 1:
+            return [first]
+        half = len(lines) // 2
+        return [*self._refused(lines[:half], first), *self._refused(lines[half:], first + half)]
 
-    def _problem(self, text: bytes) -> _Problem | None:
-        """Why a line cannot be read. None also if only pyarrow knows a reason."""
+    def _bad_row(self, line: int, text: bytes) -> BadRow:
         try:
-            row = _object(text)
+            detail = self._misfit(_object(text))
         except ValueError as error:
-            return None if self._reads([text]) else (_NOT_JSON, str(error))
-        if self._only is not None:
-            row = {name: value for name, value in row.items() if name in self._only}
-        found = misfit(row, pa.struct(list(self.schema)), "")
-        return (_MISFIT, found) if found else None
+            return BadRow(place=f"line {line:,}", reason=_NOT_JSON, detail=str(error), remedy="")
+        if detail is None:
+            detail = "not valid JSON, perhaps because a field stands twice in an object or a number is too large"
+            return BadRow(place=f"line {line:,}", reason=_NOT_JSON, detail=detail, remedy="")
+        return BadRow(place=f"line {line:,}", reason=_MISFIT, detail=detail, remedy=RUN_REMEDY)
 
-    def _unreadable(self, line: bytes) -> _Problem | None:
-        if self._parsed(line) is not None:
-            return None
-        return _NOT_JSON, "not valid JSON, perhaps because a field stands twice in an object"
-
-    def _reads(self, lines: list[bytes]) -> bool:
-        table = self._parsed(b"\n".join(lines))
-        return table is not None and not self._may_differ(table)
+    def _misfit(self, row: dict[str, Any]) -> str | None:
+        """Which field of a row the run cannot read."""
+        for name, value in row.items():
+            if name in self.schema.names:
+                if self._parsed(json.dumps({name: value}).encode()) is None:
+                    return misfit(name, self.schema.field(name).type)
+            elif not self._only:
+                return f'"{name}" is a field that the run does not have'
+        return None
 
     def _parsed(self, data: bytes) -> pa.Table | None:
         """The rows of some lines. None unless each is one object that pyarrow reads with the schema."""
@@ -166,20 +153,12 @@ class JsonLines:
                 parse_options=pyarrow.json.ParseOptions(
                     explicit_schema=self.schema,
                     newlines_in_values=False,
-                    unexpected_field_behavior="error" if self._only is None else "ignore",
+                    unexpected_field_behavior="error" if not self._only else "ignore",
                 ),
             )
         except pa.ArrowException:
             return None
         return table if len(table) == data.count(b"\n") + 1 else None
-
-    def _may_differ(self, table: pa.Table) -> bool:
-        """Whether pyarrow may have rounded a number, or left out fields inside of the columns."""
-        return (self._only is not None and self._has_objects) or any(map(has_rounded, table.columns))
-
-    @cached_property
-    def _has_objects(self) -> bool:
-        return any("struct<" in str(field.type) for field in self.schema)
 
 
 def _last_end(piece: bytes) -> int:
@@ -206,11 +185,6 @@ def _are_objects(data: bytes) -> bool:
     return content[0] == _OPEN and bool(np.all(content[newlines + 1] == _OPEN) and np.all(content[ends] == _CLOSE))
 
 
-def _bad_row(line: int, problem: _Problem) -> BadRow:
-    reason, detail = problem
-    return BadRow(place=f"line {line:,}", reason=reason, detail=detail, remedy=RUN_REMEDY if reason == _MISFIT else "")
-
-
 def _object(text: bytes) -> dict[str, Any]:
     """The object in a line. Raises ValueError if it is none."""
     if not is_utf8(text):
@@ -218,7 +192,7 @@ def _object(text: bytes) -> dict[str, Any]:
     if not text.startswith(b"{"):
         raise ValueError("not a JSON object. Each line has to be one object, like {…}")
     try:
-        row: dict[str, Any] = json.loads(text, parse_float=_float)
+        row: dict[str, Any] = json.loads(text)
         if b"\\u" in text:
             json.dumps(row, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -230,22 +204,8 @@ def _object(text: bytes) -> dict[str, Any]:
     return row
 
 
-def _float(digits: str) -> float:
-    if math.isinf(value := float(digits)):
-        raise ValueError("a number is too large for a double")
-    return value
+# The Arrow types of JSON values.
 
-
-# The Arrow types of JSON values, and where a value does not have the type that it should have.
-
-_KINDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a string",
-    list: "a list",
-    dict: "an object",
-}
 _MOST_DEPTH = 64
 _INT64, _INTEGERS = range(-(1 << 63), 1 << 63), range(-(1 << 63), 1 << 64)  # of int64, and of any integer column
 
@@ -285,59 +245,3 @@ def _number_of(numbers: list[int | float]) -> pa.DataType:
         return pa.float64()
     held = [number for number in numbers if number in _INTEGERS]
     return pa.uint64() if max(held, default=0) not in _INT64 and min(held) >= 0 else pa.int64()
-
-
-def misfit(value: Any, data_type: pa.DataType, path: str) -> str | None:
-    """Why the run cannot read a value, such as `"tags[]" is a number, and the run reads it as string`."""
-    if isinstance(value, dict) and pa.types.is_struct(data_type):
-        return _misfit_inside(value, {inner.name: inner.type for inner in data_type}, path)
-    if isinstance(value, list) and pa.types.is_list(data_type):
-        return next(filter(None, (misfit(item, data_type.value_type, f"{path}[]") for item in value)), None)
-    if value is None or _fits(value, data_type):
-        return None
-    return f'"{path}" is {_kind(value, data_type)}, and the run reads it as {data_type}'
-
-
-def _misfit_inside(value: dict[str, Any], types: dict[str, pa.DataType], path: str) -> str | None:
-    for name, inner in value.items():
-        inner_path = f"{path}.{name}" if path else name
-        if name not in types:
-            return f'"{inner_path}" is a field that the run does not have'
-        if found := misfit(inner, types[name], inner_path):
-            return found
-    return None
-
-
-def _fits(value: Any, data_type: pa.DataType) -> bool:
-    if isinstance(value, bool):
-        return bool(pa.types.is_boolean(data_type))
-    if isinstance(value, int):
-        try:
-            return (
-                float(value) == value if pa.types.is_floating(data_type) else bool(pa.scalar(value, data_type).is_valid)
-            )
-        except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            return False
-    if isinstance(value, float):
-        return bool(pa.types.is_floating(data_type))
-    if pa.types.is_timestamp(data_type):  # of a run that begins with Parquet
-        return isinstance(value, str)
-    return isinstance(value, str) and not pa.types.is_nested(data_type) and not pa.types.is_primitive(data_type)
-
-
-def _kind(value: Any, data_type: pa.DataType) -> str:
-    if type(value) is int and (value not in _INT64 or pa.types.is_floating(data_type)):
-        return "a larger number"
-    return _KINDS[type(value)]
-
-
-def has_rounded(values: pa.ChunkedArray) -> bool:
-    """Whether a double among the values is so large that it may have been a whole number that no double holds."""
-    if pa.types.is_struct(values.type):
-        return any(map(has_rounded, values.flatten()))
-    if pa.types.is_list(values.type):
-        return has_rounded(pc.list_flatten(values))
-    if not pa.types.is_floating(values.type):
-        return False
-    ends = pc.min_max(values).as_py()
-    return any(end is not None and abs(end) >= 1 << 53 for end in ends.values())

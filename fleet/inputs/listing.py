@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import fsspec
-from fsspec.implementations.local import LocalFileSystem
 
 from fleet.errors import UsageError
 from fleet.inputs.formats import ENDINGS, counted_kinds, format_of, is_often_metadata, stands_beside_data
@@ -35,8 +33,7 @@ def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input"
 
     Those are included only if the URI itself names such a part. Files called .json are left out beside other input files,
     because they describe those. Error messages show `shown_as` instead of the URI, which was given by `option`. Raises
-    UsageError if there are no files, or files of several formats, or a link is broken, and what fsspec raises for a URL that
-    it cannot use.
+    UsageError if there are no files, or files of several formats, and what fsspec raises for a URL that it cannot use.
     """
     shown = uri if shown_as is None else shown_as
     if not shown:
@@ -77,19 +74,18 @@ def _input_files(
     elif filesystem.isdir(path):
         found = filesystem.find(path, detail=True).values()
     else:
-        yield _info(filesystem, path)  # a single Parquet file need not be called .parquet
+        yield filesystem.info(path)  # a single Parquet file need not be called .parquet
         return
     for info in found:
-        if _is_hidden(str(info["name"]), root) and not _is_hidden(path, root):
+        name = str(info["name"])
+        if _is_hidden(name, root) and not _is_hidden(path, root):
             continue
-        is_named_so = format_of(str(info["name"])) is not None
-        if info.get("islink") and (is_named_so or filesystem.isdir(info["name"])):
-            info = _info(filesystem, str(info["name"]))
-            _refuse_linked_folder(filesystem, info)
-        if info["type"] == "file" and is_named_so:
+        if format_of(name) and info.get("islink"):
+            info = filesystem.info(name)  # of the file that it is a link to
+        if format_of(name) and info["type"] == "file":
             yield info
-        elif info["type"] in ("file", "link") and not stands_beside_data(str(info["name"])):
-            left_out.append(str(info["name"]))
+        elif info["type"] != "directory" and not stands_beside_data(name):
+            left_out.append(name)  # also a link to a folder, which a listing does not follow
 
 
 def _data_files(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -102,14 +98,11 @@ def _refuse_several_formats(names: list[str], shown: str, option: str) -> None:
     counts = counted_kinds(names)
     if len(counts) > 1:
         formats = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-        endings = sorted({known.ending for name in names if (known := format_of(name))})
-        globs = [f"{option} '{_folder(shown)}/**/*{ending}'" for ending in endings]
-        choice = (
-            f", or name each with an --input of its own: {' '.join(globs)}"
-            if option == "--input"
-            else f", like {globs[0]}"
+        ending = next(known.ending for name in names if (known := format_of(name)))
+        raise UsageError(
+            f"{shown} has files of several formats: {formats}. Choose one with a glob, like "
+            f"{option} '{_folder(shown)}/**/*{ending}', or name each with one of its own."
         )
-        raise UsageError(f"{shown} has files of several formats: {formats}. Choose one with a glob{choice}.")
 
 
 def _folder(uri: str) -> str:
@@ -119,24 +112,3 @@ def _folder(uri: str) -> str:
 
 def _is_hidden(path: str, root: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.removeprefix(root).split("/"))
-
-
-def _info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
-    """Describe a file; for a link, its target under the link's own name."""
-    try:
-        return dict(filesystem.info(path))
-    except OSError as error:
-        if isinstance(filesystem, LocalFileSystem) and Path(path).is_symlink():
-            raise UsageError(
-                f"{path} is a link to {Path(path).readlink()}, which is not there. Fetch that file, or remove the link."
-            ) from error
-        raise
-
-
-def _refuse_linked_folder(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> None:
-    """Refuse links to folders: a listing does not follow them, so their files would be silently left out."""
-    if info["type"] == "directory" and any(map(format_of, filesystem.find(info["name"]))):
-        raise UsageError(
-            f"{info['name']} is a link to a folder of input files, and such links are not followed. "
-            "Pass that folder as a separate --input, or use a glob that excludes the link."
-        )

@@ -30,6 +30,8 @@ _UNMARKED = {
     "version",
 }
 
+_ROW = "number of the row"  # a name that no column has
+
 
 class Filter:
     """A checked condition. Raises UsageError if it is not a condition on a row of this schema.
@@ -41,24 +43,13 @@ class Filter:
         self.where = where
         self._sql = Sql()
         nodes = self._checked()
-        self._comparisons = [node for node in nodes if node.get("type", "").startswith("COMPARE_")]
         self._columns = self._named_columns(nodes, schema)
         self._try_on(schema)
 
     def keep(self, table: pa.Table) -> npt.NDArray[np.int64]:
         """The indices of the rows for which the condition is true, ascending."""
-        (rows,) = self._run(f'SELECT "{_row_name(self._columns)}" {self._tail}', table).columns
+        (rows,) = self._run(f'SELECT "{_ROW}" {self._tail}', table).columns
         return np.sort(rows.to_numpy().astype(np.int64))
-
-    def texts_compared_with(self, column: str) -> set[str]:
-        """The text constants that the condition compares this column with: `label = 'a'`, `label IN ('a', 'b')`."""
-        found: set[str] = set()
-        for node in self._comparisons:
-            sides = [node[side] for side in ("left", "right") if side in node] or node.get("children", [])
-            names = {side["column_names"][-1].lower() for side in sides if side.get("class") == "COLUMN_REF"}
-            if column.lower() in names:
-                found |= {side["literal"]["text"] for side in sides if _is_text(side)}
-        return found
 
     def _try_on(self, schema: pa.Schema) -> None:
         """Refuse errors that only show at run time, by running the condition on one row of nulls.
@@ -66,36 +57,34 @@ class Filter:
         Zero rows would not evaluate constants.
         """
         row = pa.table([pa.nulls(1, field.type) for field in schema], names=schema.names)
-        result_type = self._run(f"DESCRIBE SELECT ({self._condition}) FROM {TABLE}", row)["column_type"][0].as_py()
+        result_type = self._run(f"DESCRIBE SELECT ({self.where}\n) FROM {TABLE}", row)["column_type"][0].as_py()
         if result_type != "BOOLEAN":
             raise self._refused(f"it is {result_type}, not true or false")
         self.keep(row)
 
     def _run(self, query: str, table: pa.Table) -> pa.Table:
-        numbered = table.select(self._columns).append_column(_row_name(self._columns), pa.array(np.arange(len(table))))
+        numbered = table.select(self._columns).append_column(_ROW, pa.array(np.arange(len(table))))
         try:
             return self._sql.run(query, numbered)
         except duckdb.Error as error:
             raise self._refused(_first_line(error)) from error
 
     @property
-    def _condition(self) -> str:
-        # The newline keeps a trailing comment from hiding the closing bracket.
-        return f"{self.where}\n"
-
-    @property
     def _tail(self) -> str:
-        return f"FROM {TABLE} WHERE ({self._condition})"
+        # The newline keeps a trailing comment from hiding the closing bracket.
+        return f"FROM {TABLE} WHERE ({self.where}\n)"
 
     def _checked(self) -> list[dict[str, Any]]:
         """The nodes of the condition's syntax tree."""
-        statement = self._parsed(f"SELECT * {self._tail}", unbracketed=f"SELECT * FROM {TABLE} WHERE {self._condition}")
-        condition = statement["node"].pop("where_clause", None)  # a UNION has no where clause
-        plain = self._parsed(f"SELECT * FROM {TABLE}")
-        plain["node"].pop("where_clause")
-        if _without_places(statement) != _without_places(plain):
-            raise self._refused("it is more than one condition")
-        nodes = list(_nodes(condition))
+        try:
+            duckdb.SQLExpression(self.where)  # refuses all but one expression
+        except duckdb.Error as error:
+            raise self._refused(_first_line(error)) from error
+        ((text,),) = self._sql.connection.execute("SELECT json_serialize_sql(?)", [f"SELECT * {self._tail}"]).fetchall()
+        parsed = json.loads(text)
+        if parsed["error"]:
+            raise self._refused(parsed["error_message"])
+        nodes = list(_nodes(parsed["statements"][0]["node"]["where_clause"]))
         if any(node.get("class") in ("SUBQUERY", "WINDOW") for node in nodes):
             raise self._refused("it looks at other rows (a subquery or window function)")
         if any(node.get("class") == "STAR" for node in nodes):
@@ -103,19 +92,6 @@ class Filter:
         if functions := _functions(nodes):
             self._refuse_unsteady(functions)
         return nodes
-
-    def _parsed(self, query: str, *, unbracketed: str | None = None) -> dict[str, Any]:
-        """The query's syntax tree. Errors are reported for `unbracketed`, which contains only the user's own brackets."""
-        answer = self._serialized(query)
-        if answer.get("error") and unbracketed:
-            answer = {**answer, **self._serialized(unbracketed), "error": True}
-        if answer.get("error") or len(answer["statements"]) != 1:
-            raise self._refused(answer.get("error_message", "it is more than one statement"))
-        return dict(answer["statements"][0])
-
-    def _serialized(self, query: str) -> dict[str, Any]:
-        ((text,),) = self._sql.connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
-        return dict(json.loads(text))
 
     def _refuse_unsteady(self, functions: set[str]) -> None:
         unsteady = self._sql.connection.execute(
@@ -155,18 +131,6 @@ def _functions(nodes: list[dict[str, Any]]) -> set[str]:
     return {node["function_name"].lower() for node in nodes if node.get("class") == "FUNCTION"}
 
 
-def _is_text(node: dict[str, Any]) -> bool:
-    return node.get("class") == "CONSTANT" and dict(node.get("literal", {})).get("kind") == "STRING"
-
-
-def _row_name(columns: list[str]) -> str:
-    """A name for the row number that differs from all column names."""
-    name = "row"
-    while name in {column.lower() for column in columns}:
-        name += "_"
-    return name
-
-
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
     """Every object of a JSON tree."""
     if isinstance(tree, dict):
@@ -176,15 +140,6 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(tree, list):
         for value in tree:
             yield from _nodes(value)
-
-
-def _without_places(tree: Any) -> Any:
-    """The tree without the positions of its parts in the query text."""
-    if isinstance(tree, dict):
-        return {key: _without_places(value) for key, value in tree.items() if not key.startswith("query_location")}
-    if isinstance(tree, list):
-        return [_without_places(value) for value in tree]
-    return tree
 
 
 def _first_line(error: Exception) -> str:

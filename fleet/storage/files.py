@@ -60,14 +60,11 @@ class Files:
         paths = self._fs.ls(self._at(folder), detail=False)
         return {str(path).rstrip("/").rpartition("/")[2] for path in paths}
 
-    def around(self) -> Iterator["Files"]:
-        """All folders that this one lies in, nearest first. Links of a local disk are followed."""
+    def neighbours(self, *names: str) -> Iterator["Files"]:
+        """The folders that this one lies in, and those up to two levels below it that directly hold one of these names."""
         root = os.path.realpath(self.root) if isinstance(self._fs, LocalFileSystem) else self.root.rstrip("/")
         while root := root.rpartition("/")[0]:
             yield self._elsewhere(root)
-
-    def below(self, *names: str) -> Iterator["Files"]:
-        """The folders below this one, two levels deep, that directly hold a file or folder with one of these names."""
         for folder, folders, files in self._fs.walk(self.root, maxdepth=_LEVELS):
             if folder.rstrip("/") != self.root.rstrip("/") and {*names} & {*folders, *files}:
                 yield self._elsewhere(folder)
@@ -89,15 +86,6 @@ class Files:
                 found = self._fs.find(self._at(folder), detail=True)
                 return {self._path_of(name): info["size"] for name, info in found.items()}
         raise TransientError(f"{self._at(folder)} keeps changing while it is listed.")
-
-    def files_in(self, folder: str) -> list[str]:
-        """The paths of the files directly in a folder; none if the folder does not exist."""
-        self._fs.invalidate_cache()
-        try:
-            entries = self._fs.ls(self._at(folder), detail=True)
-        except FileNotFoundError:
-            return []
-        return [self._path_of(entry["name"]) for entry in entries if entry["type"] == "file"]
 
     def open(self, path: str) -> BinaryIO:
         return cast(BinaryIO, self._fs.open(self._at(path), "rb"))

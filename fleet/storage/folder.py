@@ -104,7 +104,16 @@ class FolderOutput:
 
     def recovered(self) -> Recovered:
         with translated(f"Reading the receipts in {self.uri}"):
-            return FolderReceipts(self._files, self._workplace, self._run_id).recovered(self._listed_receipts())
+            sizes = self._files.sizes(*DATA_FOLDERS, f"{self._workplace}/staged")
+            listed = self._listed_receipts()
+            published = {digest for receipt in listed for digest in digests(receipt)}
+            whole, partial = [], []
+            for _, receipts in by_shard([*self._stored_receipts(), *listed]):
+                if chosen := self._whole(receipts, published, sizes):
+                    whole.append(chosen)
+                else:
+                    partial.append(max(receipts, key=lambda receipt: _size_is_right(receipt.scores, sizes)))
+        return Recovered(whole=tuple(whole), partial=tuple(partial))
 
     def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         return []
@@ -114,17 +123,17 @@ class FolderOutput:
 
     def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
         with translated(f"Storing a checkpoint of {shard} in {self.uri}"):
-            self._write(f"{self._checkpoints_of(shard)}/{name}", content)
+            self._write(f"{self._workplace}/checkpoints/{shard}/{name}", content)
         return True
 
     def checkpoints(self, shard: str) -> dict[str, bytes]:
         with translated(f"Reading the checkpoints of {shard} in {self.uri}"):
-            found = self._files.contents(self._files.files_in(self._checkpoints_of(shard)))
+            found = self._files.contents(self._checkpoints_of(shard))
             return {path.rpartition("/")[2]: content for path, content in found}
 
     def drop_checkpoints(self, shard: str) -> None:
         with translated(f"Removing the checkpoints of {shard} from {self.uri}"):
-            for path in self._files.files_in(self._checkpoints_of(shard)):
+            for path in self._checkpoints_of(shard):
                 self._files.remove(path)
 
     def published(self) -> str | None:
@@ -181,8 +190,9 @@ class FolderOutput:
         attempt = receipt.data.staged_path.rpartition("/")[2]
         return f"{self._workplace}/receipts/{receipt.shard}/{attempt}.json"
 
-    def _checkpoints_of(self, shard: str) -> str:
-        return f"{self._workplace}/checkpoints/{shard}"
+    def _checkpoints_of(self, shard: str) -> list[str]:
+        folder = f"{self._workplace}/checkpoints/{shard}"
+        return [path for path in self._files.sizes(folder) if path.rpartition("/")[0] == folder]
 
     def _is_staged(self, file: OutputFile) -> bool:
         return file.staged_path.startswith(f"{self._workplace}/staged/")
@@ -220,15 +230,14 @@ class FolderOutput:
 
     def _refuse_overlap(self) -> None:
         """Refuse an output inside that of another run, whose data it would be taken for, or around one."""
-        places = (("inside", self._files.around()), ("around", self._files.below(WORKPLACE, MANIFEST_PATH)))
-        for where, folders in places:
-            for files in folders:
-                with suppress(ShardError), translated(f"Looking at {files.root}"):  # what cannot be read is not judged
-                    if run_id := next(iter(_runs_at(files)), None):
-                        raise UsageError(
-                            f"The output {self.uri} lies {where} {files.root}, the output of another run, {run_id}. "
-                            "Choose another --output."
-                        )
+        for files in self._files.neighbours(WORKPLACE, MANIFEST_PATH):
+            with suppress(ShardError), translated(f"Looking at {files.root}"):  # what cannot be read is not judged
+                manifest = read_manifest(files.content(MANIFEST_PATH))
+                if runs := _reserved_by(files) or ([manifest.run_id] if manifest else []):
+                    raise UsageError(
+                        f"The output {self.uri} lies inside or around {files.root}, the output of another run, {runs[0]}. "
+                        "Choose another --output."
+                    )
 
     def _withdraw_beside_others(self, spec: RunSpec) -> None:
         """If two runs reserve at the same moment, at least one of them sees the other now, and withdraws."""
@@ -292,66 +301,33 @@ class FolderOutput:
         """Write to a temporary name, then move into place."""
         self._files.write(path, content, aside=f"{self._workplace}/aside/{uuid4().hex}")
 
+    # --- receipts, to rebuild a ledger that has lost the run ------------------------------------------------------------
+
     def _listed_receipts(self) -> Sequence[Receipt]:
         """The receipts in the manifest of this run, if the run is published and the manifest is intact."""
         return receipts_listed(self._files.content(MANIFEST_PATH), self._run_id)
 
-
-def _reserved_by(files: Files) -> list[str]:
-    """The runs that have reserved a folder."""
-    return sorted(name for name in files.names_in(WORKPLACE) if files.exists(f"{WORKPLACE}/{name}/spec.json"))
-
-
-def _runs_at(files: Files) -> list[str]:
-    """The runs that a folder is the output of: reserved or, if only what was published is there, published."""
-    manifest = read_manifest(files.content(MANIFEST_PATH))
-    return _reserved_by(files) or ([manifest.run_id] if manifest else [])
-
-
-# Find the receipts of a run that are still valid in a folder or a bucket, after the ledger has lost the run.
-
-
-class FolderReceipts:
-    """The receipts below `<workplace>/receipts`, and those that the manifest of this run lists."""
-
-    def __init__(self, files: Files, workplace: str, run_id: str) -> None:
-        self._files = files
-        self._workplace = workplace
-        self._run_id = run_id
-
-    def recovered(self, listed: Sequence[Receipt]) -> Recovered:
-        """The valid receipts. `listed` are those in the published manifest."""
-        sizes = self._files.sizes(*DATA_FOLDERS, f"{self._workplace}/staged")
-        published = {digest for receipt in listed for digest in digests(receipt)}
-        whole, partial = [], []
-        for _, receipts in by_shard([*self._stored(), *listed]):
-            seem_whole = [receipt for receipt in receipts if _is_there(receipt, sizes)]
-            if chosen := self._choose(seem_whole, published, sizes):
-                whole.append(chosen)
-            else:
-                partial.append(max(receipts, key=lambda receipt: _size_is_right(receipt.scores, sizes)))
-        return Recovered(whole=tuple(whole), partial=tuple(partial))
-
-    def _stored(self) -> Iterator[Receipt]:
+    def _stored_receipts(self) -> Iterator[Receipt]:
         paths = [path for path in self._files.sizes(f"{self._workplace}/receipts") if path.endswith(".json")]
         for path, content in self._files.contents(paths):
             if receipt := read_receipt(content, self._run_id, source=path):
                 yield receipt
 
-    def _choose(
+    def _whole(
         self, receipts: Sequence[Receipt], published: set[FileDigest], sizes: Mapping[str, int]
     ) -> Receipt | None:
-        """Choose the valid receipt of a shard, among those whose files have the right sizes.
+        """Choose the receipt of a shard whose files are there: the published one, otherwise one with all files staged.
 
-        This is the published one, otherwise one with all files staged. A publication that died midway has moved the files
-        of one attempt, and files of another attempt may have the same size. Then only the content can tell them apart.
+        A publication that died midway has moved the files of one attempt, and files of another attempt may have the same
+        size. Then only the content can tell them apart.
         """
+        there = [receipt for receipt in receipts if all(_size_is_right(file, sizes) for file in output_files(receipt))]
         for holds in (lambda receipt: is_among(receipt, published), lambda receipt: _is_staged_whole(receipt, sizes)):
-            if chosen := next(filter(holds, receipts), None):
+            if chosen := next(filter(holds, there), None):
                 return chosen
-        if len(receipts) == 1:
-            return receipts[0]
-        return next(filter(lambda receipt: self._content_is_of(receipt, sizes), receipts), None)
+        if len(there) == 1:
+            return there[0]
+        return next(filter(lambda receipt: self._content_is_of(receipt, sizes), there), None)
 
     def _content_is_of(self, receipt: Receipt, sizes: Mapping[str, int]) -> bool:
         return all(
@@ -359,8 +335,9 @@ class FolderReceipts:
         )
 
 
-def _is_there(receipt: Receipt, sizes: Mapping[str, int]) -> bool:
-    return all(_size_is_right(file, sizes) for file in output_files(receipt))
+def _reserved_by(files: Files) -> list[str]:
+    """The runs that have reserved a folder."""
+    return sorted(name for name in files.names_in(WORKPLACE) if files.exists(f"{WORKPLACE}/{name}/spec.json"))
 
 
 def _size_is_right(file: OutputFile, sizes: Mapping[str, int]) -> bool:

@@ -15,24 +15,14 @@ from fleet.storage.errors import translated
 
 _ANSWER_SECONDS = 5.0
 _NO_NETWORK = (httpx2.ConnectError, ConnectionError)
-_MAY_WRITE = "repo.write"  # among the permissions of a fine-grained token
-_MAY_NOT_WRITE_IN_ORG = "read"
-FINE_GRAINED = "fineGrained"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HubToken:
-    """Whose token it is, and what it may do. `role` is the Hub's word: `read`, `write` or `fineGrained`.
-
-    `writable` are the names of users, organisations and, if the token is fine-grained, repositories.
-    """
+    """Whose token it is, and the Hub's word for what it may do: `read`, `write` or `fineGrained`."""
 
     user: str
     role: str
-    writable: frozenset[str]
-
-    def may_write(self, repo_id: str) -> bool:
-        return bool(self.writable & {repo_id, repo_id.partition("/")[0]})
 
 
 def check_hub_answers() -> None:
@@ -55,27 +45,15 @@ def hub_token() -> HubToken | None:
         return None
     with translated("Asking the Hub whose HF_TOKEN this is"):
         try:
-            return _as_token(HfApi().whoami(token=token))
+            said = HfApi().whoami(token=token)
         except _NO_NETWORK as error:
             raise UsageError(f"The Hub does not say whose HF_TOKEN this is ({error}).") from error
         except HfHubHTTPError as error:
             if error.response is not None and error.response.status_code in (401, 403):
                 raise UsageError("The Hub refuses this HF_TOKEN.") from error
             raise
-
-
-def _as_token(said: dict[str, Any]) -> HubToken:
-    user, access = str(said["name"]), said.get("auth", {}).get("accessToken", {})
-    role = str(access.get("role", "unknown"))
-    if role == FINE_GRAINED:
-        scopes = access.get("fineGrained", {}).get("scoped", [])
-        writable = {str(scope["entity"]["name"]) for scope in scopes if _MAY_WRITE in scope.get("permissions", [])}
-    elif role == "read":
-        writable = set()
-    else:
-        orgs = (org for org in said.get("orgs", []) if org.get("roleInOrg") != _MAY_NOT_WRITE_IN_ORG)
-        writable = {user, *(str(org["name"]) for org in orgs)}
-    return HubToken(user=user, role=role, writable=frozenset(writable))
+    access = said.get("auth", {}).get("accessToken", {})
+    return HubToken(user=str(said["name"]), role=str(access.get("role", "unknown")))
 
 
 # Read files on the Hub through fsspec. An answer that is not the file's bytes, such as a proxy's page, is an error.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.errors import ShardError, UsageError
-from fleet.inputs.formats import ENDINGS, format_of, other_format
+from fleet.inputs.formats import ENDINGS, format_of
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
 from fleet.storage.hub import HubOutput
@@ -45,15 +45,12 @@ def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
         return pq.ParquetFile(
             file, metadata=metadata, read_dictionary=names, buffer_size=_BUFFER_BYTES, pre_buffer=False
         )
-    except pa.ArrowInvalid as error:  # it names magic bytes, which tells most users little
-        if other := other_format(file):
-            raise ShardError(f"Opening {uri}: not a readable Parquet file ({other}).{_hint(uri)}") from error
-        raise
-
-
-def _hint(uri: str) -> str:
-    """For a file that is read as Parquet because its name means no other format."""
-    return "" if format_of(uri) else f" The names of input files end in {ENDINGS}."
+    except pa.ArrowInvalid as error:
+        if format_of(uri):
+            raise
+        raise ShardError(
+            f"Opening {uri}: not a readable Parquet file. The names of input files end in {ENDINGS}."
+        ) from error
 
 
 def open_output(uri: str, run_id: str) -> Output:

@@ -98,7 +98,7 @@ class Publishing(Protocol):
     """Whether `inspect` compares content without reading the files. The Hub lists the sha256 of each file."""
 
     def check_free(self, spec: RunSpec) -> None:
-        """Raises UsageError if the output holds files or lies inside or around an output of others. Changes nothing."""
+        """Raises UsageError if the output holds files of others or overlaps another output. Changes nothing."""
 
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         """Prepare the output for this run. Raises UsageError if it cannot be written or is not free,

@@ -98,20 +98,24 @@ class RunBranch:
         if not wave:
             return
         self._create_branch(heads)
-        if dropped := _Waves(self, parent).commit(wave):
+        _, dropped = self._commit(wave, parent, fewest=max(1, 2 * len(wave) // _MAX_REFUSED_COMMITS))
+        if dropped:
             raise OutputDamaged(dropped)
 
-    def commit_wave(self, wave: Sequence[Receipt], *, parent: str) -> str:
-        """Commit one wave. Returns the commit. Raises PublishConflict, and OutputDamaged if any blob was dropped."""
-        return commit(
-            self._api,
-            self._repo_id,
-            wave,
-            self._document(wave),
-            message=f"A wave of {counted(len(wave), 'shard')} of {self._run_id}",
-            to=self.name,
-            parent=parent,
-        )
+    def _commit(self, wave: Sequence[Receipt], parent: str, *, fewest: int) -> tuple[str, dict[str, str]]:
+        """Commit a wave or, if the Hub has dropped a blob, its halves. Returns the head, and shard → what was dropped."""
+        message = f"A wave of {counted(len(wave), 'shard')} of {self._run_id}"
+        try:
+            documents = self._document(wave)
+            head = commit(self._api, self._repo_id, wave, documents, message=message, to=self.name, parent=parent)
+            return head, {}
+        except OutputDamaged as damage:
+            if len(wave) <= fewest:
+                return parent, damage.damaged
+        middle = len(wave) // 2
+        parent, first = self._commit(wave[:middle], parent, fewest=fewest)
+        head, second = self._commit(wave[middle:], parent, fewest=fewest)
+        return head, first | second
 
     def receipts(self) -> list[Receipt]:
         """The receipts of all waves whose files are still on the branch."""
@@ -206,27 +210,6 @@ class RunBranch:
         except EntryNotFoundError:
             return []
         return [entry.path for entry in entries]
-
-
-class _Waves:
-    """Commits one wave or, if the Hub has dropped some of its blobs, several smaller ones without those shards."""
-
-    def __init__(self, branch: RunBranch, parent: str) -> None:
-        self._branch = branch
-        self._parent = parent
-        self._refused = 0
-
-    def commit(self, wave: Sequence[Receipt]) -> dict[str, str]:
-        """Shard → what the Hub has dropped of it."""
-        try:
-            self._parent = self._branch.commit_wave(wave, parent=self._parent)
-        except OutputDamaged as damage:
-            self._refused += 1
-            if len(wave) == 1 or self._refused >= _MAX_REFUSED_COMMITS:
-                return damage.damaged
-            middle = len(wave) // 2
-            return self.commit(wave[:middle]) | self.commit(wave[middle:])
-        return {}
 
 
 def _spec_path(run_id: str) -> str:

@@ -127,15 +127,8 @@ def checked_input(options: RunOptions) -> Input:
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
     """Raises UsageError if the filter does not fit an input with this schema, or names of columns collide."""
     kept = kept_schema(schema, spec)
-    if not spec.where:
-        return
-    keep = Filter(spec.where, kept)
-    for scoring in spec.scorings:
-        if scoring.outputs > 1 and (wrong := keep.texts_compared_with(scoring.label_column) - set(scoring.labels)):
-            raise UsageError(
-                f'The filter compares "{scoring.label_column}" with {min(wrong)!r}, which is not one of the labels: '
-                f"{', '.join(scoring.labels)}."
-            )
+    if spec.where:
+        Filter(spec.where, kept)
 
 
 def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:

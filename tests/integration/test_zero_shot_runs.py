@@ -157,19 +157,6 @@ def test_a_shard_fails_with_the_reason_if_a_label_is_too_long_for_the_model(
         publish(ledger, scorer, options, scratch=tmp_path / "scratch")
 
 
-@pytest.mark.parametrize(
-    "where", ["label = 'helth'", "score > 0.5 and 'helth' <> label", "label in ('C++', 'helth')", "Label = 'helth'"]
-)
-def test_a_label_that_there_is_not_is_refused_in_a_filter(where: str, options: RunOptions) -> None:
-    with pytest.raises(UsageError, match=r"compares \"label\" with 'helth', which is not one of the labels: climate"):
-        plan_run(replace(options, keep_all=False, where=where))
-
-
-@pytest.mark.parametrize("where", ["label = 'C++' and score > 0.9", "label like 'C%'", "id <> 'helth'"])
-def test_other_comparisons_are_allowed(where: str, options: RunOptions) -> None:
-    assert plan_run(replace(options, keep_all=False, where=where)).spec.where == where
-
-
 def test_a_threshold_that_no_probability_reaches_is_refused(options: RunOptions) -> None:
     with pytest.raises(
         UsageError, match="--min-score 3 keeps no row: these scores are probabilities from 0 to 1, by softm"

@@ -279,7 +279,7 @@ class TestBadRows:
         with pytest.raises(
             ShardError,
             match="Shard 000_00000: 4 rows of 6 cannot be read, and --max-bad-rows allows 0.66 of them. line 2: not a JSON "
-            r'object.*; line 4: "text" is a whole number.*; line 5: not valid JSON: .*; and 1 more\.',
+            r'object.*; line 4: "text" has a value.*; line 5: not valid JSON: .*; and 1 more\.',
         ):
             self.windows(tmp_path, lines, 0.66)
         assert len(self.windows(tmp_path, lines, 4 / 6)) == 1

@@ -17,12 +17,6 @@ from support.records import a_shard
 
 
 class TestPublishing:
-    def test_staged_files_are_not_seen(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
-        stage(output, A, tmp_path)
-
-        assert visible(uri) == {}
-        assert output.published() is None
-
     def test_a_publication_shows_all_files_and_proves_it(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
         receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
 

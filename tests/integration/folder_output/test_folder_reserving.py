@@ -85,7 +85,9 @@ class TestReserving:
         before = visible(uri)
         other = FolderOutput(f"{uri}/{below}", "other")
 
-        says = rf"The output {re.escape(other.uri)} lies inside .*out[^ ]*, the output of another run, {RUN}\."
+        says = (
+            rf"The output {re.escape(other.uri)} lies inside or around .*out[^ ]*, the output of another run, {RUN}\."
+        )
         with pytest.raises(UsageError, match=says):
             other.reserve(SPEC)
 
@@ -98,7 +100,7 @@ class TestReserving:
     def test_an_output_around_that_of_another_run_is_refused(self, uri: str, below: str) -> None:
         FolderOutput(f"{uri}/{below}", RUN).reserve(SPEC)
 
-        says = rf"lies around .*{below}, the output of another run, {RUN}\."
+        says = rf"lies inside or around .*{below}, the output of another run, {RUN}\."
         with pytest.raises(UsageError, match=says):
             FolderOutput(uri, "other").reserve(SPEC)
 
@@ -109,7 +111,7 @@ class TestReserving:
         (tmp_path / "out/data").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "out/data")
 
-        with pytest.raises(UsageError, match=f"lies inside {tmp_path}/out, the output of another run"):
+        with pytest.raises(UsageError, match=f"lies inside or around {tmp_path}/out, the output of another run"):
             FolderOutput(str(tmp_path / "link"), "other").reserve(SPEC)
 
     def test_a_reserved_output_stays_reserved_whatever_is_found_around_it_later(self, uri: str) -> None:

@@ -1,10 +1,7 @@
 """Outputs on the Hub: workers upload the bytes, and the finalizer publishes them in one commit, never in two."""
 
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fleet.errors import ShardError, TransientError, UsageError
@@ -54,15 +51,6 @@ class TestPublishing:
         assert publication == Publication(uri=run.spec.output_uri, commit=run.hub.commits(run.repo)[0].oid, shards=2)
         assert run.ledger.publication(run.run_id) == publication
 
-    def test_the_manifest_on_the_hub_names_what_is_beside_it(self, run: HubRun, staged: dict[str, bytes]) -> None:
-        run.publish()
-
-        lines = pq.read_table(pa.BufferReader(run.hub.read(run.repo, MANIFEST_PATH))).to_pylist()
-        for line in lines:
-            assert line["data"]["sha256"] == hashlib.sha256(staged[line["data"]["path"]]).hexdigest()
-            assert line["scores"]["size_bytes"] == len(staged[line["scores"]["path"]])
-        assert run.finalizer.call(published, run.spec) == run.run_id
-
     def test_a_page_in_place_of_the_manifest_is_not_taken_for_it(self, run: HubRun) -> None:
         run.publish()
         run.hub.fault(MANIFEST_PATH, method="GET", status=200, body=b"<html>Sign in</html>")
@@ -78,12 +66,6 @@ class TestPublishing:
 
         with pytest.raises(TransientError, match="the network failed"):
             run.finalizer.call(read_scores, run.spec.output_uri)
-
-    def test_a_published_run_is_not_committed_again(self, run: HubRun) -> None:
-        first = run.publish()
-
-        assert run.publish() == first
-        assert len(run.titles()) == 2
 
     def test_finalizers_that_race_make_one_commit(self, run: HubRun) -> None:
         run.hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)  # all have looked before the first commit

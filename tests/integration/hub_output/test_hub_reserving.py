@@ -1,10 +1,8 @@
 """A repository belongs to one run: a branch reserves it, and other data in it is refused and left alone."""
 
-import re
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -85,15 +83,6 @@ class TestReserving:
 
         assert run.reserved_spec().input_revision == run.spec.input_revision
 
-    @pytest.mark.usefixtures("staged")
-    def test_the_reservation_goes_when_the_run_is_published(self, run: HubRun) -> None:
-        run.reserve()
-
-        run.publish()
-        run.reserve()
-
-        assert run.branches() == {"main"}
-
     def test_a_token_that_may_only_read_is_refused(self, run: HubRun) -> None:
         with pytest.raises(UsageError, match="a dataset repository that HF_TOKEN can write"):
             run.reserve(token=run.hub.token("reader", write=False))
@@ -113,15 +102,6 @@ class TestReserving:
 
         with pytest.raises(UsageError, match="holds data, but no manifest.parquet that this release"):
             run.reserve()
-
-    @pytest.mark.parametrize("card", ["", "---\nlicense: mit\n---\n"])
-    def test_the_card_of_a_new_repository_is_no_hindrance(self, run: HubRun, card: str) -> None:
-        run.add_file("README.md", card)
-
-        run.reserve()
-
-        assert run.reserved_spec() == run.spec
-        assert run.outputs() == {"README.md"}
 
     def test_a_card_of_somebody_else_is_refused(self, run: HubRun) -> None:
         run.add_file("README.md", "# My notes")
@@ -150,25 +130,6 @@ class TestReserving:
         run.reserve()
 
         assert (run.outputs(), run.titles()) == (files, commits)
-
-    @pytest.mark.parametrize(
-        ("path", "fault", "says"),
-        [
-            ("/api/datasets/", {"status": 500}, "the Hub answered 500"),
-            ("/commit/", {"status": 200, "body": b"<html>\n<h1>Sign in</h1>\n"}, "perhaps a proxy's (<html>)"),
-        ],
-    )
-    def test_a_hub_in_trouble_is_one_line_and_may_be_asked_again(
-        self, run: HubRun, path: str, fault: dict[str, Any], says: str
-    ) -> None:
-        run.hub.fault(path, **fault)
-
-        with pytest.raises(TransientError, match=re.escape(says)) as refused:
-            run.reserve()
-        run.reserve()
-
-        assert "\n" not in str(refused.value)
-        assert run.reserved_spec() == run.spec
 
 
 @pytest.mark.parametrize(("uri", "repo_id"), [("hf://datasets/me/out", "me/out"), ("hf://datasets/me/out/", "me/out")])

@@ -115,11 +115,6 @@ class TestTakingOver:
         assert reserved == {"a-left-over": theirs, run.run_id: ours}
         assert run.finalizer.call(accepted, run.spec) == reserved
 
-    def test_an_output_without_waves_and_publication_has_none(self, run: HubRun) -> None:
-        run.score(A)
-
-        assert run.saved() == []
-
     def test_a_branch_without_a_wave_has_none(self, run: HubRun) -> None:
         run.score(A)
         run.hub.fault("/commit/", method="POST", status=503)

@@ -35,10 +35,6 @@ class TestFolders:
     def test_a_folders_shards_come_in_the_order_of_their_names(self, folder: Path) -> None:
         assert names(str(folder)) == ["a", "b", "deep/er/c"]
 
-    @pytest.mark.parametrize("end", ["", "/"])
-    def test_a_slash_at_the_end_changes_nothing(self, folder: Path, end: str) -> None:
-        assert list_input(f"{folder}{end}").shards == list_input(str(folder)).shards
-
     def test_a_shard_knows_where_it_is_and_how_large(self, folder: Path) -> None:
         first = list_input(str(folder)).shards[0]
 
@@ -128,8 +124,7 @@ class TestFormats:
         shards = 3 if uri == "input" else 2
         assert f"{place} has files of several formats: {shards} Parquet, 2 JSON Lines. " in str(refusal.value)
         assert str(refusal.value).endswith(
-            f" Choose one with a glob, or name each with an --input of its own: --input '{folder}/**/*.jsonl' "
-            f"--input '{folder}/**/*.jsonl.gz' --input '{folder}/**/*.parquet'."
+            f" Choose one with a glob, like --input '{folder}/**/*.parquet', or name each with one of its own."
         )
         assert names(f"{folder}/**/*.parquet") == ["a", "b", "deep/er/c"]
         assert names(f"{folder}/*.jsonl") == ["d"]
@@ -181,7 +176,7 @@ class TestFormats:
         endings = r"\.parquet, \.jsonl, \.ndjson, \.json or \.csv; each but \.parquet also with \.gz or \.zst"
         with pytest.raises(UsageError, match=rf"No input files at .* end in {endings}"):
             list_input(str(tmp_path))
-        with pytest.raises(UsageError, match=rf"not a readable Parquet file .* end in {endings}"):
+        with pytest.raises(UsageError, match=rf"not a readable Parquet file.* end in {endings}"):
             schema_of(list_input(str(tmp_path / name)).shards[0])
 
 
@@ -212,15 +207,11 @@ class TestLinks:
         (folder / "z.parquet").unlink()
         assert names(str(folder)) == ["a", "b", "copy", "deep/er/c"]
 
-    @pytest.mark.parametrize("uri", ["input", "input/*.parquet", "input/z.parquet"])
-    def test_a_link_to_nothing_is_told_by_its_name(
-        self, folder: Path, uri: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(folder.parent)
+    def test_a_link_to_nothing_is_told(self, folder: Path) -> None:
         (folder / "z.parquet").symlink_to("../annex/object")
 
-        with pytest.raises(UsageError, match=rf"{folder}/z.parquet is a link to \.\./annex/object, which is not there"):
-            list_input(uri)
+        with pytest.raises(UsageError, match="No such file or directory .*z.parquet"):
+            list_input(str(folder))
 
     def test_an_empty_input_is_not_the_current_folder(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(folder)
@@ -228,12 +219,11 @@ class TestLinks:
         with pytest.raises(UsageError, match="--input is empty: is a shell variable unset?"):
             list_input("")
 
-    def test_a_linked_folder_of_shards_is_told_and_not_left_out(self, folder: Path, tmp_path: Path) -> None:
+    def test_a_linked_folder_is_left_out_and_known(self, folder: Path, tmp_path: Path) -> None:
         shard(tmp_path / "elsewhere/d.parquet", 5)
         (folder / "more").symlink_to(tmp_path / "elsewhere")
 
-        with pytest.raises(UsageError, match=f"{folder}/more is a link to a folder of input files"):
-            list_input(str(folder))
+        assert list_input(str(folder)).left_out == ("more", "notes.txt")
 
     def test_a_link_that_is_no_shard_does_not_matter(self, folder: Path) -> None:
         (folder / "gone.txt").symlink_to(folder / "nowhere")
