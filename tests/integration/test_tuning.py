@@ -186,17 +186,6 @@ def test_a_budget_whose_batches_had_to_be_halved_does_not_count() -> None:
     assert not replace(scorer, max_batch_tokens=2_000).score_encoded(rows).errors  # a worker would have continued
 
 
-def test_an_error_of_the_device_is_not_taken_for_a_lack_of_memory() -> None:
-    class Broken(SmallMemory):
-        def logits(self, batch: Tokens) -> torch.Tensor:
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    (candidate,) = budget_candidates(a_scorer(Broken(0)), [some_rows([5])], (100,))
-
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        candidate.run()
-
-
 # --- what is kept ------------------------------------------------------------------------------------------------------
 
 KEY = Key(model="some/model", revision="0123abc", device="NVIDIA H200", dtype="float16", backend="packed")

@@ -90,11 +90,6 @@ def test_the_drivers_cuda_version_is_read(programs: Path, header: str, version: 
 
 
 @no_gpu
-def test_torch_on_a_cpu_is_ok() -> None:
-    assert torch_line().says == f"torch {torch.__version__} scores on cpu."
-
-
-@no_gpu
 def test_torch_for_the_cpu_on_a_machine_with_a_gpu_is_wrong(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_nvidia_smi(programs)
     monkeypatch.setattr(torch.version, "cuda", None)
