@@ -92,7 +92,7 @@ def test_training_lowers_the_loss_and_leaves_only_a_model(spec: TrainOptions, un
     assert [file.name for file in Path(spec.output).parent.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("task", ["classification", pytest.param("regression", marks=pytest.mark.slow)])
 def test_four_batches_of_eight_rows_are_a_step_like_one_of_32(
     spec: TrainOptions, base: Path, task: str, tmp_path: Path
 ) -> None:
@@ -101,15 +101,7 @@ def test_four_batches_of_eight_rows_are_a_step_like_one_of_32(
     spec = dataclasses.replace(spec, base_model=str(still), label_column=labels)
 
     one, four = (
-        trained(
-            dataclasses.replace(
-                spec,
-                output=str(tmp_path / f"by-{rows}"),
-                batch_rows=rows,
-                accumulate=32 // rows,
-                epochs=3,
-            )
-        )
+        trained(dataclasses.replace(spec, output=str(tmp_path / f"by-{rows}"), batch_rows=rows, accumulate=32 // rows))
         for rows in (32, 8)
     )
 
@@ -175,6 +167,7 @@ def test_a_folder_with_other_files_does_not_become_that_of_the_checkpoints(spec:
         trained(dataclasses.replace(spec, checkpoints=str(tmp_path / "mine")))
 
 
+@pytest.mark.slow
 def test_bfloat16_trains_nearly_as_float32(spec: TrainOptions, undisturbed: TrainReport) -> None:
     report = trained(dataclasses.replace(spec, dtype="bfloat16"))
 
