@@ -59,7 +59,7 @@ WANTED = {
         "serve that number to an autoscaler": "producer demand --serve 8099 --shards-per-worker 4",
         "pause a run when it has cost 50": "SHARDSIFT_PRICE_PER_GPU_HOUR=1.20 producer set RUN --max-cost 50",
         "let at most 8 workers score a run at once": "producer set RUN --max-workers 8",
-        "check an input and an output before a run": "producer doctor --input './shards/*.parquet' --output ./kept",
+        "check a machine and an output before a run": "producer doctor --output ./kept",
         "compare every row with the input": "producer verify ./kept --source './shards/*.parquet'",
         "repair a damaged output": "producer enqueue --crawl CC-MAIN-2024-10 --verify",
     },

@@ -1,6 +1,5 @@
-"""Check a machine and its fleet for `producer doctor`, cheap checks first: disks, Redis, the Hub, places, workers, finalizer."""
+"""Check a machine and its fleet for `producer doctor`: Redis, workers, finalizer, the Hub, and an output."""
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -10,10 +9,7 @@ from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
-from fleet.doctor.redis_rights import PRODUCER
-from fleet.doctor.services import disk_checks, hub_checks, redis_checks
-from fleet.errors import UsageError
+from fleet.doctor import Check, Verdict, hub_check, ok, redis_check, warning, wrong
 from fleet.ledger import Ledger
 from fleet.presence.announcements import list_finalizers
 from fleet.process.settings import Settings
@@ -22,87 +18,64 @@ from fleet.storage.errors import translated
 from fleet.storage.files import Files
 from fleet.storage.hub import repo_id_of
 from producer.local.redis import find_redis_server
-from producer.planning.destination import check_output_place, check_place
-from producer.planning.inputs import first_of_input
-from producer.planning.plan import refuse_secrets, schema_of
+from producer.planning.destination import check_output_place
+from producer.planning.plan import refuse_secrets
 from producer.status import Present, RunStatus, run_status
 from producer.status.screen import present_line
 
-_HUB = "hf://"
-_HUB_DATASET = "hf://datasets/"
+_NAMED = 3  # runs, workers and commands in a line
+_REDIS_MEND = "Install one: pip install 'shardsift[local]'."
+_FLEET_MEND = "Name a user in REDIS_URL with the rights of `shardsift` in ops/redis/users.acl."
+_FINALIZER_MEND = "Start one: producer finalizer"
+_OUTPUT_MEND = "Choose an --output that can be written."
 
 
-def producer_checks(
-    settings: Settings, *, input_uris: Sequence[str] = (), output_uri: str | None = None
-) -> list[Check]:
-    """The checks for a run with these places, or for any run if none is named."""
-    places = [*input_uris, *([output_uri] if output_uri else [])]
-    is_hub_needed = any(uri.startswith(_HUB) for uri in places)
-    output_repo = output_uri.removeprefix(_HUB_DATASET) if output_uri and output_uri.startswith(_HUB) else None
+def producer_checks(settings: Settings, *, output_uri: str | None = None) -> list[Check]:
+    """The checks for a run with this output, or for any run if none is named."""
+    checks = fleet_checks(settings) if settings.redis_url else [Check(name="redis", look=_own_server, mend=_REDIS_MEND)]
+    checks.append(hub_check())
+    if output_uri:
+        checks.append(Check(name="output", look=partial(_output, output_uri), mend=_OUTPUT_MEND))
+    return checks
+
+
+def fleet_checks(settings: Settings) -> list[Check]:
+    """The fleet's Redis has a finalizer, and workers for each run that has shards to score."""
     return [
-        *disk_checks(settings),
-        *_redis_checks(settings),
-        *hub_checks(is_needed=is_hub_needed, output_repo=output_repo),
-        *(input_check(uri) for uri in input_uris),
-        *([output_check(output_uri)] if output_uri else []),
+        redis_check(settings),
+        Check(name="workers", look=partial(_workers, settings), mend=_FLEET_MEND, needs=("redis",)),
+        Check(name="finalizer", look=partial(_finalizer, settings), mend=_FLEET_MEND, needs=("redis",)),
     ]
-
-
-def _redis_checks(settings: Settings) -> list[Check]:
-    if settings.redis_url is None:
-        return [Check(name="redis", look=_own_server, mend="Install one: pip install 'shardsift[local]'.")]
-    return [*redis_checks(settings, PRODUCER), *fleet_checks(settings)]
 
 
 def _own_server() -> Verdict:
     return ok(f"REDIS_URL is not set: `producer run` starts {find_redis_server()}. A fleet needs REDIS_URL.")
 
 
-# The checks of what runs on the fleet's Redis: a finalizer, and workers for each run that has shards to score.
-
-_NAMED_RUNS = 3
-_NEEDS = ("redis", "redis rights")
-_START_FINALIZER = "Start one: producer finalizer"
-_LOOK_AT_REDIS = "Redis answers slowly; see `redis-cli --latency`."
-
-
-def fleet_checks(settings: Settings) -> list[Check]:
-    return [
-        Check(name="workers", look=partial(_workers, settings), mend=_LOOK_AT_REDIS, seconds=60, needs=_NEEDS),
-        Check(name="finalizer", look=partial(_finalizer, settings), mend=_START_FINALIZER, needs=_NEEDS),
-    ]
-
-
 def _workers(settings: Settings) -> Verdict:
     ledger = Ledger.connect(settings)
     present = Present.read(ledger.redis)
-    statuses = _statuses(ledger, present)
-    unserved = [status for status in statuses if status.complete and _needs_workers(status) and not _is_served(status)]
+    unserved = [status for status in _statuses(ledger, present) if _lacks_workers(status)]
     if unserved:
         commands = list(dict.fromkeys(status.worker_command for status in unserved))
-        return warning(
-            f"No worker serves {_named([_with_shards(status) for status in unserved])}.",
-            f"Start one: {'; '.join(commands[:_NAMED_RUNS])}",
-        )
+        runs = [f"{status.run_id} ({counted(status.counts.open, 'open shard')})" for status in unserved]
+        return warning(f"No worker serves {first_of(runs, _NAMED)}.", f"Start one: {'; '.join(commands[:_NAMED])}")
     return ok(f"{present_line(present)}; every run that has shards to score is served.")
 
 
-def _needs_workers(status: RunStatus) -> bool:
-    return bool(status.counts.open) and not status.is_paused
-
-
-def _is_served(status: RunStatus) -> bool:
-    return bool(status.workers or status.machines)
+def _lacks_workers(status: RunStatus) -> bool:
+    is_waiting = status.complete and bool(status.counts.open) and not status.is_paused
+    return is_waiting and not (status.workers or status.machines)
 
 
 def _finalizer(settings: Settings) -> Verdict:
     ledger = Ledger.connect(settings)
     of_all_runs = [finalizer.name for finalizer in list_finalizers(ledger.redis) if finalizer.only_run is None]
     if of_all_runs:
-        return ok(f"{counted(len(of_all_runs), 'finalizer')}: {_named(of_all_runs)}.")
+        return ok(f"{counted(len(of_all_runs), 'finalizer')}: {first_of(of_all_runs, _NAMED)}.")
     says = "No finalizer is running: nothing is published, and no lost shard is sent again."
     is_needed = any(status.complete and not status.is_over for status in _statuses(ledger, Present()))
-    return wrong(says, _START_FINALIZER) if is_needed else warning(says, _START_FINALIZER)
+    return wrong(says, _FINALIZER_MEND) if is_needed else warning(says, _FINALIZER_MEND)
 
 
 def _statuses(ledger: Ledger, present: Present) -> list[RunStatus]:
@@ -111,64 +84,20 @@ def _statuses(ledger: Ledger, present: Present) -> list[RunStatus]:
     return [status for status in statuses if not status.cancelled]
 
 
-def _with_shards(status: RunStatus) -> str:
-    return f"{status.run_id} ({counted(status.counts.open, 'open shard')})"
-
-
-def _named(runs: list[str]) -> str:
-    return first_of(runs, _NAMED_RUNS)
-
-
-# The checks of a run's input and output: they can be read and written from this machine.
-
-_LISTING_SECONDS = 60.0  # of a folder with many files, or a dataset
-_WRITING_SECONDS = 30.0
-_INPUT_MEND = "Check the path, its permissions and the credentials of its storage."
-_OUTPUT_MEND = "Choose an --output that can be written."
-
-
-def input_check(uri: str) -> Check:
-    """An input is listed, and the first file's columns are read."""
-    needs = ("hub",) if uri.startswith("hf://") else ()
-    return Check(name="input", look=lambda: _input(uri), mend=_INPUT_MEND, seconds=_LISTING_SECONDS, needs=needs)
-
-
-def output_check(uri: str) -> Check:
-    """A file is written to an output in a folder or bucket and removed; the Hub is asked."""
-    is_on_hub = uri.startswith("hf://")
-    return Check(
-        name="output",
-        look=lambda: _output_on_hub(uri) if is_on_hub else _output(uri),
-        mend=_OUTPUT_MEND,
-        seconds=_WRITING_SECONDS,
-        needs=("hub", "hub token") if is_on_hub else (),
-    )
-
-
-def _input(uri: str) -> Verdict:
-    refuse_secrets("--input", uri)
-    check_place("--input", uri)
-    first, files = first_of_input(uri)
-    try:
-        columns = len(schema_of(first))
-    except UsageError as error:
-        return wrong(str(error), _INPUT_MEND)
-    return ok(f"{uri} has {counted(files, 'file')}; the first one can be read and has {counted(columns, 'column')}.")
-
-
 def _output(uri: str) -> Verdict:
+    """Write a file to a folder or bucket and remove it; ask the Hub."""
     refuse_secrets("--output", uri)
     check_output_place(uri)
-    root = _existing_root(uri)
-    path = f".shardsift-doctor-{uuid4().hex}"
-    files = Files(root)
     with translated(f"Writing to {uri}"):
+        if uri.startswith("hf://"):
+            return _output_on_hub(uri)
+        files, path = Files(_existing_root(uri)), f".shardsift-doctor-{uuid4().hex}"
         try:
             files.write(path, b"", aside=f"{path}-aside")
         finally:
             files.remove(path)
             files.remove(f"{path}-aside")
-    return ok(f"A file was written to {root} and removed.")
+    return ok(f"{uri} can be written.")
 
 
 def _existing_root(uri: str) -> str:
@@ -181,13 +110,10 @@ def _existing_root(uri: str) -> str:
 
 
 def _output_on_hub(uri: str) -> Verdict:
-    refuse_secrets("--output", uri)
-    check_output_place(uri)
     api, repo_id = HfApi(), repo_id_of(uri)
-    with translated(f"Looking at {uri}"):
-        try:
-            api.repo_info(repo_id, repo_type="dataset")
-        except RepositoryNotFoundError:
-            return ok(f"{uri} does not exist yet, or is not shown to this token; the run creates it.")
-        api.auth_check(repo_id, repo_type="dataset", write=True)
+    try:
+        api.repo_info(repo_id, repo_type="dataset")
+    except RepositoryNotFoundError:
+        return ok(f"{uri} does not exist yet, or is not shown to this token; the run creates it.")
+    api.auth_check(repo_id, repo_type="dataset", write=True)
     return ok(f"{uri} exists, and the Hub lets this token write to it.")

@@ -1,6 +1,4 @@
-"""What `worker tune` has measured on this machine, in a file in the user's state folder: the best token budget for each model,
-device, format and backend, and how fast it was. Workers use the budget, and `--dry-run` the speed.
-"""
+"""Keep the best token budgets that `worker tune` has found on this machine, in a file in the user's state folder."""
 
 import json
 import logging
@@ -29,24 +27,10 @@ class Key:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
-    """Medians over the turns; for memory, the maximum."""
-
-    rows_per_second: float
-    tokens_per_second: float  # without padding
-    waste: float
-    memory_bytes: int | None  # of tensors on a GPU
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tuned:
     key: Key
     max_batch_tokens: int
     date: str  # UTC
-    rows: int  # of the trial
-    threads: int  # of torch, on the CPU
-    versions: dict[str, str]
-    figures: Figures
 
 
 _TUNED = TypeAdapter(list[Tuned])

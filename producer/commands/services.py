@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from fleet.process.command_line import USAGE, Commands, say
+from fleet.process.command_line import USAGE, Commands
 from fleet.run.choices import LogLevel
 from producer.commands.arguments import AsJson
 
 commands = Commands()
-_DEMO_WORKERS = 2
 
 
 @commands.command(
@@ -55,29 +54,25 @@ def flower(
 
 @commands.command(
     rich_help_panel="Help",
-    epilog="Example: producer doctor --input './shards/*.parquet' --output hf://datasets/me/kept",
+    epilog="Example: producer doctor --output hf://datasets/me/kept",
 )
 def doctor(
-    input_uris: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="URI", help="Also check that this input can be read. May be repeated."),
-    ] = None,
     output: Annotated[
         str | None,
         typer.Option(metavar="URI", help="Also check that this output can be written. Leaves nothing behind."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check this machine and its fleet: Redis, the Hub and its token, disks, workers, finalizer.
+    """Check this machine and its fleet: Redis, workers, finalizer, the Hub and its token.
 
     Prints a line for each check: ok, warning or wrong, and how to mend it. Checks that depend on a failed one are left out.
     Exits with 0 if nothing is wrong, 1 if something is, and 2 for wrong options.
     """
-    from fleet.doctor.checks import report
+    from fleet.doctor import report
     from fleet.process.settings import read_settings
     from producer.doctor import producer_checks
 
-    report(producer_checks(read_settings(), input_uris=input_uris or (), output_uri=output), as_json=as_json)
+    report(producer_checks(read_settings(), output_uri=output), as_json=as_json)
 
 
 # Show a run offline.
@@ -95,31 +90,6 @@ def demo(
     Exits with 1 if the published files differ from those of an undisturbed run.
     """
     from fleet.process.settings import read_settings
-    from producer.local.demo import (
-        SHARDS,
-        demo_report,
-        expected_fit_seconds,
-        fit_classifier,
-        look_at,
-        make_inputs,
-        sift_and_kill,
-        sift_undisturbed,
-    )
+    from producer.local.demo import show_demo
 
-    say(f"1/4  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
-    folder = folder.absolute()
-    labelled_rows = max(100, 6 * rows)
-    make_inputs(folder, rows=rows, labelled_rows=labelled_rows)
-    say(
-        f"2/4  Fitting a classification head on a frozen MiniLM encoder: {labelled_rows:,} texts. Nothing is printed "
-        f"meanwhile, on two CPU cores for about {expected_fit_seconds(labelled_rows):,.0f} s"
-    )
-    training = fit_classifier(folder)
-    say(f"3/4  Scoring and filtering with {_DEMO_WORKERS} workers, of which one is killed in the middle")
-    settings = read_settings().model_copy(update={"redis_url": None, "state_dir": folder / "state"})
-    status, killer = sift_and_kill(folder, settings, workers=_DEMO_WORKERS)
-    say("4/4  The same run undisturbed, to compare")
-    sift_undisturbed(folder, settings, workers=_DEMO_WORKERS)
-    result = look_at(folder, status, killer)
-    typer.echo(demo_report(folder, training, result))
-    raise typer.Exit(result.exit_code)
+    raise typer.Exit(show_demo(folder, read_settings(), rows=rows))

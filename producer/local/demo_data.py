@@ -97,7 +97,7 @@ def write_shards(folder: Path, *, shards: int, rows: int, seed: int, row_group_r
     paths = [folder / f"000_{number:05}.parquet" for number in range(shards)]
     stream = _fineweb_rows(seed)
     for path in paths:
-        _write(path, FINEWEB, _row_groups(islice(stream, rows), FINEWEB, row_group_rows))
+        _write(path, FINEWEB, islice(stream, rows), row_group_rows)
     return paths
 
 
@@ -105,7 +105,7 @@ def write_labelled(path: Path, *, rows: int, seed: int) -> None:
     """Write texts with their grades, from paragraphs that no shard uses."""
     graded = islice(documents(seed, part=Part.TRAINING), rows)
     labelled = ({"text": one.text, "label": one.grade, "kind": one.kind.value} for one in graded)
-    _write(path, LABELLED, _row_groups(labelled, LABELLED, 1000))
+    _write(path, LABELLED, labelled)
 
 
 @cache
@@ -159,17 +159,10 @@ def _fineweb_row(document: Document, number: int, rng: random.Random) -> dict[st
     }
 
 
-def _row_groups(rows: Iterable[dict[str, Any]], schema: pa.Schema, row_group_rows: int) -> Iterator[pa.Table]:
-    remaining = iter(rows)
-    while group := list(islice(remaining, row_group_rows)):
-        yield pa.Table.from_pylist(group, schema)
-
-
-def _write(path: Path, schema: pa.Schema, row_groups: Iterable[pa.Table]) -> None:
+def _write(path: Path, schema: pa.Schema, rows: Iterable[dict[str, Any]], row_group_rows: int = 1000) -> None:
     """Write to a temporary name and rename, so that a file at this path is always whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file, pq.ParquetWriter(file, schema, use_dictionary=False) as writer:
-        for row_group in row_groups:
-            writer.write_table(row_group)
+    table = pa.Table.from_pylist(list(rows), schema)
+    pq.write_table(table, partial, row_group_size=row_group_rows, use_dictionary=False)
     partial.replace(path)

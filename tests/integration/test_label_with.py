@@ -14,14 +14,11 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.run.spec import RunSpec
 from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
-from support.processes import run_command
 from support.small_run import publish
-from worker.commands.train import with_run_found
 from worker.scoring.load import load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.training.labels import label_source
@@ -99,8 +96,8 @@ def spec_of(run: RunSpec, base: Path, tmp_path: Path, **options: Any) -> TrainOp
     return dataclasses.replace(spec, **options)
 
 
-def trained(spec: TrainOptions, tell: Callable[[str], None] = lambda line: None) -> TrainReport:
-    report = train(spec, device="cpu", tell=tell)
+def trained(spec: TrainOptions) -> TrainReport:
+    report = train(spec, device="cpu")
     assert report is not None
     return report
 
@@ -124,14 +121,12 @@ def test_the_labels_of_a_model_with_several_are_learned_as_classes(
     published: Publish, teacher: Path, tmp_path: Path
 ) -> None:
     run = published(teacher)
-    said: list[str] = []
 
-    report = trained(spec_of(run, teacher, tmp_path), said.append)
+    report = trained(spec_of(run, teacher, tmp_path))
 
     kept = published_rows(Path(run.output_uri))
     assert report.classes == tuple(sorted(set(kept["label"].to_pylist()))) == ("biology", "cooking", "sport")
     assert report.held_out.macro.accuracy > 0.5  # one in three is chance
-    assert f"{ROWS} rows labelled by large" in said
 
 
 def test_a_zero_shot_run_says_itself_which_texts_and_labels_to_learn(
@@ -164,7 +159,7 @@ def test_texts_are_put_together_by_the_template_of_the_run(published: Publish, t
     assert read_labelled(label_source(spec)).texts[0].as_py().startswith("biology: the ")
     card = (tmp_path / "small" / "README.md").read_text()
     assert "producer run --input ./shards --text-column '{topic}: {text}' --model small" in card
-    assert f"which holds what `{teacher.name}` said of it in the run `{run.run_id}`" in card
+    assert f"the labels of `{teacher.name}`" in card
     assert "worker train --base-model large --output small --label-with labelled" in card
     assert str(tmp_path) not in card
 
@@ -176,20 +171,6 @@ def test_only_the_rows_that_the_run_kept_are_learned(published: Publish, teacher
 
     assert report.rows == published_rows(Path(run.output_uri)).num_rows < ROWS
     assert report.classes == ("biology", "cooking")
-
-
-def test_another_column_may_be_the_label_and_other_rows_may_be_measured_on(
-    published: Publish, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    run = published(tiny_model, input_uris=(str(shards),))
-    by_hand = pa.table({"text": [f"text {row}" for row in range(12)], "row": [row % 6 for row in range(12)]})
-    pq.write_table(by_hand, tmp_path / "by-hand.parquet")
-
-    report = trained(
-        spec_of(run, tiny_model, tmp_path, label_column="row", validation=str(tmp_path / "by-hand.parquet"))
-    )
-
-    assert (report.rows, report.held_out.rows) == (ROWS, 12)
 
 
 def test_of_a_run_with_several_models_one_must_be_named(
@@ -215,29 +196,10 @@ def test_of_a_run_with_several_models_one_must_be_named(
     assert trained(dataclasses.replace(spec, label_column="topic_label")).classes
 
 
-def test_a_run_without_its_texts_is_one_clear_error(published: Publish, teacher: Path, tmp_path: Path) -> None:
-    run = published(teacher)
-    for file in (Path(run.output_uri) / "data").iterdir():
-        pq.write_table(pq.read_table(file).drop_columns(["text"]), file)
-
-    with pytest.raises(UsageError, match=r'labelled/data/.* has no column "text"; it has: .*label'):
-        train(spec_of(run, teacher, tmp_path), device="cpu")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"label_with": None}, "either --data FILES or --label-with RUN"),
-        ({"data": "x.parquet"}, "either --data FILES or --label-with RUN"),
-    ],
-)
-def test_options_that_do_not_go_together_are_one_clear_error(
-    options: dict[str, Any], message: str, published: Publish, tiny_model: Path, tmp_path: Path
-) -> None:
-    run = published(tiny_model)
-
-    with pytest.raises(UsageError, match=message):
-        train(spec_of(run, tiny_model, tmp_path, **options), device="cpu")
+@pytest.mark.parametrize("given", [{}, {"data": "x.parquet", "label_with": "labelled"}])
+def test_labels_come_from_files_or_from_a_run(given: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="either --data FILES or --label-with OUTPUT"):
+        label_source(TrainOptions(base_model="x", output="small", **given))
 
 
 def test_a_folder_in_which_no_run_is_published_is_one_clear_error(tmp_path: Path, tiny_model: Path) -> None:
@@ -248,41 +210,3 @@ def test_a_folder_in_which_no_run_is_published_is_one_clear_error(tmp_path: Path
 
     with pytest.raises(UsageError, match=r"No run is published at .*labelled: there is no manifest.parquet"):
         train(spec, device="cpu")
-
-
-@pytest.mark.slow
-def test_the_command_takes_the_id_of_a_run(published: Publish, teacher: Path, redis_url: str, tmp_path: Path) -> None:
-    run = published(teacher)
-    command = ("worker", "train", "--label-with", run.run_id, "--base-model", teacher, "--output", "small")
-
-    done = run_command(
-        *command, "--dtype", "float32", environment={"REDIS_URL": redis_url}, folder=tmp_path, seconds=120
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert f"{ROWS} rows labelled by large" in done.stderr
-    assert (tmp_path / "small" / "config.json").exists()
-
-
-def test_a_run_that_is_not_published_yet_is_one_clear_error(
-    ledger: Ledger, redis_url: str, shards: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = RunOptions(
-        input_uris=(str(shards),), models=(str(tiny_model),), output_uri=str(tmp_path / "out"), keep_all=True
-    )
-    plan = plan_run(options)
-    ledger.create_run(plan.spec, plan.shards, now=1.0)
-    monkeypatch.setenv("REDIS_URL", redis_url)
-    run_id = plan.spec.run_id
-
-    with pytest.raises(UsageError, match=f"Run {run_id} is not published yet: producer status {run_id}"):
-        with_run_found(TrainOptions(label_with=run_id, base_model="demo", output="small"))
-
-
-def test_ids_of_runs_need_the_fleets_redis(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDIS_URL", "")
-
-    with pytest.raises(
-        UsageError, match="There is no folder 'no-such-run' here, and run ids are known to the fleet's Redis"
-    ):
-        with_run_found(TrainOptions(label_with="no-such-run", base_model="demo", output="small"))

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from support.hub_fleet import Client
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.processes import ask_process
-from support.waiting import wait_until
 from worker.training.output import model_output
 
 hub_fleets, running_fleet, running_hub = hub_fleet.hub_fleets, hub_fleet.running_fleet, hub_fleet.running_hub
@@ -53,7 +51,9 @@ def reserve(uri: str) -> None:
 
 
 def store(uri: str, folder: Path) -> None:
-    model_output(uri).store(folder)
+    output = model_output(uri)
+    output.partial = folder
+    output.store()
 
 
 def files(hub: HubServer, repo: str) -> set[str]:
@@ -101,23 +101,6 @@ class TestTheRepository:
 
         assert hub.read(repo, "config.json", repo_type="model") == b'{"theirs": 1}'
 
-    def test_gets_one_model_of_two_that_come_at_once(
-        self, hub: HubServer, worker: Client, repo: str, folder: Path
-    ) -> None:
-        """The other commit comes between the look at the repository and the own commit."""
-        worker.call(reserve, f"hf://{repo}")
-        write(folder.parent / "theirs" / "notes.md", b"theirs")
-        hub.fault(rf"/api/models/{repo}/commit/", status=None, delay_seconds=1.5)
-        with ThreadPoolExecutor(1) as beside:
-            storing = beside.submit(worker.call, store, f"hf://{repo}", folder)
-            wait_until(lambda: hub.faults_left == 0, seconds=30, description="the commit")
-            hub.add_folder(repo, folder.parent / "theirs", repo_type="model")
-
-            with pytest.raises(UsageError, match="run the same command again"):
-                storing.result()
-
-        assert files(hub, repo) == {"notes.md"}
-
     @pytest.mark.slow
     def test_that_cannot_be_written_is_refused_before_the_training(
         self, hub: HubServer, worker: Client, repo: str
@@ -129,9 +112,12 @@ class TestTheRepository:
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("hf://datasets/me/model", "A model on the Hub is written hf://USER/NAME, not hf://datasets/me/model"),
-        ("hf://me", "A model on the Hub is written hf://USER/NAME"),
-        ("hf://me/model@main", "A model on the Hub is written hf://USER/NAME"),
+        (
+            "hf://datasets/me/model",
+            "A model is written to a folder or to hf://USER/NAME, and --output is hf://datasets/me/model",
+        ),
+        ("hf://me", "A model is written to a folder or to hf://USER/NAME"),
+        ("hf://me/model@main", "A model is written to a folder or to hf://USER/NAME"),
         ("s3://bucket/model", "A model is written to a folder or to hf://USER/NAME, and --output is s3://bucket/model"),
     ],
 )

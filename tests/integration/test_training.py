@@ -4,7 +4,6 @@ import dataclasses
 import importlib.util
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -41,7 +40,7 @@ from worker.cli import main
 from worker.training.base_model import DemoEncoderError, verified_demo_encoder
 from worker.training.card import model_card, next_step
 from worker.training.frozen import fit_head
-from worker.training.options import DEMO_ENCODER, TrainOptions, TrainTask, check_installed
+from worker.training.options import DEMO_ENCODER, TrainOptions, check_installed
 from worker.training.report import TrainReport
 from worker.training.rows import Target
 from worker.training.train import train
@@ -97,28 +96,6 @@ def test_a_head_tells_unseen_texts_apart(fitted: tuple[Path, TrainReport]) -> No
 
     truth = np.array([document.kind is Kind.EDUCATIONAL for document in unseen])
     assert np.mean((scores >= 3) == truth) >= 0.85
-
-
-@pytest.mark.slow
-def test_the_report_counts_rows_and_measures_the_held_out_ones(fitted: tuple[Path, TrainReport]) -> None:
-    _, report = fitted
-
-    assert (report.rows, report.held_out.rows) == (ROWS, ROWS // 5)
-    assert report.held_out.at_threshold is not None
-    assert 0.8 <= report.held_out.at_threshold.accuracy <= 1.0
-    assert report.held_out.mae is not None
-    assert 0 < report.held_out.mae < 1.0
-    assert sum(map(sum, report.held_out.confusion)) == ROWS // 5
-    assert min(report.seconds, report.rows_per_second, report.peak_memory_bytes) > 0
-
-
-@pytest.mark.slow
-def test_the_model_loads_with_no_key_missing(fitted: tuple[Path, TrainReport]) -> None:
-    model, loading = AutoModelForSequenceClassification.from_pretrained(fitted[0], output_loading_info=True)
-
-    assert not any(loading.values())
-    assert (model.config.num_labels, model.config.id2label) == (1, {0: "score"})
-    assert model.config.problem_type == "regression"
 
 
 @pytest.mark.slow
@@ -213,18 +190,6 @@ def test_the_card_names_no_signature_of_the_address_that_was_read(topics: TrainR
     assert "`topics.parquet?***`" in card
 
 
-def test_balanced_weights_find_more_of_a_rare_class() -> None:
-    rng = np.random.default_rng(0)
-    targets = (np.arange(400) % 20 == 0).astype(np.int64)
-    embeddings = (rng.normal(size=(400, 4)) + targets[:, None]).astype(np.float32)
-    target = Target(classes=("common", "rare"))
-
-    plain = fit_head(embeddings, targets, target).logits(embeddings).argmax(axis=1)
-    balanced = fit_head(embeddings, targets, target, "balanced").logits(embeddings).argmax(axis=1)
-
-    assert plain[targets == 1].mean() < balanced[targets == 1].mean()
-
-
 def test_a_ridge_finds_a_linear_relation_whatever_the_units() -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(200, 5)) * [1, 10, 100, 0.01, 0] + [0, 5, -3, 2, 7]
@@ -234,16 +199,6 @@ def test_a_ridge_finds_a_linear_relation_whatever_the_units() -> None:
 
     np.testing.assert_allclose(head.weight, true_weight[None, :], rtol=1e-3)
     assert head.bias == pytest.approx([4.0], abs=0.2)
-
-
-def test_a_file_of_its_own_can_be_measured_on(tiny_base: str, tmp_path: Path) -> None:
-    write_labelled(tmp_path / "learned.parquet", rows=30, seed=0)
-    write_labelled(tmp_path / "unseen.parquet", rows=12, seed=1)
-    spec = spec_of(tmp_path / "learned.parquet", tmp_path / "model", base_model=tiny_base)
-
-    report = train(dataclasses.replace(spec, validation=str(tmp_path / "unseen.parquet")), device="cpu")
-
-    assert (report.rows, report.held_out.rows) == (30, 12)
 
 
 def test_other_users_may_read_the_model_if_the_umask_allows_it(tiny_base: str, tmp_path: Path) -> None:
@@ -296,9 +251,9 @@ TEXTS = [f"text {number}" for number in range(20)]
         ({"text": ["a"], "label": [[1]]}, {}, 'column "label" of .* holds list.*, not numbers or texts'),
         ({"text": ["a", None], "label": [1.0, 2.0]}, {}, "Row 1 of .* has no text"),
         ({"text": ["a", "b"], "label": [1, None]}, {}, 'Row 1 of .* has no label in "label"'),
-        ({"text": ["a", "b"], "label": [1.0, float("nan")]}, {}, "label of row 1 of .* is not a finite number"),
+        ({"text": ["a", "b"], "label": [1.0, float("nan")]}, {}, "Row 1 of .* has no finite number"),
         ({"text": ["a"] * 5, "label": [1.0] * 5}, {}, "has 5 rows, too few to train on. Give 20 or more"),
-        ({"text": TEXTS, "label": ["good"] * 20}, {}, 'All rows of .* have the class "good"'),
+        ({"text": TEXTS, "label": ["good"] * 20}, {}, "All labels of .* are good"),
         ({"text": TEXTS, "label": [1.5] * 20}, {}, "All labels of .* are 1.5"),
         (
             {"text": TEXTS, "label": [0.5, 1.0] * 10},
@@ -307,8 +262,7 @@ TEXTS = [f"text {number}" for number in range(20)]
         ),
         ({"text": TEXTS, "label": [0.5, 1.0] * 10}, {"task": "classification"}, "are double, and classes are texts"),
         ({"text": TEXTS, "label": ["a", "b"] * 10}, {"task": "regression"}, "are string, not numbers"),
-        ({"text": TEXTS, "label": ["a", *"b" * 19]}, {}, 'Only one row has the class "a"'),
-        ({"text": TEXTS, "label": [1, 4] * 10}, {"class_weights": "balanced"}, "add --task classification"),
+        ({"text": TEXTS, "label": ["a", *"b" * 19]}, {}, "No rows can be held out: .* Give more rows of each class"),
     ],
 )
 def test_labels_that_cannot_be_learned_are_one_clear_error(
@@ -339,39 +293,27 @@ def test_a_model_is_never_overwritten(tmp_path: Path) -> None:
         train(spec_of(tmp_path / "l.parquet", tmp_path / "mine"))
 
 
-def test_an_output_that_cannot_be_written_is_refused_before_the_training(tmp_path: Path) -> None:
-    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
-
-    with pytest.raises(
-        UsageError, match="l.parquet/out/model cannot be written: Not a directory. Name another --output"
-    ):
-        train(spec_of(tmp_path / "l.parquet", tmp_path / "l.parquet/out/model"))
-
-
-def test_a_missing_base_model_is_one_clear_error(tmp_path: Path) -> None:
-    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
-
-    with pytest.raises(UsageError, match="There is no model folder .*/nowhere"):
-        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=str(tmp_path / "nowhere")))
-
-
-def test_more_tokens_than_the_model_takes_are_one_clear_error(tiny_base: str, tmp_path: Path) -> None:
-    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
-
-    with pytest.raises(UsageError, match="takes 3 to 512 tokens, not 9000"):
-        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=tiny_base, max_tokens=9000), device="cpu")
-
-
 @pytest.mark.parametrize(
-    ("package", "name", "extras"), [("sklearn", "scikit-learn", "train"), ("torch", "torch", "worker,train")]
+    ("options", "message"),
+    [
+        ({"base_model": "./nowhere"}, "There is no model folder .*nowhere"),
+        ({"max_tokens": 9000}, "takes 3 to 512 tokens, not 9000"),
+    ],
 )
-def test_without_the_extra_an_error_says_what_to_install(
-    package: str, name: str, extras: str, monkeypatch: pytest.MonkeyPatch
+def test_a_model_that_cannot_be_trained_so_is_one_clear_error(
+    options: dict[str, Any], message: str, tiny_base: str, tmp_path: Path
 ) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == package else found(module))
+    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
 
-    with pytest.raises(UsageError, match=rf"Training needs {name}. .*: pip install 'shardsift\[{extras}\]'"):
+    with pytest.raises(UsageError, match=message):
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", **{"base_model": tiny_base, **options}), device="cpu")
+
+
+def test_without_the_extra_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == "sklearn" else found(module))
+
+    with pytest.raises(UsageError, match=r"Training needs scikit-learn. .*: pip install 'shardsift\[worker,train\]'"):
         check_installed()
 
 
@@ -395,18 +337,8 @@ def test_a_demo_encoder_with_other_weights_is_refused(tmp_path: Path, monkeypatc
 
 def test_a_mistake_is_reported_before_torch_is_loaded(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": TEXTS, "label": ["a", "b"] * 10}), tmp_path / "l.parquet")
-    command = [
-        "worker",
-        "train",
-        "--data",
-        "l.parquet",
-        "--base-model",
-        "demo",
-        "--output",
-        "out",
-        "--task",
-        "regression",
-    ]
+    command = ["worker", "train", "--data", "l.parquet", "--base-model", "demo", "--output", "out"]
+    command += ["--task", "regression"]
     code = (
         "import sys\n"
         "from worker.cli import main\n"
@@ -425,14 +357,6 @@ def test_a_mistake_is_reported_before_torch_is_loaded(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_is_missing_or_broken_is_one_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
-
-    for name, message in (("missing.parquet", "No such file"), ("broken.parquet", "not a readable Parquet file")):
-        with pytest.raises(UsageError, match=message):
-            train(spec_of(tmp_path / name, tmp_path / "out"))
-
-
 def test_the_command_prints_a_table_or_all_figures(
     tiny_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -445,11 +369,7 @@ def test_the_command_prints_a_table_or_all_figures(
     figures = capsys.readouterr().out
 
     assert "mean absolute error" in table
-    assert re.search(r"time +\S+ (s|min), of them \S+ s at this speed", table)
-    told = json.loads(figures)
-    assert told["held_out"]["rows"] == 4
-    assert told["work_seconds"] < told["seconds"]
-    assert told["rows_per_second"] * told["work_seconds"] == pytest.approx(20)
+    assert json.loads(figures)["held_out"]["rows"] == 4
 
 
 def run_worker(*arguments: str | Path, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -487,11 +407,11 @@ def test_the_threshold_is_the_middle_of_the_labels_and_runs_use_it(
     assert any("--task classification" in line for line in told) == are_classes
 
 
-@pytest.mark.parametrize("task", ["auto", "classification"])
-def test_the_next_command_can_be_pasted(task: TrainTask, tmp_path: Path, tiny_base: str) -> None:
-    data = tmp_path / "labelled.parquet"
-    pq.write_table(pa.table({"text": TEXTS, "label": [0, 1] * 10}), data)
-    report = train(spec_of(data, tmp_path / "my classifier", base_model=tiny_base, task=task), device="cpu")
+def test_the_next_command_can_be_pasted(tmp_path: Path, tiny_base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shards").mkdir()
+    pq.write_table(pa.table({"text": TEXTS, "label": [1, 5] * 10}), tmp_path / "shards" / "l.parquet")
+    report = train(spec_of(tmp_path / "shards", tmp_path / "my classifier", base_model=tiny_base), device="cpu")
     assert report is not None
 
     said, command = next_step(report).splitlines()

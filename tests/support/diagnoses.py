@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from fleet.doctor.checks import Check, Diagnosis, Result, diagnose
+from fleet.doctor import Check, Diagnosis, Result, diagnose
 
 
 def diagnosed(checks: Iterable[Check]) -> dict[str, Diagnosis]:

@@ -5,21 +5,15 @@ from pathlib import Path
 _SCRIPT = """#!/bin/sh
 case "$1" in
   -L) {listing} ;;
-  --query-gpu=*) {rows} ;;
   *) {header} ;;
 esac
 """
 _HEADER = "| NVIDIA-SMI 570.124.06   Driver Version: 570.124.06   CUDA Version: {cuda}   |"
 
 
-def install_nvidia_smi(folder: Path, *, gpus: int = 1, free_mib: int = 22_000, cuda: str = "12.8") -> None:
-    """A machine whose GPUs have so much memory free."""
-    rows = [f"GPU-{number}abc, NVIDIA L4, 570.124.06, {free_mib}" for number in range(gpus)]
+def install_nvidia_smi(folder: Path, *, gpus: int = 1, cuda: str = "12.8") -> None:
     listing = [f"GPU {number}: NVIDIA L4 (UUID: GPU-{number}abc)" for number in range(gpus)]
-    install_script(
-        folder,
-        _SCRIPT.format(listing=_echo(listing), rows=_echo(rows), header=_echo([_HEADER.format(cuda=cuda)])),
-    )
+    install_script(folder, _SCRIPT.format(listing=_echo(listing), header=_echo([_HEADER.format(cuda=cuda)])))
 
 
 def install_script(folder: Path, script: str) -> None:

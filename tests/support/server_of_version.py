@@ -25,6 +25,8 @@ def server_of_version(version: str | None) -> Iterator[tuple[str, set[str]]]:
         def _answer(self, command: str) -> bytes:
             if command == "HELLO" or (command == "INFO" and version is None):
                 return b"-NOPERM unknown command\r\n"
+            if command == "GET":
+                return b"$-1\r\n"
             said = f"# Server\r\nredis_version:{version}\r\n" if command == "INFO" else "PONG"
             return f"${len(said)}\r\n{said}\r\n".encode() if command == "INFO" else f"+{said}\r\n".encode()
 

@@ -38,16 +38,6 @@ def test_a_shard_has_the_columns_and_types_of_fineweb(tmp_path: Path) -> None:
     ]
 
 
-def test_the_number_of_shards_rows_and_row_groups_is_as_asked(tmp_path: Path) -> None:
-    paths = write_shards(tmp_path / "new", shards=3, rows=25, seed=0, row_group_rows=10)
-
-    files = [pq.ParquetFile(path) for path in paths]
-
-    assert [path.name for path in paths] == ["000_00000.parquet", "000_00001.parquet", "000_00002.parquet"]
-    assert sorted((tmp_path / "new").iterdir()) == paths
-    assert [(file.metadata.num_rows, file.num_row_groups) for file in files] == [(25, 3)] * 3
-
-
 def test_a_seed_gives_the_same_bytes_however_many_shards_and_another_seed_others(tmp_path: Path) -> None:
     first, again, other = (
         [path.read_bytes() for path in write_shards(tmp_path / name, shards=2, rows=20, seed=seed)]
@@ -68,17 +58,6 @@ def test_training_and_shards_share_no_paragraph() -> None:
     assert len(set(paragraphs)) == len(paragraphs) > 4000
 
 
-def test_lengths_spread_as_on_the_web() -> None:
-    lengths = [len(document.text) for document in take(3000)]
-
-    beyond_512_tokens = sum(length > 512 * 4 for length in lengths) / len(lengths)
-    short = sum(length < 400 for length in lengths) / len(lengths)
-
-    assert beyond_512_tokens >= 0.1
-    assert short >= 0.1
-    assert max(lengths) > 10_000
-
-
 def test_kinds_come_about_half_and_half_with_grades_on_their_side_of_three() -> None:
     texts = take(3000)
 
@@ -87,12 +66,6 @@ def test_kinds_come_about_half_and_half_with_grades_on_their_side_of_three() -> 
     assert 0.45 <= educational <= 0.55
     assert all((document.grade >= 3) == (document.kind is Kind.EDUCATIONAL) for document in texts)
     assert all(0 <= document.grade <= 5 for document in texts)
-
-
-def test_texts_hardly_ever_repeat() -> None:
-    texts = take(5000)
-
-    assert len({document.text for document in texts}) >= 0.99 * len(texts)
 
 
 def test_the_labelled_file_holds_texts_grades_and_kinds_of_the_training_part(tmp_path: Path) -> None:

@@ -13,19 +13,17 @@ def test_the_command_has_each_option_that_is_not_the_default() -> None:
         data="labelled.parquet",
         base_model="me/encoder",
         output="out",
-        class_weights="balanced",
         validation="unseen.parquet",
         held_out=0.1,
         full=True,
         accumulate=4,
-        patience=3,
         loader_processes=4,
     )
 
     assert options.command == [
         *("worker", "train", "--base-model", "me/encoder", "--output", "out", "--data", "labelled.parquet"),
-        *("--class-weights", "balanced", "--validation", "unseen.parquet", "--held-out", "0.1"),
-        *("--full", "--accumulate", "4", "--patience", "3"),
+        *("--validation", "unseen.parquet", "--held-out", "0.1"),
+        *("--full", "--accumulate", "4"),
     ]
 
 

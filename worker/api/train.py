@@ -18,7 +18,6 @@ def train(
     options: TrainOptions | None = None,
     *,
     device: str | None = None,
-    resume: bool = True,
     progress: bool = True,
     **keywords: Any,
 ) -> "TrainReport | None":
@@ -33,7 +32,6 @@ def train(
     goes on after the last checkpoint. An output that exists is never overwritten.
 
     device: "cuda", "cpu" and so on. Default: SHARDSIFT_DEVICE, otherwise the best of this machine.
-    resume: with `full=True`, go on after the last checkpoint.
     progress: show progress on stderr.
 
     Returns None in all processes of `torchrun` but the first. Raises UsageError for wrong options, and for labels, models and
@@ -45,17 +43,15 @@ def train(
             return _trained(
                 chosen,
                 device=read_settings(device=device).device,
-                resume=resume,
                 tell=say if progress else lambda line: None,
             )
 
 
-def _trained(options: TrainOptions, *, device: str, resume: bool, tell: Callable[[str], None]) -> "TrainReport | None":
+def _trained(options: TrainOptions, *, device: str, tell: Callable[[str], None]) -> "TrainReport | None":
     check_installed()
-    from worker.commands.train import with_run_found
     from worker.training.train import train as train_model
 
     try:
-        return train_model(with_run_found(options), device=device, resume=resume, tell=tell)
+        return train_model(options, device=device, tell=tell)
     except Stopped as stop:
         raise KeyboardInterrupt(str(stop)) from None

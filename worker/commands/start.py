@@ -186,13 +186,13 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
-    """Check this machine for a worker: GPU, driver and torch, cores, disks, Redis, the Hub, and that the model loads.
+    """Check this machine for a worker: GPU, driver and torch, Redis, the Hub, and that the model loads.
 
     Prints a line for each check: ok, warning or wrong, and how to mend it. Checks that depend on a failed one are left out.
     Exits with 0 if nothing is wrong, 1 if something is, and 2 for wrong options.
     """
     into_environment(model=json.dumps(models) if models else None)
-    from fleet.doctor.checks import report
+    from fleet.doctor import report
     from fleet.process.settings import read_settings
     from worker.doctor import worker_checks
 

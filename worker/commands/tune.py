@@ -47,7 +47,7 @@ def tune(
 
     into_environment(model=model, dtype=dtype, device=device)
     settings = read_settings()
-    plan = planned(settings, options, say)  # before torch, which takes seconds to load
+    plan = planned(settings, options)  # before torch, which takes seconds to load
     quieten_model_libraries()
     from worker.tuning.report import draw_chart, tuning_lines, tuning_table
     from worker.tuning.tune import tune as tune_model

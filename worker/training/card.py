@@ -41,7 +41,7 @@ Predicts {learned} for a text, {_learned_from(report)} ({report.rows:,} rows).
 |---|---|
 {figures}
 
-{_measured_on(report)}
+The figures are of the held-out rows. docs/training.md of shardsift says which model was measured on them.
 
 ![Confusion matrix]({CONFUSION})
 
@@ -62,26 +62,21 @@ With {versions}.
 
 
 def next_step(report: TrainReport) -> str:
-    """Where the classifier is, and a command that scores the labelled files with it, or others if they have its columns."""
-    uri, data = report.options.output, report.options.data
-    added = ("score", "label") if report.classes else ("score",)
-    named = "predicted=" if data and report.source.label_column in added else ""
-    command = _run_command(report, named + uri.removeprefix(_HUB), data or "./shards")
-    return f"The classifier is in {uri}. To score files with it:\n  {command}"
+    """Where the classifier is, and a command that scores files with it."""
+    uri = report.options.output
+    return f"The classifier is in {uri}. To score files with it:\n  {_run_command(report, uri.removeprefix(_HUB))}"
 
 
-def _run_command(report: TrainReport, model: str, input_uri: str = "./shards") -> str:
+def _run_command(report: TrainReport, model: str) -> str:
     """The command that scores files with the classifier, reading as much of each text as was learned."""
-    parts = ["producer run --input", shlex.quote(input_uri)]
-    column = report.source.text_column
-    if column != DEFAULT_TEXT_COLUMN:
-        on_one_line = column.replace("\n", "\\n").replace("\t", "\\t")
-        parts.append(f"--text-column {shlex.quote(on_one_line)}")
+    command = ["producer", "run", "--input", "./shards"]
+    if report.source.text_column != DEFAULT_TEXT_COLUMN:
+        command += ["--text-column", report.source.text_column]
     if report.options.max_tokens is not None:
-        parts.append(f"--max-tokens {report.options.max_tokens}")
-    parts.append(f"--model {shlex.quote(model)} --output ./kept")
-    parts.append("--keep-all" if report.classes else f"--min-score {report.threshold:g}")
-    return " ".join(parts)
+        command += ["--max-tokens", str(report.options.max_tokens)]
+    command += ["--model", model, "--output", "./kept"]
+    command += ["--keep-all"] if report.classes else ["--min-score", f"{report.threshold:g}"]
+    return shlex.join(command)
 
 
 def _head(report: TrainReport) -> str:
@@ -105,23 +100,8 @@ def _base_model(report: TrainReport) -> str:
 
 def _learned_from(report: TrainReport) -> str:
     source = report.source
-    learned = f"from the column `{source.label_column}` of `{_without_path(source.shown)}`"
-    if source.teacher is None:
-        return learned
-    return f"{learned}, which holds what `{source.teacher.model}` said of it in the run `{source.teacher.run_id}`"
-
-
-def _measured_on(report: TrainReport) -> str:
-    if report.options.full:
-        return (
-            "No weight was fitted to the held-out rows. They chose the checkpoint that was kept, so the figures are slightly "
-            "better than on rows that had no part in it."
-        )
-    if report.options.validation is None:
-        return (
-            "The figures are of a head that was fitted without the held-out rows. The saved one was fitted to all rows."
-        )
-    return "The figures are of rows that the head was not fitted to."
+    labels = f"the column `{source.label_column}` of `{_without_path(source.shown)}`"
+    return f"from {labels}, the labels of `{source.teacher}`" if source.teacher else f"from {labels}"
 
 
 def _without_path(part: str) -> str:

@@ -28,7 +28,13 @@ def claim_folder(folder: Path, wanted: dict[str, Any]) -> None:
     """Make the folder for the training that is described so. Raises UsageError if it is of another one."""
     file = folder / _DESCRIPTION
     if file.exists():
-        _check_equal(json.loads(file.read_text()), wanted, folder)
+        found = json.loads(file.read_text())
+        changed = [name.replace("_", " ") for name in wanted if found.get(name) != wanted[name]]
+        if changed:
+            raise UsageError(
+                f"The checkpoints in {folder} are of another training, with another {', '.join(changed)}. "
+                "Name another folder with --checkpoints, or delete this one to start again."
+            )
         return
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files. Name another folder with --checkpoints.")
@@ -70,15 +76,3 @@ def _is_whole(checkpoint: Path) -> bool:
     except (FileNotFoundError, ValueError):
         return False
     return True
-
-
-def _check_equal(found: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
-    changed = [name for name in wanted if found.get(name) != wanted[name]]
-    if changed:
-        differences = ", ".join(
-            f"{name.replace('_', ' ')} was {found.get(name)}, is {wanted[name]}" for name in changed
-        )
-        raise UsageError(
-            f"The checkpoints in {folder} are of another training: {differences}. Name another folder with --checkpoints, or "
-            "add --no-resume to delete them and start again."
-        )

@@ -20,8 +20,8 @@ from worker.scoring.load import load_scorer
 from worker.scoring.saved_model import SavedModel
 from worker.scoring.scorer import Reading
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.training.base_model import BaseModel, BaseModelError, Trained, load_base, peak_memory_bytes
-from worker.training.options import ClassWeights, TrainOptions
+from worker.training.base_model import BaseModel, Trained, load_base
+from worker.training.options import TrainOptions
 from worker.training.rows import Split, Target, Targets
 
 Embeddings = NDArray[np.float32]  # shape (rows, width): what the last layer reads of each text
@@ -53,31 +53,28 @@ def train_frozen(options: TrainOptions, split: Split, *, device: str, tell: Call
     def load() -> BaseModel:
         return load_base(options.base_model, split.target)
 
-    embedder = load_embedder(load, dtype=options.dtype, device=device)
+    embedder = load_embedder(options.base_model, load, dtype=options.dtype, device=device)
     began = time.monotonic()
     texts = pa.concat_arrays([split.learned.texts, split.held_out.texts])
     embeddings = embeddings_of(texts, embedder, max_tokens=options.max_tokens, tell=tell)
     seconds = time.monotonic() - began
     learned, held_out = np.split(embeddings, [len(split.learned)])
-    head = fit_head(learned, split.learned.targets, split.target, options.class_weights)
+    head = fit_head(learned, split.learned.targets, split.target)
     final = head
     if options.validation is None:
         targets = np.concatenate([split.learned.targets, split.held_out.targets])
-        final = fit_head(embeddings, targets, split.target, options.class_weights)
+        final = fit_head(embeddings, targets, split.target)
     return Trained(
         base=_with_head(load(), final),
         held_out_logits=head.logits(held_out),
         rows_per_second=len(texts) / seconds,
-        work_seconds=seconds,
-        peak_memory_bytes=peak_memory_bytes(),
         device=embedder.info.device,
         dtype=embedder.info.dtype,
     )
 
 
-def load_embedder(load: Callable[[], BaseModel], *, dtype: str, device: str) -> SequenceClassifier:
+def load_embedder(name: str, load: Callable[[], BaseModel], *, dtype: str, device: str) -> SequenceClassifier:
     """A scorer whose outputs are the inputs of the last layer. It is as fast as a run with the finished classifier."""
-    name = load().name
 
     def without_head() -> SavedModel:
         base = load()
@@ -95,7 +92,7 @@ def load_embedder(load: Callable[[], BaseModel], *, dtype: str, device: str) -> 
     try:
         return load_scorer(name, dtype, device=device, load=without_head)
     except ModelError as error:
-        raise BaseModelError(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def embeddings_of(
@@ -121,7 +118,7 @@ def embeddings_of(
     return np.concatenate(windows)
 
 
-def fit_head(embeddings: Embeddings, targets: Targets, target: Target, class_weights: ClassWeights = "none") -> Head:
+def fit_head(embeddings: Embeddings, targets: Targets, target: Target) -> Head:
     """The head that predicts the targets best, by cross-validation over strengths of regularisation."""
     from sklearn.preprocessing import StandardScaler
 
@@ -130,7 +127,7 @@ def fit_head(embeddings: Embeddings, targets: Targets, target: Target, class_wei
     if target.is_regression:
         coefficients, intercepts = _ridge(features, targets)
     else:
-        coefficients, intercepts = _logistic(features, targets, class_weights)
+        coefficients, intercepts = _logistic(features, targets)
     weight = coefficients / scaler.scale_
     return Head(weight=weight, bias=intercepts - weight @ scaler.mean_)
 
@@ -143,13 +140,12 @@ def _ridge(features: Floats, targets: Targets) -> tuple[Floats, Floats]:
     return ridge.coef_[None, :], np.atleast_1d(ridge.intercept_)
 
 
-def _logistic(features: Floats, targets: Targets, class_weights: ClassWeights) -> tuple[Floats, Floats]:
+def _logistic(features: Floats, targets: Targets) -> tuple[Floats, Floats]:
     """The strength is the one with the smallest log loss over folds."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
-    balance = "balanced" if class_weights == "balanced" else None
-    model = LogisticRegression(max_iter=_MOST_ITERATIONS, class_weight=balance)
+    model = LogisticRegression(max_iter=_MOST_ITERATIONS)
     folds = min(_FOLDS, int(np.bincount(targets.astype(np.int64)).min()))
     if folds < 2:  # a class of one row cannot be in two folds
         return _of_each_class(model.fit(features, targets))

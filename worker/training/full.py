@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from sklearn.utils.class_weight import compute_class_weight
 from torch.utils.data import Dataset
 from transformers import (
     DataCollatorWithPadding,
-    EarlyStoppingCallback,
     PrinterCallback,
     Trainer,
     TrainerCallback,
@@ -31,11 +29,11 @@ from worker.scoring.device import choose_device, device_name, multiplies_bfloat1
 from worker.scoring.main_module import without_main_module
 from worker.scoring.quiet import quiet_transformers
 from worker.scoring.tokenizing.tokenize import TextTokenizer
-from worker.training.base_model import BaseModel, Trained, load_base, peak_memory_bytes
-from worker.training.checkpoints import checkpoint_to_resume, claim_folder, described, forget, step_of
-from worker.training.options import ClassWeights, TrainOptions
+from worker.training.base_model import BaseModel, Trained, load_base
+from worker.training.checkpoints import checkpoint_to_resume, claim_folder, described, step_of
+from worker.training.options import TrainOptions
 from worker.training.report import Steps
-from worker.training.rows import Rows, Split, Target, Targets
+from worker.training.rows import Rows, Split, Target
 
 _WARMUP_SHARE = 0.1  # of all steps, in which the learning rate grows from 0
 _LOGS_PER_CHECKPOINT = 5
@@ -44,9 +42,7 @@ _KEPT_CHECKPOINTS = 2  # the newest and the best
 Loss = Callable[..., torch.Tensor]
 
 
-def train_full(
-    options: TrainOptions, split: Split, *, device: str, resume: bool, tell: Callable[[str], None]
-) -> Trained:
+def train_full(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
     """The weights with the lowest loss on the held-out rows. Begins at the last checkpoint in the folder of the options.
 
     Raises Stopped at SIGTERM or Ctrl-C, when a checkpoint is saved.
@@ -57,8 +53,6 @@ def train_full(
     base = load_base(options.base_model, split.target)
     with arguments.main_process_first(local=False):
         if arguments.process_index == 0:
-            if not resume:
-                forget(folder)
             claim_folder(folder, described(options, split, processes=arguments.world_size))
         checkpoint = checkpoint_to_resume(folder, tell if arguments.process_index == 0 else lambda line: None)
     stop = _StopAtNextStep()
@@ -95,8 +89,6 @@ def _trained(
         base=base,
         held_out_logits=logits,
         rows_per_second=(state.global_step - first_step) * step_rows / seconds,
-        work_seconds=seconds,
-        peak_memory_bytes=peak_memory_bytes(),
         device=device_name(arguments.device),
         dtype=dtype,
         steps=Steps(
@@ -154,7 +146,6 @@ def _arguments(options: TrainOptions, device: torch.device, dtype: str) -> Train
         load_best_model_at_end=True,
         metric_for_best_model="eval_loss",
         greater_is_better=False,
-        restore_callback_states_from_checkpoint=True,  # how long there was no progress
         logging_steps=max(1, options.checkpoint_steps // _LOGS_PER_CHECKPOINT),
         seed=options.seed,
         report_to="none",
@@ -189,15 +180,13 @@ def _trainer(
     callbacks: list[TrainerCallback],
 ) -> Trainer:
     tokenizer = tokenizer_of(base, options.max_tokens)
-    if options.patience is not None:
-        callbacks = [*callbacks, EarlyStoppingCallback(early_stopping_patience=options.patience)]
     trainer = Trainer(
         model=base.model,
         args=arguments,
         train_dataset=TokenRows(split.learned, split.target, tokenizer),
         eval_dataset=TokenRows(split.held_out, split.target, tokenizer),
         data_collator=DataCollatorWithPadding(base.tokenizer),
-        compute_loss_func=loss_of(split.target, split.learned.targets, options.class_weights),
+        compute_loss_func=loss_of(split.target),
         callbacks=callbacks,
     )
     trainer.remove_callback(PrinterCallback)  # it prints to stdout, which is for the report
@@ -237,23 +226,18 @@ class TokenRows(Dataset[dict[str, Any]]):
         return {"input_ids": ids.tolist(), "labels": self._as_label(self._targets[row])}
 
 
-def loss_of(target: Target, targets: Targets, class_weights: ClassWeights) -> Loss:
+def loss_of(target: Target) -> Loss:
     """For the Trainer's `compute_loss_func`: the sum over the rows of a batch, divided by the rows of the whole step.
 
     The models' own loss is a mean over a batch. Means of batches of different sizes do not add up to the mean of a step.
     """
-    weights = None
-    if class_weights == "balanced":
-        balanced = compute_class_weight("balanced", classes=np.arange(target.outputs), y=targets)
-        weights = torch.tensor(balanced, dtype=torch.float32)
 
     def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | None = None) -> torch.Tensor:
         logits = outputs.logits.float()
         if target.is_regression:
             total = torch.nn.functional.mse_loss(logits[:, 0], labels.float(), reduction="sum")
         else:
-            balance = None if weights is None else weights.to(logits.device)
-            total = torch.nn.functional.cross_entropy(logits, labels, weight=balance, reduction="sum")
+            total = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
         return total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
 
     return loss

@@ -16,14 +16,6 @@ from worker.training.options import TrainOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Teacher:
-    """The scoring of a published run that gave the labels."""
-
-    run_id: str
-    model: str  # as its manifest discloses it
-
-
-@dataclass(frozen=True, kw_only=True)
 class LabelSource:
     """Labelled rows. The files are in name order, so that the same files always give the same rows in the same order.
 
@@ -36,7 +28,7 @@ class LabelSource:
     text_pair_column: str | None = None
     columns: str | None = None
     label_column: str
-    teacher: Teacher | None = None
+    teacher: str | None = None  # the model of a published run that gave the labels
 
     def beside(self, uri: str) -> "LabelSource":
         """Other files with the same columns, whose labels are taken as they are."""
@@ -46,7 +38,7 @@ class LabelSource:
 def label_source(options: TrainOptions) -> LabelSource:
     """What a training learns from. Raises UsageError if there is nothing, or the options do not say which labels."""
     if (options.data is None) == (options.label_with is None):
-        raise UsageError("Say what to learn from: either --data FILES or --label-with RUN.")
+        raise UsageError("Say what to learn from: either --data FILES or --label-with OUTPUT.")
     if options.label_with is not None:
         return _of_run(options, options.label_with)
     assert options.data is not None
@@ -97,7 +89,7 @@ def _of_run(options: TrainOptions, uri: str) -> LabelSource:
         file_uris=tuple(sorted(f"{published.uri.rstrip('/')}/{receipt.data.path}" for receipt in published.receipts)),
         text_column=_text_column(options, scoring, uri),
         label_column=options.label_column or _learned(scoring),
-        teacher=Teacher(run_id=published.run_id, model=scoring.model.name),
+        teacher=scoring.model.name,
     )
 
 

@@ -12,7 +12,6 @@ from fleet.errors import UsageError
 from fleet.process.command_line import with_options_of
 
 TrainTask = Literal["auto", "regression", "classification"]
-ClassWeights = Literal["none", "balanced"]
 TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 DEMO_ENCODER = "demo"  # the name of the demo's small encoder as a base model
@@ -48,8 +47,8 @@ class TrainOptions:
     label_with: Annotated[
         str | None,
         _data(
-            metavar="RUN|URI",
-            help="Instead of --data: a published run, or its output. Its texts are learned with its labels or scores.",
+            metavar="URI",
+            help="Instead of --data: the output of a published run. Its texts are learned with its labels or scores.",
         ),
     ] = None
     text_column: Annotated[
@@ -69,9 +68,6 @@ class TrainOptions:
     task: Annotated[
         TrainTask, _data(help="What the labels are. auto: numbers are a regression, texts are classes.")
     ] = "auto"
-    class_weights: Annotated[
-        ClassWeights, _data(help="balanced: each class counts alike, however many rows it has.")
-    ] = "none"
     max_tokens: Annotated[
         int | None, _data(min=1, metavar="N", help="Tokens to read of a text. Default: as many as the model takes.")
     ] = None
@@ -100,14 +96,6 @@ class TrainOptions:
             help="Batches of a step. 4 with --batch-rows 8 train as --batch-rows 32, in less memory.",
         ),
     ] = 1
-    patience: Annotated[
-        int | None,
-        _full(
-            min=1,
-            metavar="CHECKPOINTS",
-            help="End early after this many checkpoints without a lower loss on the held-out rows.",
-        ),
-    ] = None
     checkpoint_steps: Annotated[int, _full(min=1, help="Steps between two checkpoints.")] = 500
     checkpoints: Annotated[
         str | None,
@@ -150,20 +138,20 @@ class TrainOptions:
 
 with_train_options = with_options_of(TrainOptions)
 
-# Modules of packages that training needs, beside the worker's own, with the name by which pip knows each.
-_OF_WORKER = {"torch": "torch", "transformers": "transformers"}
-_OF_TRAIN = {"sklearn": "scikit-learn", "accelerate": "accelerate", "matplotlib": "matplotlib"}
+# Modules that training needs, with the names by which pip knows them.
+_NEEDED = {
+    "torch": "torch",
+    "transformers": "transformers",
+    "sklearn": "scikit-learn",
+    "accelerate": "accelerate",
+    "matplotlib": "matplotlib",
+}
 
 
 def check_installed() -> None:
     """Raises UsageError if a package is missing, with the command that installs it. Imports none of them."""
-    without, missing = _missing(_OF_WORKER), _missing(_OF_TRAIN)
-    if without or missing:
-        extras = "worker,train" if without else "train"
+    missing = [name for module, name in _NEEDED.items() if not importlib.util.find_spec(module)]
+    if missing:
         raise UsageError(
-            f"Training needs {' and '.join([*without, *missing])}. Install it with: pip install 'shardsift[{extras}]'"
+            f"Training needs {' and '.join(missing)}. Install it with: pip install 'shardsift[worker,train]'"
         )
-
-
-def _missing(packages: dict[str, str]) -> list[str]:
-    return [name for module, name in packages.items() if not importlib.util.find_spec(module)]

@@ -1,14 +1,15 @@
 """Write a trained model to a new folder or to a model repository of the Hub. It appears whole or not at all."""
 
 import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from huggingface_hub import HfApi
-from huggingface_hub.errors import RepositoryNotFoundError
 
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.storage.errors import translated
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from worker.training.base_model import BaseModel
 
 _HUB = "hf://"
-_NOT_MODELS = {"datasets", "spaces", "buckets"}  # how the URIs of other repositories begin
+_MODEL_ON_HUB = re.compile(r"hf://(?!(?:datasets|spaces|buckets)/)[^/@]+/[^/@]+/?")
 _FRESH = {".gitattributes"}  # the files of a new repository
 
 
@@ -27,7 +28,7 @@ class ModelFolder:
 
     def __init__(self, path: str) -> None:
         self._folder = Path(path).expanduser().absolute()
-        self.name = self._folder.name
+        self.partial = self._folder.with_name(f".{self._folder.name}.partial")  # a rename needs the same disk
 
     def reserve(self) -> None:
         """Raises UsageError if a model cannot be written here, or there is something else."""
@@ -40,65 +41,46 @@ class ModelFolder:
         except OSError as error:
             raise UsageError(f"{self._folder} cannot be written: {error.strerror}. Name another --output.") from error
 
-    def partial(self, beside: Path) -> Path:
-        """The folder to write the model's files to. Not `beside`, since a rename needs the output's own disk."""
-        return self._folder.with_name(f".{self.name}.partial")
-
-    def store(self, partial: Path) -> None:
-        """Make the files of that folder the model."""
-        partial.replace(self._folder)
+    def store(self) -> None:
+        """Make the partial folder the model."""
+        self.partial.replace(self._folder)
 
 
 class ModelRepository:
     """A repository that is created empty, and gets the model in one commit."""
 
     def __init__(self, uri: str) -> None:
-        self.repo_id = _model_repo_id(uri)
-        self.name = self.repo_id.partition("/")[2]
+        self.repo_id = uri.removeprefix(_HUB).rstrip("/")
+        self.partial = Path(f".{self.repo_id.partition('/')[2]}.partial").absolute()
         self._uri = uri
         self._api = HfApi()
 
     def reserve(self) -> None:
         """Create the repository, private, unless it exists. Raises UsageError if it holds files or cannot be written."""
-        try:
-            with translated(f"Preparing the output {self._uri}"):
-                self._create()
-                self._check_is_free()
-        except (ShardError, TransientError) as error:
-            raise UsageError(f"{error} The output must be a model repository that HF_TOKEN can write.") from error
-
-    def partial(self, beside: Path) -> Path:
-        """The folder to write the model's files to, on the disk of `beside`."""
-        return beside.with_name(f".{self.name}.partial")
-
-    def store(self, partial: Path) -> None:
-        """Commit the files of that folder, and remove it. The Hub refuses the commit if the repository has changed."""
-        try:
-            with translated(f"Uploading the model to {self._uri}"):
-                head = self._api.repo_info(self.repo_id).sha
-                self._check_is_free()
-                self._api.upload_folder(
-                    repo_id=self.repo_id,
-                    folder_path=partial,
-                    commit_message="Train a classifier",
-                    parent_commit=head,
-                )
-        except (ShardError, TransientError) as error:
-            raise UsageError(f"{error} If {self._uri} has no model, run the same command again.") from error
-        shutil.rmtree(partial)
-
-    def _create(self) -> None:
-        try:
-            self._api.repo_info(self.repo_id)
-        except RepositoryNotFoundError:
+        with self._told("The output must be a model repository that HF_TOKEN can write."):
             self._api.create_repo(self.repo_id, private=True, exist_ok=True)
-        self._api.auth_check(self.repo_id, write=True)
+            self._check_is_free()
+
+    def store(self) -> None:
+        """Commit the files of the partial folder, and remove it."""
+        with self._told("If it has no model, run the same command again."):
+            self._check_is_free()
+            self._api.upload_folder(repo_id=self.repo_id, folder_path=self.partial, commit_message="Train a classifier")
+        shutil.rmtree(self.partial)
 
     def _check_is_free(self) -> None:
         if not set(self._api.list_repo_files(self.repo_id)) <= _FRESH:
             raise UsageError(
                 f"{self._uri} already holds files. Name another repository for the model, or delete this one."
             )
+
+    @contextmanager
+    def _told(self, remedy: str) -> Iterator[None]:
+        try:
+            with translated(f"Writing the model to {self._uri}"):
+                yield
+        except (ShardError, TransientError) as error:
+            raise UsageError(f"{error} {remedy}") from error
 
 
 ModelOutput = ModelFolder | ModelRepository
@@ -108,18 +90,18 @@ def model_output(uri: str) -> ModelOutput:
     """Raises UsageError for a URI at which no model can be written."""
     if not uri:
         raise UsageError("--output is empty: is a shell variable unset? Name a folder or hf://USER/NAME.")
-    if uri.startswith(_HUB):
+    if _MODEL_ON_HUB.fullmatch(uri):
         return ModelRepository(uri)
     if "://" in uri:
         raise UsageError(f"A model is written to a folder or to hf://USER/NAME, and --output is {uri}.")
     return ModelFolder(uri)
 
 
-def save_model(base: "BaseModel", output: ModelOutput, write_more: Callable[[Path], None], *, beside: Path) -> None:
+def save_model(base: "BaseModel", output: ModelOutput, write_more: Callable[[Path], None]) -> None:
     """Write to a partial folder, then make it the output. `write_more` adds files to the folder that it gets."""
     from transformers import AutoTokenizer
 
-    partial = output.partial(beside)
+    partial = output.partial
     try:
         shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed after the last step
         partial.mkdir(parents=True)
@@ -131,9 +113,9 @@ def save_model(base: "BaseModel", output: ModelOutput, write_more: Callable[[Pat
             tokenizer.save_pretrained(partial)
         write_more(partial)
         _let_others_read(partial)
-        output.store(partial)
+        output.store()
     except OSError as error:
-        raise UsageError(f"The classifier cannot be saved as {output.name}: {error.strerror or error}.") from error
+        raise UsageError(f"The classifier cannot be saved in {partial}: {error.strerror or error}.") from error
 
 
 def _let_others_read(folder: Path) -> None:
@@ -145,12 +127,3 @@ def _let_others_read(folder: Path) -> None:
     os.umask(umask)
     for file in folder.iterdir():
         file.chmod(0o666 & ~umask)
-
-
-def _model_repo_id(uri: str) -> str:
-    """The `<user>/<name>` of a URI. Raises UsageError if the URI has another form."""
-    repo_id = uri.removeprefix(_HUB).rstrip("/")
-    user, _, name = repo_id.partition("/")
-    if not user or not name or "/" in name or "@" in repo_id or user in _NOT_MODELS:
-        raise UsageError(f"A model on the Hub is written hf://USER/NAME, not {uri}.")
-    return repo_id

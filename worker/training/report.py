@@ -1,16 +1,13 @@
 """Measure how well a classifier predicts the held-out rows, and show the figures as a table, as JSON and as a picture."""
 
 import dataclasses
-import html
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table
 
-from fleet.process.durations import shown_duration
 from worker.training.labels import LabelSource
 from worker.training.options import TrainOptions
 from worker.training.rows import Target, Targets
@@ -18,8 +15,6 @@ from worker.training.rows import Target, Targets
 CONFUSION = "confusion.png"
 _MOST_LEVELS = 12  # of a regression's rounded labels, in a confusion matrix
 _MOST_NUMBERS = 20  # classes of which the counts are written into the matrix
-_MIB = 1 << 20
-_TENTHS_BELOW_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +63,7 @@ class TrainReport:
     threshold: float | None  # of a regression
     rows: int  # of the data, with those that were held out of it
     held_out: Metrics
-    seconds: float  # from reading the rows to the trained model; saving it is not in them
-    rows_per_second: float  # in the `work_seconds`
-    work_seconds: float  # in which texts were embedded, or steps were taken
-    peak_memory_bytes: int
+    rows_per_second: float  # while texts were embedded, or steps were taken
     device: str
     dtype: str
     steps: Steps | None
@@ -88,10 +80,6 @@ class TrainReport:
         lines = report_lines(self)
         width = max(len(name) for name, _ in lines)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
-
-    def _repr_html_(self) -> str:
-        """Show the table in a notebook."""
-        return f"<pre>{html.escape(str(self))}</pre>"
 
     def as_json(self) -> dict[str, Any]:
         fields = dataclasses.asdict(self)
@@ -148,13 +136,6 @@ def _quality(truth: Any, predicted: Any, classes: Any, average: str) -> Quality:
     return Quality(accuracy=accuracy, precision=float(precision), recall=float(recall), f1=float(f1))
 
 
-def report_table(report: TrainReport) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for name, value in report_lines(report):
-        table.add_row(name, value)
-    return table
-
-
 def report_lines(report: TrainReport) -> list[tuple[str, str]]:
     held_out = report.held_out
     of_all = f" of {report.rows:,}" if report.options.validation is None else ""
@@ -166,16 +147,10 @@ def report_lines(report: TrainReport) -> list[tuple[str, str]]:
     lines += _quality_lines(held_out.macro, "" if report.classes else " of rounded scores")
     lines += [
         ("speed", f"{report.rows_per_second:,.1f} rows/s in {report.dtype} on {report.device}"),
-        ("time", f"{_shown(report.seconds)}, of them {_shown(report.work_seconds)} at this speed"),
-        ("peak memory", f"{report.peak_memory_bytes / _MIB:,.0f} MiB"),
     ]
     if report.steps:
         lines.append(("steps", f"{report.steps.done:,} of {report.steps.planned:,}"))
     return lines
-
-
-def _shown(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < _TENTHS_BELOW_SECONDS else shown_duration(seconds)
 
 
 def _quality_lines(quality: Quality, where: str) -> list[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """Read labelled texts from input files, and divide them into rows to learn from and rows to measure on. Knows no torch."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,6 @@ from worker.training.options import TrainOptions
 
 Targets = NDArray[np.float64] | NDArray[np.int64]  # one per row: the number, or the index of the class
 _FEWEST_ROWS = 20
-_MOST_CLASSES = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +127,6 @@ def read_split(options: TrainOptions, source: LabelSource) -> Split:
         learned, held_out = map(every.take, _learned_and_held_out(every, target, options))
     else:
         measured = read_labelled(source.beside(options.validation))
-        if not len(measured):
-            raise UsageError(f"{options.validation} has no rows to measure on.")
         learned, held_out = every, Rows(texts=measured.texts, targets=target.of(measured))
     return Split(
         source=source,
@@ -148,69 +144,45 @@ def read_split(options: TrainOptions, source: LabelSource) -> Split:
 def read_labelled(source: LabelSource) -> Labelled:
     """All rows of the files. Raises UsageError if a file lacks a column, or a row one of the two values."""
     try:
-        parts = [part for uri in source.file_uris for part in _batches(uri, source)]
+        files = [_read(uri, source) for uri in source.file_uris]
+        rows = pa.concat_tables(files, promote_options="permissive")
     except ShardsiftError as error:
         raise UsageError(str(error).replace(THEN_RETRY, "then repeat the command")) from error
-    kind = _common_type(parts, source.label_column)
+    except pa.ArrowTypeError as error:
+        raise UsageError(
+            f'The labels in "{source.label_column}" of {source.shown} are not alike: {error}. Store them alike.'
+        ) from error
     return Labelled(
-        texts=pa.concat_arrays([pa.array([], pa.large_string()), *(part.texts for part in parts)]),
-        labels=pa.concat_arrays([pa.array([], kind), *(part.labels.cast(kind) for part in parts)]),
+        texts=rows["text"].combine_chunks(),
+        labels=rows["label"].combine_chunks(),
         label_column=source.label_column,
         shown=source.shown,
     )
 
 
-def _batches(uri: str, source: LabelSource) -> Iterator[Labelled]:
-    """Opens a file again with the types of the columns that are read, so that other fields of lines are not looked at."""
+def _read(uri: str, source: LabelSource) -> pa.Table:
+    """Texts and labels of a file, which is opened again so that only its columns that are read are looked at."""
     with open_input(uri) as file:
         columns, schema = checked_columns(source, file.schema, uri), file.schema
-    types = tuple((name, str(schema.field(name).type)) for name in dict.fromkeys((*columns, source.label_column)))
-    first_row = 0
+    read = tuple(dict.fromkeys((*columns, source.label_column)))
+    types = tuple((name, str(schema.field(name).type)) for name in read)
     with open_input(uri, types, only=True) as file, translated(f"Reading {uri}"):
-        read = [name for name in file.schema.names if name in {*columns, source.label_column}]
-        for batch in file.batches(read, use_threads=False):
-            yield _labelled(pa.Table.from_batches([batch]), columns, source, shown_path(uri), first_row)
-            first_row += len(batch)
-
-
-def _labelled(rows: pa.Table, columns: tuple[str, ...], source: LabelSource, file: str, first_row: int) -> Labelled:
+        names = [name for name in file.schema.names if name in read]
+        batches = list(file.batches(names, use_threads=False))
+        rows = pa.Table.from_batches(batches, pa.schema([file.schema.field(name) for name in names]))
     texts = row_texts(rows, columns, template=template_of(source.text_column), pair_column=None)
-    labels = rows.column(source.label_column).combine_chunks()
+    labels = rows[source.label_column].combine_chunks()
     labels = labels.dictionary_decode() if pa.types.is_dictionary(labels.type) else labels
-    _check_filled(texts, first_row, f"Row {{row}} of {file} has no text.")
-    _check_filled(labels, first_row, f'Row {{row}} of {file} has no label in "{source.label_column}".')
+    _check_filled(texts, f"of {shown_path(uri)} has no text")
+    _check_filled(labels, f'of {shown_path(uri)} has no label in "{source.label_column}"')
     if pa.types.is_floating(labels.type):
-        finite = pc.if_else(pc.is_finite(labels), labels, None)
-        _check_filled(finite, first_row, f"The label of row {{row}} of {file} is not a finite number.")
-    return Labelled(
-        texts=texts,
-        labels=labels,
-        label_column=source.label_column,
-        shown=file,
-    )
+        _check_filled(pc.if_else(pc.is_finite(labels), labels, None), f"of {shown_path(uri)} has no finite number")
+    return pa.table({"text": texts, "label": labels})
 
 
-def _check_filled(values: pa.Array, first_row: int, message: str) -> None:
+def _check_filled(values: pa.Array, problem: str) -> None:
     if values.null_count:
-        row = first_row + values.is_null().index(True).as_py()
-        raise UsageError(f"{message.format(row=row)} Leave such rows out.")
-
-
-def _common_type(parts: list[Labelled], label_column: str) -> pa.DataType:
-    """Integers and fractions are numbers. Raises UsageError for files whose labels are of different kinds."""
-    files = {part.labels.type: part.shown for part in reversed(parts)}
-    if len(files) == 1:
-        return next(iter(files))
-    if all(map(is_text, files)):
-        return pa.large_string()
-    if all(map(pa.types.is_integer, files)):
-        return pa.int64()
-    if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in files):
-        return pa.float64()
-    one, other, *_ = reversed(files)
-    raise UsageError(
-        f'The labels in "{label_column}" are {one} in {files[one]} and {other} in {files[other]}. Store them alike.'
-    )
+        raise UsageError(f"Row {values.is_null().index(True).as_py()} {problem}. Leave such rows out.")
 
 
 def _target_of(labelled: Labelled, options: TrainOptions) -> Target:
@@ -224,28 +196,12 @@ def _target_of(labelled: Labelled, options: TrainOptions) -> Target:
         )
     if options.task == "regression" and has_names:
         raise UsageError(f'The labels in "{column}" are {kind}, not numbers. Use --task classification.')
-    if options.task == "classification" or has_names:
-        return Target(classes=_classes(labelled))
-    if options.class_weights != "none":
-        raise UsageError("--class-weights is for classes. For labels that are integers, add --task classification.")
-    if len(labelled.labels.unique()) < 2:
-        raise UsageError(f"All labels of {labelled.shown} are {labelled.labels[0]}. There is nothing to learn.")
-    return Target()
-
-
-def _classes(labelled: Labelled) -> tuple[str, ...]:
-    """In the order of the values, so that the integer 10 follows 9."""
-    values = sorted(labelled.labels.unique().to_pylist())
+    values = labelled.labels.unique()
     if len(values) < 2:
-        raise UsageError(
-            f'All rows of {labelled.shown} have the class "{values[0]}". Give rows of two classes or more.'
-        )
-    if len(values) > _MOST_CLASSES:
-        raise UsageError(
-            f'"{labelled.label_column}" has {len(values):,} different labels, and at most {_MOST_CLASSES:,} classes are '
-            "supported. For numbers, use --task regression."
-        )
-    return tuple(map(str, values))
+        raise UsageError(f"All labels of {labelled.shown} are {values[0]}. There is nothing to learn.")
+    if options.task == "classification" or has_names:
+        return Target(classes=tuple(map(str, sorted(values.to_pylist()))))  # in this order, the integer 10 follows 9
+    return Target()
 
 
 def _are_zero_and_one(labels: pa.Array) -> bool:
@@ -264,22 +220,17 @@ def _threshold(rows: Rows, chosen: float | None) -> float:
     return chosen
 
 
-def _learned_and_held_out(
-    rows: Rows, target: Target, options: TrainOptions
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers. Classes have the same shares in both parts, as far as their rows allow."""
+def _learned_and_held_out(rows: Rows, target: Target, options: TrainOptions) -> list[NDArray[np.int64]]:
+    """Row numbers. Classes have the same shares in both parts."""
     from sklearn.model_selection import train_test_split
 
-    held = max(1, round(options.held_out * len(rows)))
-    strata = None
-    if not target.is_regression:
-        counts = np.bincount(rows.targets.astype(np.int64))
-        if counts.min() < 2:
-            rare = target.classes[int(counts.argmin())]
-            raise UsageError(f'Only one row has the class "{rare}". Give two or more of each class.')
-        if min(held, len(rows) - held) >= target.outputs:
-            strata = rows.targets
-    learned, held_out = train_test_split(
-        np.arange(len(rows)), test_size=held, random_state=options.seed, stratify=strata
-    )
-    return learned, held_out
+    try:
+        parts: list[NDArray[np.int64]] = train_test_split(
+            np.arange(len(rows)),
+            test_size=max(1, round(options.held_out * len(rows))),
+            random_state=options.seed,
+            stratify=None if target.is_regression else rows.targets,
+        )
+    except ValueError as error:
+        raise UsageError(f"No rows can be held out: {error} Give more rows of each class, or --validation.") from error
+    return parts

@@ -4,13 +4,11 @@ Checks rows, labels, base model and output before it imports torch, which takes 
 """
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from fleet.process.wording import counted
 from fleet.run.model import with_revision
 from fleet.run.sequence_classifier import THRESHOLD, pinned_model
 from worker.training.card import write_card
@@ -31,7 +29,6 @@ def train(
     options: TrainOptions,
     *,
     device: str = "auto",
-    resume: bool = True,
     tell: Callable[[str], None] = lambda line: None,
 ) -> TrainReport | None:
     """Train what the options say, and save it. `tell` gets lines about the progress.
@@ -40,7 +37,6 @@ def train(
     overwritten. Of the processes that `torchrun` starts, only the first one saves it and returns a report.
     Raises UsageError for labels, models and outputs that do not fit, and Stopped when a signal ended it.
     """
-    began = time.monotonic()
     is_first = int(os.environ.get("RANK", 0)) == 0
     if not is_first and not options.full:
         return None
@@ -51,9 +47,9 @@ def train(
             pinned_model(*with_revision(options.base_model))  # raises UsageError if there is no such model
         output.reserve()
     split = read_split(options, source)
-    if is_first:
-        _tell_of_rows(split, options, tell)
-    trained = _trained(options, split, device=device, resume=resume, tell=tell)
+    if is_first and split.could_be_classes and options.task == "auto":
+        tell("The labels 0 and 1 are learned as numbers. --task classification learns them as two classes.")
+    trained = _trained(options, split, device=device, tell=tell)
     if not is_first:
         return None
     trained.base.model.config.update({THRESHOLD: split.threshold})
@@ -64,30 +60,18 @@ def train(
         threshold=split.threshold,
         rows=split.rows,
         held_out=measure(trained.held_out_logits, split.held_out.targets, split.target, threshold=split.threshold),
-        seconds=time.monotonic() - began,
         rows_per_second=trained.rows_per_second,
-        work_seconds=trained.work_seconds,
-        peak_memory_bytes=trained.peak_memory_bytes,
         device=trained.device,
         dtype=trained.dtype,
         steps=trained.steps,
         versions={name: version(name) for name in _VERSIONS},
     )
-    save_model(trained.base, output, lambda model: write_card(model, report), beside=folder)
+    save_model(trained.base, output, lambda model: write_card(model, report))
     forget(folder)
     return report
 
 
-def _tell_of_rows(split: Split, options: TrainOptions, tell: Callable[[str], None]) -> None:
-    if split.source.teacher:
-        tell(f"{counted(split.rows, 'row')} labelled by {split.source.teacher.model}")
-    if split.could_be_classes and options.task == "auto":
-        tell("The labels 0 and 1 are learned as numbers. --task classification learns them as two classes.")
-
-
-def _trained(
-    options: TrainOptions, split: Split, *, device: str, resume: bool, tell: Callable[[str], None]
-) -> "Trained":
+def _trained(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> "Trained":
     from worker.training.base_model import verified_demo_encoder
 
     if options.base_model == DEMO_ENCODER:
@@ -95,7 +79,7 @@ def _trained(
     if options.full:
         from worker.training.full import train_full
 
-        return train_full(options, split, device=device, resume=resume, tell=tell)
+        return train_full(options, split, device=device, tell=tell)
     from worker.training.frozen import train_frozen
 
     return train_frozen(options, split, device=device, tell=tell)

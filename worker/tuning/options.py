@@ -2,8 +2,7 @@
 
 import importlib.util
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -24,12 +23,10 @@ from fleet.run.options import (
     given_labels,
     scoring_of,
 )
-from fleet.run.recipes import filled, recipe_for, recipe_line
 from fleet.run.scoring import Scoring
 from fleet.run.sequence_classifier import resolve_classifier
 
 NO_CHART = Path("none")
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,16 +67,49 @@ class TuneOptions:
     ] = False
     output: Annotated[
         Path,
-        typer.Option(
-            metavar="PNG",
-            help="File for the chart. none: draw no chart.",
-        ),
+        typer.Option(metavar="PNG", help="File for the chart. none: draw no chart."),
     ] = Path("tuning.png")
 
     @property
     def chart_file(self) -> Path | None:
         """None if none is drawn."""
         return None if self.output == NO_CHART else self.output
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunePlan:
+    """The model, and how it is tried."""
+
+    model: Model
+    options: TuneOptions
+    scoring: Scoring
+    budgets: tuple[int, ...] | None  # None: depends on the device
+
+
+def planned(settings: Settings, options: TuneOptions) -> TunePlan:
+    """Check the model of the settings and the options. Raises UsageError if they cannot be used."""
+    budgets = parse_budgets(options.budgets) if options.budgets is not None else None
+    (name, revision), *others = settings.models
+    if others:
+        raise UsageError("`worker tune` tries one model. Name it with --model.")
+    if options.input_uri is None and (options.columns or options.text_column or options.text_pair_column):
+        raise UsageError("--columns, --text-column and --text-pair-column are about files. Name some with --input.")
+    model = resolve_classifier(name, revision)
+    scoring = scoring_of(
+        model,
+        ScoreOptions(
+            labels=tuple(given_labels(options.labels)), max_tokens=options.max_tokens, passages=options.passages
+        ),
+        text_columns=("text",),
+        text_pair_column=options.text_pair_column,
+    )
+    if options.reference and (scoring.passages != "head" or (scoring.zero_shot and scoring.max_tokens)):
+        raise UsageError(
+            "The plain pipeline takes neither --passages nor --max-tokens with --labels. Leave out --reference, or these."
+        )
+    if options.chart_file:
+        check_chart(options.chart_file)
+    return TunePlan(model=model, options=options, scoring=scoring, budgets=budgets)
 
 
 def parse_budgets(text: str) -> tuple[int, ...]:
@@ -91,66 +121,6 @@ def parse_budgets(text: str) -> tuple[int, ...]:
             f"--budgets takes token counts separated by commas, like 512,1024,2048; {wrong!r} is not a number above 0."
         )
     return tuple(sorted({int(word) for word in words}))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TunePlan:
-    """The model, and how it is tried. The options have those of its recipe."""
-
-    model: Model
-    options: TuneOptions
-    scoring: Scoring
-    budgets: tuple[int, ...] | None  # None: depends on the device
-
-    @property
-    def labels(self) -> int:
-        """How many labels the user named for the model to choose from, or 0."""
-        return self.scoring.outputs if self.scoring.zero_shot else 0
-
-
-def planned(settings: Settings, options: TuneOptions, say: Say) -> TunePlan:
-    """Check the model of the settings and the options. Raises UsageError if they cannot be used."""
-    budgets = parse_budgets(options.budgets) if options.budgets is not None else None
-    options = replace(options, labels=tuple(given_labels(options.labels)))
-    (name, revision), *others = settings.models
-    if others:
-        raise UsageError("`worker tune` tries one model. Name it with --model.")
-    model = resolve_classifier(name, revision)
-    options = with_recipe(model, options, say)
-    scoring = scoring_of(
-        model,
-        ScoreOptions(labels=options.labels, max_tokens=options.max_tokens, passages=options.passages),
-        text_columns=("text",),
-        text_pair_column=options.text_pair_column,
-    )
-    if options.reference:
-        _check_reference(scoring)
-    if options.chart_file:
-        check_chart(options.chart_file)
-    return TunePlan(model=model, options=options, scoring=scoring, budgets=budgets)
-
-
-def with_recipe(model: Model, options: TuneOptions, say: Say) -> TuneOptions:
-    """The options, with those of the model's recipe that were not given. The texts of no input have no columns."""
-    recipe = recipe_for(model, has_labels=bool(options.labels))
-    left_out = () if options.input_uri is not None else ("text_column",)
-    chosen = {name: value for name, value in vars(options).items() if name not in left_out}
-    if recipe is None or not (used := filled(recipe, chosen)):
-        return options
-    say(recipe_line(model.name, used))
-    return replace(options, **used)
-
-
-def _check_reference(scoring: Scoring) -> None:
-    """Raises UsageError if the pipeline cannot read texts as the scoring does."""
-    if scoring.passages != "head":
-        raise UsageError(
-            f"The plain pipeline does not read --passages {scoring.passages}. Leave out --reference, or say --passages head."
-        )
-    if scoring.zero_shot and scoring.max_tokens:
-        raise UsageError(
-            "The plain pipeline takes no --max-tokens with --labels. Leave out --reference, or one of them."
-        )
 
 
 def check_chart(file: Path) -> None:

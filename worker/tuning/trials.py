@@ -12,29 +12,24 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import torch
 from transformers import pipeline
 
 from fleet.errors import UsageError
-from fleet.process.tuned import Figures
 from fleet.run.scoring import Scoring
 from worker.scoring import EncodedRows, Reading
 from worker.scoring.backends import Backend
-from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.peak import finish
 from worker.scoring.rows import always
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.tokenizing.tokens import Counts, Tokens
+from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.texts import TrialTexts
 
 BATCH_SIZES = (*range(5, 45, 5), 64, 128, 256, 768)  # rows of the pipeline
 _CLASSIFY: dict[str, Any] = {"padding": "longest", "truncation": True, "function_to_apply": "none"}
 _AS_IT_IS = Reading()
-_STEP = 4_096  # sequences that are put together at once
 _NEAR_ENOUGH = 0.98  # of the highest rate: a larger batch that gains less is not worth its memory
 
 
@@ -61,33 +56,26 @@ class Candidate:
     """A setting, ready to run."""
 
     setting: Setting
-    waste: float  # share of padding among the tokens that go through the model
     run: Callable[[], object]  # does all the work; raises TooLargeError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     setting: Setting
-    figures: Figures | None  # None if out of memory
+    rows_per_second: float | None  # the median of the turns; None if out of memory
 
 
 def run_trials(
-    candidates: list[Candidate],
-    *,
-    rows: int,
-    tokens: int,
-    repeats: int,
-    device: torch.device,
-    say: Callable[[str], None],
+    candidates: list[Candidate], *, rows: int, repeats: int, device: torch.device, say: Callable[[str], None]
 ) -> tuple[Trial, ...]:
-    """Run each candidate once to warm up and `repeats` times to measure. `rows` and `tokens` are the work of each.
+    """Run each candidate once to warm up and `repeats` times to measure. `rows` is the work of each.
 
     Each turn runs all candidates, so that a disturbance of the machine affects all.
     """
-    laps: dict[Setting, list[_Lap]] = {}
+    laps: dict[Setting, list[float]] = {}  # in seconds
     for candidate in candidates:
         say(f"Warming up: {candidate.setting}")
-        if _lap(candidate, device) is not None:
+        if _seconds(candidate, device) is not None:
             laps[candidate.setting] = []
     for turn in range(repeats):
         gc.collect()  # here rather than while the clock runs
@@ -95,36 +83,29 @@ def run_trials(
         if turn % 2:
             in_turn.reverse()  # so that none always follows the same one
         for candidate in in_turn:
-            lap = _lap(candidate, device)
-            if lap is None:
+            seconds = _seconds(candidate, device)
+            if seconds is None:
                 del laps[candidate.setting]
                 continue
-            laps[candidate.setting].append(lap)
-            say(f"Turn {turn + 1} of {repeats}: {candidate.setting}: {rows / lap.seconds:,.1f} rows/s")
-    return tuple(_trial(candidate, laps.get(candidate.setting), rows, tokens) for candidate in candidates)
+            laps[candidate.setting].append(seconds)
+            say(f"Turn {turn + 1} of {repeats}: {candidate.setting}: {rows / seconds:,.1f} rows/s")
+    settings = [candidate.setting for candidate in candidates]
+    rates = {setting: rows / median(seconds) for setting, seconds in laps.items()}
+    return tuple(Trial(setting=setting, rows_per_second=rates.get(setting)) for setting in settings)
 
 
 def best_of(trials: tuple[Trial, ...]) -> Trial:
     """The smallest setting within 2 % of the fastest. Raises UsageError if none fits in memory."""
-    rates = {trial.setting.size: trial.figures.rows_per_second for trial in trials if trial.figures}
-    if not rates:
+    fastest = max(trial.rows_per_second or 0 for trial in trials)
+    if not fastest:
         smallest = min(trial.setting.size for trial in trials)
         raise UsageError(f"Batches of {smallest:,} tokens do not fit in memory. Try smaller ones with --budgets.")
-    near = min(size for size, rate in rates.items() if rate >= _NEAR_ENOUGH * max(rates.values()))
-    return next(trial for trial in trials if trial.setting.size == near)
+    near = [trial for trial in trials if (trial.rows_per_second or 0) >= _NEAR_ENOUGH * fastest]
+    return min(near, key=lambda trial: trial.setting.size)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Lap:
-    seconds: float
-    memory_bytes: int | None
-
-
-def _lap(candidate: Candidate, device: torch.device) -> _Lap | None:
+def _seconds(candidate: Candidate, device: torch.device) -> float | None:
     """None if the candidate runs out of memory."""
-    on_gpu = device.type == "cuda"
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats(device)
     finish(device)
     start = time.perf_counter()
     try:
@@ -133,24 +114,10 @@ def _lap(candidate: Candidate, device: torch.device) -> _Lap | None:
         pass
     else:
         finish(device)
-        seconds = time.perf_counter() - start
-        return _Lap(seconds=seconds, memory_bytes=torch.cuda.max_memory_allocated(device) if on_gpu else None)
-    if on_gpu:
+        return time.perf_counter() - start
+    if device.type == "cuda":
         torch.cuda.empty_cache()  # not inside the except block: its traceback holds the batch's tensors
     return None
-
-
-def _trial(candidate: Candidate, laps: list[_Lap] | None, rows: int, tokens: int) -> Trial:
-    if not laps:
-        return Trial(setting=candidate.setting, figures=None)
-    seconds = median(lap.seconds for lap in laps)
-    figures = Figures(
-        rows_per_second=rows / seconds,
-        tokens_per_second=tokens / seconds,
-        waste=candidate.waste,
-        memory_bytes=max((lap.memory_bytes for lap in laps if lap.memory_bytes), default=None),
-    )
-    return Trial(setting=candidate.setting, figures=figures)
 
 
 def budget_candidates(
@@ -164,14 +131,6 @@ def budget_candidates(
     return [_budget_candidate(replace(strict, max_batch_tokens=budget), reading, windows) for budget in budgets]
 
 
-def token_counts(window: EncodedRows) -> Counts:
-    """The tokens of each sequence, without the padding beside other labels of its text that `batch_lengths` may have."""
-    sequences = window.sequences
-    starts = range(0, len(sequences), _STEP)
-    steps = [np.arange(start, min(start + _STEP, len(sequences))) for start in starts]
-    return np.concatenate([np.empty(0, np.int64), *(sequences.take(step).lengths for step in steps)])
-
-
 def _budget_candidate(scorer: SequenceClassifier, reading: Reading, windows: Sequence[EncodedRows]) -> Candidate:
     reader = scorer.reading(reading)
 
@@ -179,21 +138,7 @@ def _budget_candidate(scorer: SequenceClassifier, reading: Reading, windows: Seq
         for window in windows:
             reader.score_encoded(window, always, None)
 
-    return Candidate(
-        setting=Setting(way=Way.BUDGET, size=scorer.max_batch_tokens), waste=_budget_waste(scorer, windows), run=run
-    )
-
-
-def _budget_waste(scorer: SequenceClassifier, windows: Sequence[EncodedRows]) -> float:
-    if scorer.backend.name.startswith("packed"):
-        return 0.0
-    sent = tokens = 0
-    for window in windows:
-        lengths = window.sequences.batch_lengths
-        batches = plan_batches(lengths, max_batch_tokens=scorer.max_batch_tokens)
-        sent += sum(padded_tokens(lengths, batch) for batch in batches)
-        tokens += int(token_counts(window).sum())
-    return 1 - tokens / sent
+    return Candidate(setting=Setting(way=Way.BUDGET, size=scorer.max_batch_tokens), run=run)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,18 +161,17 @@ class _Strict:
 
 
 def reference_candidates(
-    scoring: Scoring, revision: str | None, texts: TrialTexts, lengths: npt.NDArray[np.int64], device: torch.device
+    scoring: Scoring, revision: str | None, texts: TrialTexts, sequences: int, device: torch.device
 ) -> list[Candidate]:
-    """One candidate for each batch size that the texts fill, for a scoring that the options have checked.
+    """One candidate for each batch size that the sequences fill: the texts, or each text with each label.
 
-    `lengths` are the tokens of each sequence: of each text, or of each text with each label. The pipeline's time includes
-    tokenizing.
+    The pipeline's time includes tokenizing.
     """
     task: Any = "zero-shot-classification" if scoring.zero_shot else "text-classification"
     pipe = pipeline(task, model=scoring.model.name, revision=revision, dtype=torch.float32, device=device)
-    sizes = [size for size in BATCH_SIZES if size <= len(lengths)]
+    sizes = [size for size in BATCH_SIZES if size <= sequences]
     given, call = _given(texts), _call(scoring)
-    return [_pipeline_candidate(partial(pipe, given, batch_size=size, **call), lengths, size) for size in sizes]
+    return [_pipeline_candidate(partial(pipe, given, batch_size=size, **call), size) for size in sizes]
 
 
 def _given(texts: TrialTexts) -> list[Any]:
@@ -247,7 +191,7 @@ def _call(scoring: Scoring) -> dict[str, Any]:
     return _CLASSIFY | ({"max_length": scoring.max_tokens} if scoring.max_tokens else {})
 
 
-def _pipeline_candidate(score: Callable[[], object], lengths: npt.NDArray[np.int64], size: int) -> Candidate:
+def _pipeline_candidate(score: Callable[[], object], size: int) -> Candidate:
     def run() -> None:
         try:
             score()
@@ -258,10 +202,4 @@ def _pipeline_candidate(score: Callable[[], object], lengths: npt.NDArray[np.int
         except ValueError as error:  # for example a tokenizer without a padding token, which our scorer handles
             raise UsageError(f"The plain pipeline cannot score these texts: {error}. Leave out --reference.") from error
 
-    return Candidate(setting=Setting(way=Way.PIPELINE, size=size), waste=_pipeline_waste(lengths, size), run=run)
-
-
-def _pipeline_waste(lengths: npt.NDArray[np.int64], size: int) -> float:
-    rows = np.arange(len(lengths))
-    sent = sum(padded_tokens(lengths, rows[first : first + size]) for first in range(0, len(rows), size))
-    return 1 - int(lengths.sum()) / sent
+    return Candidate(setting=Setting(way=Way.PIPELINE, size=size), run=run)

