@@ -11,6 +11,7 @@ from fleet.presence.announcements import machines_line
 from fleet.process.durations import shown_duration
 from fleet.process.wording import counted
 from fleet.run.receipt import AttemptReport, Histogram
+from producer.scores.distribution import score_bins
 from producer.status.advice import verdict, what_next
 from producer.status.cost import LISTED, Cost
 from producer.status.view import Present, RunStatus
@@ -71,15 +72,10 @@ def _kept(status: RunStatus) -> Iterator[str]:
 
 def spread_line(histogram: Histogram) -> str:
     """For example `0.25 ▂▄█▇▅▃▁ 4.5`: the lowest and the highest bin, and a bar for each between them."""
-    first, last = min(histogram.rows_by_bin), max(histogram.rows_by_bin)
-    wide = -(-(last - first + 1) // _MOST_BARS)
-    rows = [
-        sum(histogram.rows_by_bin.get(number, 0) for number in range(start, start + wide))
-        for start in range(first, last + 1, wide)
-    ]
-    bars = "".join(_BARS[math.ceil(count * (len(_BARS) - 1) / max(rows))] for count in rows)
-    unit = histogram.bins_per_unit
-    return f"{first / unit:g} {bars} {(last + 1) / unit:g}"
+    bins = score_bins(histogram, most=_MOST_BARS)
+    most = max(one.rows for one in bins)
+    bars = "".join(_BARS[math.ceil(one.rows * (len(_BARS) - 1) / most)] for one in bins)
+    return f"{bins[0].start:g} {bars} {bins[-1].end:g}"
 
 
 def _errored(status: RunStatus) -> Iterator[str]:

@@ -45,9 +45,8 @@ class Pages:
 
     def open_run(self) -> None:
         """With all that a click can open."""
-        self.tab.open(f"{self.address}/runs/{self.run_id}", until="document.querySelector('#strip .cell.state-failed')")
-        self.tab.value("document.querySelector('#strip .cell.state-failed').click()")
-        self.tab.wait_for("document.querySelectorAll('details.traceback').length === 2")
+        self.tab.open(f"{self.address}/runs/{self.run_id}", until="document.querySelector('#legend .state-failed')")
+        self.tab.wait_for("document.querySelectorAll('details.traceback').length === 1")
         self.tab.value("document.querySelectorAll('details').forEach((one) => { one.open = true })")
 
     def faults(self) -> list[str]:
