@@ -66,7 +66,6 @@ def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
     return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000
 
 
-_DEVICE_MS = "device_ms:"  # prefix of the run's fields with the part of worker_ms that each kind of device took
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 
 
@@ -96,10 +95,7 @@ class Results(LedgerBase):
             failed=failed,
             rows_running=sum(int(rows or 0) for rows in self._attempts_fields(keys, names, "rows")),
             worker_seconds=int(run.get("worker_ms", 0)) / 1000,
-            device_seconds=_device_seconds(run),
             stored_bytes=int(run.get("stored_bytes", 0)),
-            waves=int(run.get("waves", 0)),
-            last_wave_seconds=_seconds_since(run.get("wave_ms"), now),
             last_death_seconds=_seconds_since(run.get("died_ms"), now),
             tokens=int(run.get("tokens", 0)),
             phase_seconds={phase: int(run.get(f"phase_ms:{phase}", 0)) / 1000 for phase in Phase},
@@ -226,8 +222,3 @@ def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:
         return 0.0
     end_ms = now * 1000 if open_shards else int(run.get("finished_ms", run["started_ms"]))
     return max(0.0, (end_ms - int(run["started_ms"])) / 1000)
-
-
-def _device_seconds(run: dict[str, str]) -> dict[str, float]:
-    found = {key.removeprefix(_DEVICE_MS): int(run[key]) / 1000 for key in run if key.startswith(_DEVICE_MS)}
-    return dict(sorted(found.items()))

@@ -93,33 +93,13 @@ local function note_rows(key, rows)
   note_pace(more)
 end
 
--- Kinds of devices that are counted one by one, and the longest name.
-local MOST_DEVICES, MOST_NAME = 20, 80
-
-local function count_device(device, ms)
-  if #device > MOST_NAME or not string.match(device, '^[]-~ !#-[]+$') then return end -- ASCII without quotes and backslashes
-  local field = 'device_ms:' .. device
-  if redis.call('HEXISTS', run, field) == 0 and redis.call('HINCRBY', run, 'devices', 1) > MOST_DEVICES then
-    field = 'device_ms:other devices'
-  end
-  redis.call('HINCRBY', run, field, ms)
-end
-
--- The device that a worker's report begins with.
-local function device_of(report)
-  return string.match(report or '', '^{"device":"([^"]+)"')
-end
-
--- Add the time since the last note of this attempt to the time that workers have held shards of the run, and to that of the
--- worker's device if it has reported one, or if its receipt names the `device`. A worker that vanishes is counted until its
--- last renewal. The time is at most a lease, because the clock of Redis may have jumped.
-local function note_time(lease_ms, device)
-  local since, report = unpack(redis.call('HMGET', attempts, 'noted_ms', 'report'))
+-- Add the time since the last note of this attempt to the time that workers have held shards of the run. A worker that
+-- vanishes is counted until its last renewal. The time is at most a lease, because the clock of Redis may have jumped.
+local function note_time(lease_ms)
+  local since = redis.call('HGET', attempts, 'noted_ms')
   if since then
     local ms = math.max(0, math.min(now - since, lease_ms))
     redis.call('HINCRBY', run, 'worker_ms', ms)
-    device = device or device_of(report)
-    if device then count_device(device, ms) end
   end
   redis.call('HSET', attempts, 'noted_ms', now)
 end

@@ -10,8 +10,6 @@ import pytest
 from fleet.errors import TransientError
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.finalizer.publish import NotReady
-from producer.status import run_status
-from producer.status.screen import status_lines
 from support.hub_fleet import Client, HubFleet, published
 from support.hub_runs import A, B, C, D, HubRun, check, data_of, look, look_from_threads
 from support.waiting import wait_until
@@ -51,15 +49,6 @@ class TestWaves:
         run.finalizer.call(check, run.redis_url, run.run_id, 2)
 
         assert [data_of(wave) for wave in run.waves()] == [scored.keys()]
-
-    @pytest.mark.usefixtures("scored")
-    def test_the_status_says_how_many_commits_saved_shards(self, run: HubRun) -> None:
-        assert not any(line.startswith("saved") for line in status_lines(run_status(run.ledger, run.run_id)))
-
-        run.look(2)
-
-        saved = next(line for line in status_lines(run_status(run.ledger, run.run_id)) if line.startswith("saved"))
-        assert saved.startswith("saved    by 1 commit, the last ")
 
     def test_a_wave_sends_no_data(self, run: HubRun, scored: dict[str, bytes]) -> None:
         run.look(2)
