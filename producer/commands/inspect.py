@@ -30,12 +30,10 @@ def status(
     from fleet.process.settings import read_settings
     from producer.opening import open_ledger_of
     from producer.status import run_status
-    from producer.status.advice import other_runs
-    from producer.status.watch import redraw
+    from producer.status.watch import watch as show_until_over
 
-    others = []
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
-        show = redraw if watch else run_status
+        show = show_until_over if watch else run_status
         found = show(
             ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=settings.price_per_gpu_hour
         )
@@ -43,9 +41,7 @@ def status(
             from producer.output_look import looked_at  # loads what outputs need, which takes a second
 
             found = looked_at(ledger, found, hashes=verify)
-        if run_id is None and not as_json:
-            others = other_runs(ledger, run, is_of_this_machine=settings.redis_is_embedded)
-        report(found, as_json=as_json, others=others)
+        report(found, as_json=as_json)
 
 
 @commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")

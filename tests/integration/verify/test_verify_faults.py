@@ -87,10 +87,6 @@ class TestFiles:
         assert "Remove them yourself." in str(found)
         assert "To repair it" not in str(found)
 
-    def test_nothing_published_is_a_usage_error(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="There is no shardsift output at"):
-            verify(str(tmp_path))
-
     @pytest.mark.parametrize("folder", ["data", "scores", ".shardsift/run"])
     def test_another_folder_or_an_unfinished_output_is_not_called_damaged(self, tmp_path: Path, folder: str) -> None:
         (tmp_path / folder).mkdir(parents=True)
