@@ -8,13 +8,12 @@ one atomic script per transition. Knows no Celery: `fleet/process/dispatch.py` s
 from fleet.ledger.attempts import new_nonce
 from fleet.ledger.ledger import Ledger
 from fleet.ledger.records import Claim, Counts, Failure, Publication, Refusal, RunningShard
-from fleet.ledger.results import HistoryPoint, Pace
+from fleet.ledger.results import Pace
 
 __all__ = [
     "Claim",
     "Counts",
     "Failure",
-    "HistoryPoint",
     "Ledger",
     "Pace",
     "Publication",

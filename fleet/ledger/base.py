@@ -140,7 +140,6 @@ class Keys:
         self.taken = f"{self.run}:taken"
         self.histograms = f"{self.run}:histograms"
         self.errored = f"{self.run}:errored"
-        self.history = f"{self.run}:history"
 
     def attempts(self, shard: str) -> str:
         """The record of the attempts at a shard. With an empty name, the prefix of all such keys."""
@@ -153,5 +152,5 @@ class Keys:
     def of(self, shard: str = "") -> list[str]:
         """All keys, in the order that `lua/prelude.lua` expects."""
         places = [self.waiting, self.sent, self.running, self.failed, self.receipts]
-        tallies = [self.histograms, self.errored, self.history]
+        tallies = [self.histograms, self.errored]
         return [self.run, self.shards, *places, *tallies, self.attempts(shard), self.scores(shard), REFUSED]

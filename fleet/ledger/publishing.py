@@ -90,15 +90,4 @@ class Publishing(LedgerBase):
         """Forget why publishing failed and how often files were found damaged, because a person asks to publish again."""
         key = Keys(run_id).run
         damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
-        self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", "tidy_tries", *damaged)
-
-    def count_waves(self, run_id: str, commits: int) -> None:
-        """Note commits that saved finished shards, for people. What is saved, the output itself says."""
-        pipeline, key = self.redis.pipeline(), Keys(run_id).run
-        pipeline.hincrby(key, "waves", commits)
-        pipeline.hset(key, "wave_ms", self._now_ms())
-        pipeline.execute()
-
-    def count_tidy_try(self, run_id: str) -> int:
-        """How often tidying up after the publication was tried, including this time."""
-        return int(self.redis.hincrby(Keys(run_id).run, "tidy_tries", 1))
+        self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", *damaged)

@@ -84,10 +84,7 @@ class Counts:
         0.0  # in which workers have held shards, summed over workers; of a running one up to its last renewal
     )
 
-    device_seconds: Mapping[str, float] = field(default_factory=dict)  # of them, by the device that workers reported
     stored_bytes: int = 0  # in the output, of the shards that are done
-    waves: int = 0  # commits that saved finished shards before the run is published
-    last_wave_seconds: float | None = None  # since the last one
     last_death_seconds: float | None = None  # since a worker died, as far as its process or the end of its lease told
     tokens: int = 0  # of the shards that are done
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # of the attempts that finished them; see `Phase`

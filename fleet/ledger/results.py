@@ -1,50 +1,12 @@
 """How far a run is, how fast, and what has come of its shards. Reads only."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
-
-import redis
 
 from fleet.ledger.base import RUNS, Keys, LedgerBase, batches
 from fleet.ledger.records import Counts, Failure, RunningShard
 from fleet.run.receipt import AttemptReport, Histogram, Phase, Receipt, empty_histogram
-
-# What a run was doing over time, from the points that `lua/prelude.lua` notes: at most 300, however long the run is.
-
-_WIDTH = "width_ms"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HistoryPoint:
-    """A stretch of time in which workers had shards: the rows scored in it, and the shards by state at its end.
-
-    `at_seconds` is when it begins, since the first shard was started.
-    """
-
-    at_seconds: float
-    seconds: float
-    rows: int
-    done: int
-    failed: int
-    running: int
-
-    @property
-    def rows_per_second(self) -> float:
-        return self.rows / self.seconds
-
-
-def read_history(fields: Mapping[str, str]) -> list[HistoryPoint]:
-    """Oldest first. Stretches in which no worker had a shard are left out."""
-    width = int(fields.get(_WIDTH, 0)) / 1000
-    points = sorted((int(number), said) for number, said in fields.items() if number != _WIDTH)
-    return [_point(number, width, *map(int, said.split(":"))) for number, said in points]
-
-
-def _point(number: int, width: float, rows: int, done: int, failed: int, running: int) -> HistoryPoint:
-    return HistoryPoint(at_seconds=number * width, seconds=width, rows=rows, done=done, failed=failed, running=running)
-
 
 # The speed of a run, from the rows that `lua/prelude.lua` counts in slots of ten seconds.
 #
@@ -104,7 +66,6 @@ def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
     return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000
 
 
-_DEVICE_MS = "device_ms:"  # prefix of the run's fields with the part of worker_ms that each kind of device took
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 
 
@@ -134,10 +95,7 @@ class Results(LedgerBase):
             failed=failed,
             rows_running=sum(int(rows or 0) for rows in self._attempts_fields(keys, names, "rows")),
             worker_seconds=int(run.get("worker_ms", 0)) / 1000,
-            device_seconds=_device_seconds(run),
             stored_bytes=int(run.get("stored_bytes", 0)),
-            waves=int(run.get("waves", 0)),
-            last_wave_seconds=_seconds_since(run.get("wave_ms"), now),
             last_death_seconds=_seconds_since(run.get("died_ms"), now),
             tokens=int(run.get("tokens", 0)),
             phase_seconds={phase: int(run.get(f"phase_ms:{phase}", 0)) / 1000 for phase in Phase},
@@ -182,10 +140,6 @@ class Results(LedgerBase):
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
         end_ms = now_ms if any(open_shards) else int(run.get("finished_ms", now_ms))
         return read_pace(run, now_ms=now_ms, end_ms=end_ms)
-
-    def history(self, run_id: str) -> list[HistoryPoint]:
-        """What the run was doing over time, oldest first. It stays when the run has ended."""
-        return read_history(self._fields(Keys(run_id).history))
 
     def histograms(self, run_id: str) -> dict[str, Histogram]:
         """How the scores of the shards that are done are spread, by score column."""
@@ -268,111 +222,3 @@ def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:
         return 0.0
     end_ms = now * 1000 if open_shards else int(run.get("finished_ms", run["started_ms"]))
     return max(0.0, (end_ms - int(run["started_ms"])) / 1000)
-
-
-def _device_seconds(run: dict[str, str]) -> dict[str, float]:
-    found = {key.removeprefix(_DEVICE_MS): int(run[key]) / 1000 for key in run if key.startswith(_DEVICE_MS)}
-    return dict(sorted(found.items()))
-
-
-# The state of every shard of a run, and the details of a few. Reads only; for pages that show shards one by one.
-
-
-class State(StrEnum):
-    QUEUED = "queued"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShardStates:
-    """The names of the shards that are not queued, at one moment."""
-
-    running: frozenset[str]
-    done: frozenset[str]
-    failed: frozenset[str]
-
-    def of(self, name: str) -> State:
-        if name in self.done:
-            return State.DONE
-        if name in self.running:
-            return State.RUNNING
-        return State.FAILED if name in self.failed else State.QUEUED
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShardDetails:
-    """`error` and `traceback` are those of the last attempt that ended badly, and `reported_by` is its worker.
-
-    The ledger forgets the attempts at a shard when it is done: then the receipt says who scored it.
-    """
-
-    name: str
-    state: State
-    attempts: int
-    crashes: int
-    errors: int
-    worker: str  # that holds a running shard
-    rows: int  # scored so far of a running shard
-    error: str
-    traceback: str
-    reported_by: str
-    receipt: Receipt | None  # of a done shard
-
-
-def read_shard_names(client: redis.Redis, run_id: str) -> list[str]:
-    """All shards of a run, sorted."""
-    return sorted(map(str, client.hkeys(Keys(run_id).shards)))
-
-
-def read_shard_states(client: redis.Redis, run_id: str) -> ShardStates:
-    """Redis needs some milliseconds for 100,000 done shards."""
-    keys = Keys(run_id)
-    pipeline = client.pipeline()
-    pipeline.zrange(keys.running, 0, -1)
-    pipeline.hkeys(keys.receipts)
-    pipeline.smembers(keys.failed)
-    running, done, failed = pipeline.execute()
-    return ShardStates(running=frozenset(running), done=frozenset(done), failed=frozenset(failed))
-
-
-def read_shard_details(client: redis.Redis, run_id: str, names: Sequence[str]) -> Iterator[ShardDetails]:
-    """The details of these shards, in the same order."""
-    keys = Keys(run_id)
-    pipeline = client.pipeline()
-    for name in names:
-        pipeline.zscore(keys.running, name)
-        pipeline.sismember(keys.failed, name)
-        pipeline.hget(keys.receipts, name)
-        pipeline.hmget(keys.attempts(name), *_OF_ATTEMPTS)
-    answers = pipeline.execute()
-    for name, lease, failed, receipt, attempts in zip(names, *(answers[part::4] for part in range(4)), strict=True):
-        numbers, texts = attempts[:4], attempts[4:]
-        tried, crashes, errors, rows = (int(number or 0) for number in numbers)
-        owner, error, traceback, reported_by = (text or "" for text in texts)
-        is_running = lease is not None
-        yield ShardDetails(
-            name=name,
-            state=_state(is_running=is_running, is_done=receipt is not None, is_failed=bool(failed)),
-            attempts=tried,
-            crashes=crashes,
-            errors=errors,
-            worker=owner if is_running else "",
-            rows=rows if is_running else 0,
-            error=error,
-            traceback=traceback,
-            reported_by=reported_by,
-            receipt=Receipt.from_json(receipt) if receipt else None,
-        )
-
-
-_OF_ATTEMPTS = ("attempts", "crashes", "errors", "rows", "owner", "error", "traceback", "worker")
-
-
-def _state(*, is_running: bool, is_done: bool, is_failed: bool) -> State:
-    if is_done:
-        return State.DONE
-    if is_running:
-        return State.RUNNING
-    return State.FAILED if is_failed else State.QUEUED

@@ -30,12 +30,10 @@ def status(
     from fleet.process.settings import read_settings
     from producer.opening import open_ledger_of
     from producer.status import run_status
-    from producer.status.advice import other_runs
-    from producer.status.watch import redraw
+    from producer.status.watch import watch as show_until_over
 
-    others = []
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
-        show = redraw if watch else run_status
+        show = show_until_over if watch else run_status
         found = show(
             ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=settings.price_per_gpu_hour
         )
@@ -43,9 +41,7 @@ def status(
             from producer.output_look import looked_at  # loads what outputs need, which takes a second
 
             found = looked_at(ledger, found, hashes=verify)
-        if run_id is None and not as_json:
-            others = other_runs(ledger, run, is_of_this_machine=settings.redis_is_embedded)
-        report(found, as_json=as_json, others=others)
+        report(found, as_json=as_json)
 
 
 @commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
@@ -139,14 +135,12 @@ def scores(
         typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
     ],
     near: Annotated[
-        float | None, typer.Option(metavar="SCORE", help="Show random rows whose score is near this one instead.")
+        float | None, typer.Option(metavar="SCORE", help="Show the rows whose score is nearest to this one instead.")
     ] = None,
     sample: Annotated[int, typer.Option(min=1, metavar="N", help="How many rows --near shows.")] = 10,
-    within: Annotated[float, typer.Option(min=0, help="How far from --near the score of a row may be.")] = 0.1,
     column: Annotated[
         str | None, typer.Option(metavar="NAME", help="The score column of --near, if there are several.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed shows other rows.")] = 0,
     source: Annotated[
         list[str] | None,
         typer.Option(
@@ -159,30 +153,28 @@ def scores(
 ) -> None:
     """Show how the scores of a run are spread, and how many rows each threshold would keep.
 
-    Reads the score files of a published run. Of a run that goes on it shows the shards that are done, in wider steps. With
-    --near it shows rows around a threshold, with their texts, so that a person can judge where to cut.
+    Counts the shards that are done, in steps of 0.25 for logits and 0.05 for probabilities. With --near it shows rows
+    around a threshold, with their texts, so that a person can judge where to cut.
     """
     from fleet.process.settings import read_settings
     from producer.scores.distribution import check_chart, draw_chart
     from producer.scores.near import near_lines, rows_of_run_near
-    from producer.scores.read import report_of, scored_run
+    from producer.scores.report import report_of, scored_run
 
     if png:
         check_chart(png)
     run = scored_run(target, read_settings())
     if near is not None:
-        rows = rows_of_run_near(
-            run, column, near=near, within=within, count=sample, seed=seed, source=tuple(source or ())
-        )
+        rows = rows_of_run_near(run, column, near=near, count=sample, source=tuple(source or ()))
         if as_json:
             print_json([asdict(row) for row in rows])
         else:
-            for line in near_lines(rows, near=near, within=within):
+            for line in near_lines(rows):
                 typer.echo(line)
         return
     found = report_of(run)
     if png:
-        draw_chart(png, found.distributions, title=f"Scores of {found.name}")
+        draw_chart(png, found.histograms.items(), title=f"Scores of {found.name}")
     if as_json:
         print_json(found.as_json())
     else:

@@ -1,6 +1,5 @@
 """What the subcommands print."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
 _NAMED_FILES = 3
 
 
-def report(status: "RunStatus", *, as_json: bool, others: Sequence[str] = ()) -> None:
-    """Print a run's status, below it what is wrong with other runs, and exit with the code of this one."""
+def report(status: "RunStatus", *, as_json: bool) -> None:
+    """Print a run's status, and exit with its code."""
     if as_json:
         print_json(status.as_json())
     else:
-        typer.echo("\n".join([str(status), *(["", "Other runs:"] if others else []), *others]))
+        typer.echo(str(status))
     raise typer.Exit(status.exit_code)
 
 

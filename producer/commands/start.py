@@ -168,7 +168,7 @@ def _watched(ledger: "Ledger", done: "Enqueued") -> "RunStatus":
     say(f"{counted(done.added, 'shard')} new{taken_over(done)}, {done.counts.done} of {done.counts.shards} done.")
     say_if_paused(done)
     try:
-        return watch(ledger, done.run_id, on_look=lambda: None)
+        return watch(ledger, done.run_id)
     except KeyboardInterrupt as stop:
         say(f"The run goes on. Watch it: producer status {done.run_id} --watch")
         say(f"Or cancel it: producer cancel {done.run_id}")

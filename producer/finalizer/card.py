@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from itertools import accumulate
 
 from huggingface_hub import DatasetCardData
 
@@ -10,9 +9,10 @@ from fleet.inputs.formats import kind_of, without_ending
 from fleet.process.wording import counted
 from fleet.run.disclosure import disclosed_inputs, disclosed_model
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model
-from fleet.run.receipt import Histogram, Parity, Receipt, ScoringReceipt, added
+from fleet.run.receipt import Parity, Receipt
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec
+from producer.scores.distribution import histograms_of, score_table
 
 _SIZES = {  # the Hub's size_categories, by their upper bound
     10**3: "n<1K",
@@ -154,21 +154,8 @@ kept = load_dataset("{output[1]}", split="train", streaming=True)
 
 
 def _scores(spec: RunSpec, receipts: list[Receipt]) -> str:
-    """A histogram of each score column or, of a model with several labels, of each label's score."""
-    tables = [
-        (column, score_histogram(added(histograms)))
-        for place, scoring in enumerate(spec.scorings)
-        for column, histograms in _histograms(scoring, [receipt.scorings[place] for receipt in receipts])
-    ]
-    return "".join(_histogram(column, text) for column, text in tables if text)
-
-
-def _histograms(scoring: Scoring, made: list[ScoringReceipt]) -> list[tuple[str, tuple[Histogram, ...]]]:
-    """The columns that are shown, each with its histogram in every shard."""
-    columns = scoring.label_histogram_columns
-    if columns and all(one.label_histograms for one in made):
-        return list(zip(columns, zip(*(one.label_histograms for one in made), strict=True), strict=True))
-    return [(scoring.score_column, tuple(one.histogram for one in made))]
+    tables = {column: score_table(histogram) for column, histogram in histograms_of(spec, receipts).items()}
+    return "".join(_histogram(column, text) for column, text in tables.items() if text)
 
 
 def _histogram(column: str, text: str) -> str:
@@ -336,46 +323,3 @@ def _verdicts(tried: list[Parity]) -> str:
         return ""
     share, rows = max(judged)
     return f"; {round(share * rows):,} of {counted(rows, 'text')} on the other side of the filter"
-
-
-# The card's histogram: how many rows have each score, and how many have that score or more, whatever else a filter asks.
-
-_LINES = 24  # at most
-_BAR = 32  # characters of the longest bar
-_HEAD = ("from", "rows", "share", "this or more")
-
-
-def score_histogram(histogram: Histogram) -> str:
-    """One line per bin, from the lowest to the highest bin that has rows. Empty if no row has a score."""
-    if not histogram.rows:
-        return ""
-    bins_per_line = _bins_per_line(histogram)
-    rows_by_line: dict[int, int] = {}
-    for number, rows in histogram.rows_by_bin.items():
-        line = number // bins_per_line
-        rows_by_line[line] = rows_by_line.get(line, 0) + rows
-    lines = range(min(rows_by_line), max(rows_by_line) + 1)
-    rows_of_lines = [rows_by_line.get(line, 0) for line in lines]
-    edges = [line * bins_per_line / histogram.bins_per_unit for line in lines]
-    return _score_table(edges, rows_of_lines)
-
-
-def _bins_per_line(histogram: Histogram) -> int:
-    first, last = min(histogram.rows_by_bin), max(histogram.rows_by_bin)
-    bins = 1
-    while last // bins - first // bins >= _LINES:
-        bins *= 2
-    return bins
-
-
-def _score_table(edges: list[float], rows_of_lines: list[int]) -> str:
-    all_rows, most = sum(rows_of_lines), max(rows_of_lines)
-    below = accumulate(rows_of_lines, initial=0)
-    cells = [
-        (f"{edge:.2f}", f"{rows:,}", f"{rows / all_rows:.1%}", f"{(all_rows - fewer) / all_rows:.1%}")
-        for edge, rows, fewer in zip(edges, rows_of_lines, below, strict=False)
-    ]
-    widths = [max(map(len, column)) for column in zip(_HEAD, *cells, strict=True)]
-    bars = ["", *("█" * round(_BAR * rows / most) for rows in rows_of_lines)]
-    lines = ["  ".join(map(str.rjust, row, widths)) for row in (_HEAD, *cells)]
-    return "\n".join(f"{line}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True))

@@ -18,9 +18,9 @@ from fleet.storage.manifest import Manifest
 from fleet.storage.opening import open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Publishing
 from producer.finalizer.card import dataset_card
+from producer.opening import patient
 
 _LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
-_TIDY_TRIES = 3  # after this many, a person must clean up; the data are published anyway
 logger = logging.getLogger(__name__)
 
 
@@ -54,7 +54,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         commit = _published(output, spec, receipts, shards=shards, left_out=failed, hashes=hashes)
     except OutputDamaged as damage:
         return send_back(ledger, run_id, damage, receipts)
-    _tidy(ledger, run_id, output, receipts)
+    _tidy(output, receipts)
     publication = Publication(uri=spec.output_uri, commit=commit, shards=len(receipts))
     if not ledger.record_publication(run_id, publication, version=version):
         return NotReady(reason="its shards were scored again meanwhile; the next sweep publishes them")
@@ -188,15 +188,11 @@ def _mendable(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.is_mendable]
 
 
-def _tidy(ledger: Ledger, run_id: str, output: Publishing, receipts: Sequence[Receipt]) -> None:
+def _tidy(output: Publishing, receipts: Sequence[Receipt]) -> None:
     """Runs before the publication is recorded, so that after a crash here another finalizer tidies again."""
     try:
-        output.tidy(receipts)
-    except ShardError as error:  # the data are published anyway
-        logger.warning("%s Remove it by hand.", error)
-    except TransientError as error:
-        if ledger.count_tidy_try(run_id) < _TIDY_TRIES:
-            raise
+        patient(output.tidy)(receipts)
+    except (ShardError, TransientError) as error:
         logger.warning("%s The data are published; remove it by hand.", error)
 
 

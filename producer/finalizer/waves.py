@@ -87,10 +87,8 @@ def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
     if not rule.is_due(unsaved, now=now):
         return 0
     dropped: dict[str, str] = {}
-    waves = rule.waves(unsaved)
-    for wave in waves:
+    for wave in rule.waves(unsaved):
         dropped |= _save(output, wave)
-    ledger.count_waves(run_id, len(waves))
     if dropped:
         send_back(ledger, run_id, OutputDamaged(dropped), receipts)
     saved = counted(len(unsaved) - len(dropped), "shard")

@@ -2,11 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import resources
 from typing import TypeAlias
 
@@ -18,11 +17,10 @@ from tornado.web import StaticFileHandler, authenticated, url
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.process.redact import redacted
-from producer.flower.run_page import RunLook, runs_list
+from producer.flower.run_page import rows_json, run_json, runs_list
 
 _LOOK_SECONDS = 2.0
 _THREADS = 4
-_MOST_LOOKS = 32  # runs whose names and scores are kept
 # Everything comes from this server. Pictures of Bootstrap are in its style sheet, as data.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -38,7 +36,6 @@ def add_runs_pages(application: Flower, ledger: Ledger) -> None:
         url(r"/runs/([^/]+)", RunPage, {"read": looks.run}, name="run"),
         url(r"/api/runs", Json, {"read": looks.runs}, name="api-runs"),
         url(r"/api/runs/([^/]+)", Json, {"read": looks.run}, name="api-run"),
-        url(r"/api/runs/([^/]+)/shards", Json, {"read": looks.shards}, name="api-shards"),
         url(r"/api/runs/([^/]+)/rows", Json, {"read": looks.rows}, name="api-rows"),
         url(r"/runs-assets/(.*)", Assets, assets, name="runs-assets"),
     ]
@@ -47,8 +44,7 @@ def add_runs_pages(application: Flower, ledger: Ledger) -> None:
     application.add_handlers(".*", handlers)
 
 
-Query: TypeAlias = Mapping[str, str]
-Read: TypeAlias = Callable[..., Awaitable[bytes]]  # of a run's id, if the address has one, and of the query
+Read: TypeAlias = Callable[..., Awaitable[bytes]]  # of a run's id, if the address has one
 
 
 class Looks:
@@ -59,26 +55,19 @@ class Looks:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._of_run: Callable[[str], RunLook] = lru_cache(_MOST_LOOKS)(lambda run_id: RunLook(ledger, run_id))
         self._reads = SharedReads(ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_LOOK_SECONDS)
         self._files = SharedReads(
             ThreadPoolExecutor(1, thread_name_prefix="rows of the runs page"), seconds=_LOOK_SECONDS
         )
 
-    async def runs(self, query: Query) -> bytes:
+    async def runs(self) -> bytes:
         return await self._reads.get("runs", lambda: runs_list(self._ledger))
 
-    async def run(self, run_id: str, query: Query) -> bytes:
-        return await self._reads.get(run_id, self._of_run(run_id).look)
+    async def run(self, run_id: str) -> bytes:
+        return await self._reads.get(run_id, lambda: run_json(self._ledger, run_id))
 
-    async def shards(self, run_id: str, query: Query) -> bytes:
-        first = query.get("first", "")
-        last, details = query.get("last", first), self._of_run(run_id).details
-        return await self._reads.get((run_id, first, last), lambda: {"shards": details(first, last)})
-
-    async def rows(self, run_id: str, query: Query) -> bytes:
-        seed, rows = query.get("seed", "0"), self._of_run(run_id).rows
-        return await self._files.get((run_id, seed), lambda: rows(seed))
+    async def rows(self, run_id: str) -> bytes:
+        return await self._files.get(run_id, lambda: rows_json(self._ledger, run_id))
 
 
 class _Handler(BaseHandler):  # type: ignore[misc]
@@ -105,7 +94,7 @@ class RunPage(_Handler):
     async def get(self, run_id: str) -> None:
         try:
             with suppress(redis.RedisError):  # the page says so, and goes on when that is over
-                await self.read(run_id, {})
+                await self.read(run_id)
         except UsageError as unknown:
             self.set_status(404)
             self.render("404.html", message=str(unknown))
@@ -118,9 +107,8 @@ class Json(_Handler):
     async def get(self, *run_id: str) -> None:
         """Send the JSON, or the reason why there is none as `{"error": …}`. Flower's application compresses it."""
         self.set_header("Content-Type", "application/json; charset=UTF-8")
-        query = {name: self.get_query_argument(name) for name in self.request.query_arguments}
         try:
-            self.finish(await self.read(*run_id, query))
+            self.finish(await self.read(*run_id))
         except UsageError as unknown:
             self._refuse(404, str(unknown))
         except (ShardError, TransientError) as error:

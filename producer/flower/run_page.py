@@ -1,26 +1,14 @@
-"""Draw the Runs page's JSON: the list of runs, and of one run its status, as `producer status` has it, its shards and scores."""
+"""Draw the Runs page's JSON: the list of runs, and of one run its status, as `producer status` has it, scores and rows."""
 
-import math
-import random
-import time
-from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from fleet.errors import UsageError
+from fleet.inputs.formats import has_footer
 from fleet.ledger import Ledger
-from fleet.ledger.results import (
-    ShardDetails,
-    ShardStates,
-    State,
-    read_shard_details,
-    read_shard_names,
-    read_shard_states,
-)
-from fleet.run.receipt import Histogram, Receipt
-from producer.scores.distribution import Distribution, threshold_of
-from producer.scores.examples import examples
+from fleet.run.spec import Shard
+from fleet.storage.identity import identity_now
+from producer.scores.distribution import score_bins, threshold_of
+from producer.scores.near import NearRow, rows_near
 from producer.status import Present, RunStatus, run_status
 from producer.status.advice import level, verdict, what_next, why_a_person
 from producer.status.screen import present_line, status_lines
@@ -29,63 +17,47 @@ from producer.status.watch import progress_line
 _MOST_RUNS = 50
 _MOST_FAILURES = 20  # with their tracebacks
 _MOST_LISTED = 1000  # workers, machines and running shards
-MOST_CELLS = 2000  # of the strip; in a larger run a cell is several shards
-_MOST_DETAILS = 100  # shards of a cell
-_URGENCY = {State.FAILED: 0, State.RUNNING: 1, State.QUEUED: 2, State.DONE: 3}
+_ROWS = 9
+_MOST_ROWS = 5000  # of the beginning of a shard: a bound on what is read of the input, whatever its size
+_MOST_CHARACTERS = 500
 
 
-class RunLook:
-    """Looks at one run again and again. Keeps what does not change between looks. One thread may look at a time.
+def run_json(ledger: Ledger, run_id: str) -> dict[str, object]:
+    """One run. Raises UsageError for an unknown run, and redis.RedisError."""
+    status = run_status(ledger, run_id, most_failures=_MOST_FAILURES)
+    return {
+        **_bounded(status),
+        **summary(status),
+        "next": _what_next(status),
+        "lines": [line.split(maxsplit=1) for line in status_lines(status) if not line.startswith(" ")],
+        "scores": _score_charts(status),
+    }
 
-    Reading all shards takes at most this share of the time, so those of a large run are read less often than its status.
+
+def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
+    """Some rows from the beginning of a random finished shard, near the threshold if the filter is one.
+
+    Raises UsageError if no shard is done, ShardError for files that cannot be read, TransientError for the network.
     """
+    spec, receipts = ledger.spec(run_id), ledger.some_receipts(run_id, 1)
+    if not receipts:
+        raise UsageError(f"No shard of {run_id} is done yet.")
+    scoring = spec.scorings[0]
+    near = threshold_of(spec.where, scoring.score_column)
+    shards = {shard.name: _as_it_is_now(shard) for shard in ledger.shards(run_id, [receipts[0].shard])}
+    rows = rows_near(
+        spec.output_uri, receipts, spec, scoring, near=near, count=_ROWS, source=shards, most_rows=_MOST_ROWS
+    )
+    return {"shard": receipts[0].shard, "threshold": near, "rows": [_row(row) for row in rows]}
 
-    def __init__(self, ledger: Ledger, run_id: str, *, share_of_time: float = 0.02) -> None:
-        self._ledger, self._run_id, self._share_of_time = ledger, run_id, share_of_time
-        self._names: list[str] = []
-        self._strip: dict[str, object] = {}
-        self._rest_until = 0.0
 
-    def look(self) -> dict[str, object]:
-        """Raises UsageError for an unknown run, and redis.RedisError."""
-        status = run_status(self._ledger, self._run_id, most_failures=_MOST_FAILURES)
-        if time.monotonic() >= self._rest_until:
-            self._look_at_shards(status.counts.shards)
-        return {
-            **_bounded(status),
-            **summary(status),
-            "next": _what_next(status),
-            "lines": [line.split(maxsplit=1) for line in status_lines(status) if not line.startswith(" ")],
-            "strip": self._strip,
-            "scores": _score_charts(status),
-            "throughput": [
-                asdict(point) | {"rows_per_second": round(point.rows_per_second, 1)}
-                for point in self._ledger.history(self._run_id)
-            ],
-        }
+def _as_it_is_now(shard: Shard) -> Shard:
+    """To identify a file of lines, all of it would have to be read."""
+    return replace(shard, identity=identity_now(shard.uri)[0]) if has_footer(shard.uri) else shard
 
-    def details(self, first: str, last: str) -> list[dict[str, object]]:
-        """The shards of a cell. Of many, a hundred: failed and running ones before others."""
-        names = self._names or read_shard_names(self._ledger.redis, self._run_id)
-        begin = bisect_left(names, first)
-        cell = names[begin : min(bisect_right(names, last), begin + shards_per_cell(len(names)))]
-        found = read_shard_details(self._ledger.redis, self._run_id, cell)
-        return [_details(one) for one in sorted(found, key=lambda one: _URGENCY[one.state])[:_MOST_DETAILS]]
 
-    def rows(self, seed: str) -> dict[str, object]:
-        """Some rows of a random finished shard, for a person to judge. Raises what `examples` raises."""
-        done = sorted(read_shard_states(self._ledger.redis, self._run_id).done)
-        if not done:
-            raise UsageError(f"No shard of {self._run_id} is done yet.")
-        return asdict(examples(self._ledger, self._run_id, random.Random(seed).choice(done), seed=seed))
-
-    def _look_at_shards(self, shards: int) -> None:
-        began = time.monotonic()
-        if len(self._names) != shards:
-            self._names = read_shard_names(self._ledger.redis, self._run_id)
-        self._strip = strip(self._names, read_shard_states(self._ledger.redis, self._run_id))
-        ended = time.monotonic()
-        self._rest_until = ended + (ended - began) / self._share_of_time
+def _row(row: NearRow) -> dict[str, object]:
+    return asdict(row) | {"score": round(row.score, 3), "text": " ".join((row.text or "").split())[:_MOST_CHARACTERS]}
 
 
 def runs_list(ledger: Ledger) -> dict[str, object]:
@@ -156,62 +128,15 @@ def _with_one_failure(status: RunStatus) -> RunStatus:
     return replace(status, failures=status.failures[:1])
 
 
-def _details(shard: ShardDetails) -> dict[str, object]:
-    """Of a receipt, what a person asks for."""
-    receipt = shard.receipt
-    return asdict(replace(shard, receipt=None)) | {"receipt": _told(receipt) if receipt else None}
-
-
-def _told(receipt: Receipt) -> dict[str, object]:
-    made = receipt.provenance
-    return {
-        "rows_in": receipt.rows_in,
-        "rows_kept": receipt.rows_kept,
-        "rows_dropped": receipt.rows_dropped,
-        "rows_errored": receipt.rows_errored,
-        "worker": made.worker,
-        "device": made.device,
-        "attempt": made.attempt,
-        "seconds": made.finished_at - made.started_at,
-    }
-
-
-def shards_per_cell(shards: int) -> int:
-    return max(1, math.ceil(shards / MOST_CELLS))
-
-
-def strip(names: Sequence[str], states: ShardStates) -> dict[str, object]:
-    """The cells as JSON: the first and the last shard of each, and how many are in each state. `names` are sorted."""
-    size = shards_per_cell(len(names))
-    return {
-        "shards_per_cell": size,
-        "cells": [_cell(names[first : first + size], states) for first in range(0, len(names), size)],
-    }
-
-
-def _cell(names: Sequence[str], states: ShardStates) -> dict[str, object]:
-    return {"first": names[0], "last": names[-1], **Counter(map(states.of, names))}
-
-
 def _score_charts(status: RunStatus) -> list[dict[str, object]]:
     """A chart for each score column that has a row. `threshold` is the filter's, if the filter is one on that column."""
     return [
-        _chart(column, histogram, threshold_of(status.where, column))
+        {
+            "column": column,
+            "rows": histogram.rows,
+            "threshold": threshold_of(status.where, column),
+            "bins": [asdict(one) for one in score_bins(histogram)],
+        }
         for column, histogram in status.histograms.items()
         if histogram.rows
     ]
-
-
-def _chart(column: str, histogram: Histogram, threshold: float | None) -> dict[str, object]:
-    spread = Distribution(
-        column=column, steps_per_unit=histogram.bins_per_unit, rows_by_step=dict(histogram.rows_by_bin)
-    )
-    width = spread.bin_width()
-    return {
-        "column": column,
-        "rows": spread.rows,
-        "bin_width": width,
-        "bins": [{"from": edge, "rows": rows} for edge, rows in spread.histogram(width).items()],
-        "threshold": threshold,
-        "keep_rates": [{"threshold": one, "rows": spread.at_least(one)} for one in spread.thresholds()],
-    }

@@ -1,1 +1,1 @@
-"""What the scores of a run say: how they are spread, what each threshold would keep, and rows around a threshold."""
+"""Show how the scores of a run are spread, and rows around a threshold."""

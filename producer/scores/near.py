@@ -1,29 +1,33 @@
-"""Random rows whose score is near a threshold, with their texts, so that a person can judge where to cut."""
+"""Show rows whose score is near a threshold, with their texts, so that a person can judge where to cut."""
 
-import heapq
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from fleet.errors import UsageError
-from fleet.run.columns import ROW
+from fleet.errors import ShardError
+from fleet.inputs.input_file import IgnoredBadRows
+from fleet.inputs.opening import open_input
+from fleet.run.receipt import Receipt
 from fleet.run.scoring import Scoring
-from fleet.run.spec import Shard
-from fleet.storage.opening import Published, open_parquet
+from fleet.run.spec import RunSpec, Shard
+from fleet.run.text import texts_of
+from fleet.storage.errors import translated
+from fleet.storage.identity import are_of_other_bytes
+from fleet.storage.opening import open_output
 from producer.opening import patient
-from producer.scores.read import ScoredRun
-from producer.scores.shown_rows import shown_rows
+from producer.scores.report import ScoredRun
 from producer.verify.source import source_shards
 
-_BATCH_ROWS = 1 << 16
 _SHOWN_CHARACTERS = 300
+_URL = "url"
 
 
 @dataclass(frozen=True, kw_only=True)
 class NearRow:
-    """A row of the input. `text` is None if the input was not named."""
+    """A row of the input. `text` is the one that was scored; None if the input was not named."""
 
     shard: str
     row: int
@@ -34,82 +38,104 @@ class NearRow:
 
 @patient
 def rows_of_run_near(
-    run: ScoredRun, column: str | None, *, near: float, within: float, count: int, seed: int, source: tuple[str, ...]
+    run: ScoredRun, column: str | None, *, near: float, count: int, source: tuple[str, ...]
 ) -> list[NearRow]:
     """`rows_near` of a run, with its input as the ledger or `source` names it.
 
-    Raises UsageError for a run that is not published, a source that is not its input, and several score columns of which
-    none is named.
+    Raises UsageError for a source that is not its input, and for several score columns of which none is named.
     """
-    if run.published is None:
-        raise UsageError(f"{run.name} is not published yet, so its rows cannot be shown: producer status {run.name}")
-    if column is None and len(run.spec.scorings) > 1:
-        columns = ", ".join(scoring.score_column for scoring in run.spec.scorings)
-        raise UsageError(f"{run.name} has several score columns: {columns}. Name one with --column.")
     uris = source or run.input_uris
-    return rows_near(
-        run.published,
-        run.scoring(column),
-        near=near,
-        within=within,
-        count=count,
-        seed=seed,
-        source=source_shards(uris, run.published) if uris else {},
-    )
+    shards = source_shards(uris, run.receipts, run.output_uri) if uris else {}
+    return rows_near(run.output_uri, run.receipts, run.spec, run.scoring(column), near=near, count=count, source=shards)
 
 
 def rows_near(
-    published: Published,
+    output_uri: str,
+    receipts: Sequence[Receipt],
+    spec: RunSpec,
     scoring: Scoring,
     *,
-    near: float,
-    within: float,
+    near: float | None,
     count: int,
-    seed: int,
     source: Mapping[str, Shard],
+    most_rows: int | None = None,
 ) -> list[NearRow]:
-    """Up to `count` rows with a score between `near - within` and `near + within`, the lowest first.
+    """The `count` rows whose score is nearest to `near`, the lowest first; without `near`, rows spread over each shard.
 
-    Each such row has the same chance, and the same seed finds the same rows. `source` are the shards of the input, by name;
-    without them the rows have no text. Raises ShardError for a damaged file, TransientError for the network.
+    `source` are the shards of the input, by name; without them the rows have no text. Reads `most_rows` of the beginning
+    of each shard. Raises ShardError for a damaged file or an input that has changed, TransientError for the network.
     """
-    chances = random.Random(seed)
-    found = heapq.nsmallest(
-        count,
-        ((chances.random(), row) for row in _candidates(published, scoring, near, within)),
-        key=lambda pair: pair[0],
-    )
-    rows = sorted((row for _, row in found), key=lambda row: (row.score, row.shard, row.row))
-    return _with_texts(published, scoring, rows, source) if source else rows
+    found: list[NearRow] = []
+    for receipt in receipts:
+        found += _rows_of(output_uri, receipt, scoring, near, count, most_rows)
+        if near is not None:
+            found.sort(key=lambda row: abs(row.score - near))
+        found = found[:count]
+    found.sort(key=lambda row: (row.score, row.shard, row.row))
+    return _with_texts(found, receipts, spec, scoring, source) if source else found
 
 
-def near_lines(rows: Sequence[NearRow], *, near: float, within: float) -> Iterator[str]:
-    """Rows for people: score, place, URL, and the beginning of the text."""
-    if not rows:
-        yield f"No row has a score within {within:g} of {near:g}. Widen it with --within."
+def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
+    """Rows for people: score, shard and row, URL, and the beginning of the text."""
     for row in rows:
         yield f"{row.score:.3f}  {row.shard} row {row.row:,}{f'  {row.url}' if row.url else ''}"
         text = "(name the input with --source to see the text)" if row.text is None else " ".join(row.text.split())
         yield f"       {text[:_SHOWN_CHARACTERS]}{'…' if len(text) > _SHOWN_CHARACTERS else ''}"
 
 
-def _candidates(published: Published, scoring: Scoring, near: float, within: float) -> Iterator[NearRow]:
-    for receipt in published.receipts:
-        with open_parquet(f"{published.uri}/{receipt.scores.path}") as file:
-            for batch in file.iter_batches(_BATCH_ROWS, columns=[ROW.name, scoring.score_column], use_threads=False):
-                scores = batch[scoring.score_column].to_numpy(zero_copy_only=False)
-                for place in np.flatnonzero(np.abs(scores - near) <= within):
-                    yield NearRow(
-                        shard=receipt.shard, row=batch[ROW.name][int(place)].as_py(), score=float(scores[place])
-                    )
+def _rows_of(
+    output_uri: str, receipt: Receipt, scoring: Scoring, near: float | None, count: int, most_rows: int | None
+) -> list[NearRow]:
+    """Of one shard. Its score file has a line for each row, in order."""
+    with (
+        open_output(output_uri, receipt.run_id).open_file(receipt.scores) as file,
+        translated(f"Reading {receipt.scores.path}"),
+    ):
+        table = pq.ParquetFile(file).read(columns=[scoring.score_column], use_threads=False)
+    scores = table[scoring.score_column].to_numpy()[:most_rows]
+    scored = np.flatnonzero(~np.isnan(scores))  # errored rows have no score
+    if near is None:
+        chosen = scored[:: max(1, len(scored) // count)][:count]
+    else:
+        chosen = scored[np.argsort(np.abs(scores[scored] - near), kind="stable")][:count]
+    return [NearRow(shard=receipt.shard, row=int(row), score=float(scores[row])) for row in chosen]
 
 
 def _with_texts(
-    published: Published, scoring: Scoring, rows: Sequence[NearRow], source: Mapping[str, Shard]
+    rows: Sequence[NearRow], receipts: Sequence[Receipt], spec: RunSpec, scoring: Scoring, source: Mapping[str, Shard]
 ) -> list[NearRow]:
-    texts = {}
-    for shard in {row.shard for row in rows}:
-        wanted = [row.row for row in rows if row.shard == shard]
-        texts[shard] = shown_rows(source[shard].uri, wanted, published.spec, scoring)
-    shown = [(row, texts[row.shard][row.row]) for row in rows]
-    return [replace(row, url=found.url, text=found.text) for row, found in shown]
+    shown: dict[NearRow, NearRow] = {}
+    identities = {receipt.shard: receipt.source_identity for receipt in receipts}
+    for name in {row.shard for row in rows}:
+        shard, wanted = source[name], [row for row in rows if row.shard == name]
+        if are_of_other_bytes(shard.identity, identities[name]):
+            raise ShardError(f"{shard.uri} has other bytes than those that were scored, so its rows are not shown.")
+        texts = read_texts(shard.uri, [row.row for row in wanted], spec, scoring)
+        shown |= {row: replace(row, url=texts[row.row][0], text=texts[row.row][1]) for row in wanted}
+    return [shown[row] for row in rows]
+
+
+def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring) -> dict[int, tuple[str | None, str]]:
+    """Row → its URL and its text as it was scored. Reads the file up to the last of these rows."""
+    found: dict[int, tuple[str | None, str]] = {}
+    there_are = {name for name, _ in spec.columns}
+    names = dict.fromkeys((*scoring.text_columns, scoring.text_pair_column, _URL))
+    columns = [name for name in names if name in there_are]
+    first = 0
+    with open_input(uri, spec.columns, only=spec.only_columns) as file, translated("Reading the input"):
+        for batch in file.batches(columns, bad=IgnoredBadRows(), use_threads=False):
+            here = sorted(row for row in rows if first <= row < first + len(batch))
+            if here:
+                found.update(zip(here, _texts(batch, [row - first for row in here], scoring), strict=True))
+            first += len(batch)
+            if len(found) == len(rows):
+                break
+    return found
+
+
+def _texts(batch: pa.RecordBatch, places: Sequence[int], scoring: Scoring) -> Iterator[tuple[str | None, str]]:
+    rows = pa.Table.from_batches([batch]).take(pa.array(places))
+    urls = rows[_URL].to_pylist() if _URL in rows.column_names else [None] * len(rows)
+    for url, text in zip(urls, texts_of(rows, scoring).to_pylist(), strict=True):
+        whole = "\n\n".join(text.values()) if isinstance(text, dict) else text
+        yield (None if url is None else str(url), whole or "")

@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from fleet.ledger import Ledger, RunningShard
+from fleet.ledger import RunningShard
 from fleet.presence.announcements import machine_names
 from fleet.process.durations import shown_duration
 from fleet.process.wording import counted, first_of
 from fleet.storage.inspection import lines_of
 from producer.status.failures import failure_lines, retry_lines
-from producer.status.view import Checked, Present, RunStatus, readable_runs
+from producer.status.view import Checked, RunStatus
 
 Level = Literal["good", "doubtful", "bad"]
 
@@ -18,7 +18,6 @@ _BAD = {"failed", "stalled", "damaged", "record lost"}
 _TOLD_SECONDS = 300.0
 _DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published without its failed shards"}
 _LEFT_ALONE = {"cancelled", "published without its failed shards"}  # a person decided that
-_MOST_OTHERS = 20  # runs, the newest
 _AFTER_FIXING = "After fixing the cause"  # begins the line with the command that goes on after a failure
 _NAMED_WORKERS = 5
 _CHECKED = {
@@ -76,13 +75,6 @@ def attention_lines(statuses: Iterable[RunStatus]) -> Iterator[str]:
     for status in statuses:
         if why := why_a_person(status):
             yield f"{status.run_id} is {why}"
-
-
-def other_runs(ledger: Ledger, run_id: str, *, is_of_this_machine: bool) -> list[str]:
-    """The lines of the newest runs beside this one, for a person who named none."""
-    others = [other for other in ledger.run_ids() if other != run_id][:_MOST_OTHERS]
-    present = Present.read(ledger.redis)
-    return list(attention_lines(readable_runs(ledger, others, present, is_of_this_machine=is_of_this_machine)))
 
 
 def what_next(status: RunStatus) -> list[str]:

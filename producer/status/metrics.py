@@ -21,7 +21,6 @@ from fleet.ledger import Ledger
 from fleet.presence.announcements import hosts
 from fleet.presence.demand import open_demands
 from producer.status import Present, RunStatus, readable_runs
-from producer.status.cost import LISTED, UNKNOWN, seconds_by_device
 
 _FINISHED_RUNS = 20  # the newest; all others that are over are left out
 
@@ -95,11 +94,6 @@ def _of_queues(ledger: Ledger) -> Iterator[Metric]:
         [*queued, *running],
         ["queue", "state"],
     )
-    refused = Total(
-        "shardsift_refused", "What was refused because no intact process of the fleet sends it.", labels=["what"]
-    )
-    _add(refused, [((what,), times) for what, times in ledger.refused().items()])
-    yield refused
 
 
 def _of_fleet(present: Present) -> Iterator[Metric]:
@@ -167,25 +161,6 @@ def _has_publish_error(run: RunStatus) -> bool:
     return run.publish_error is not None and not run.is_published
 
 
-def _worker_seconds(run: RunStatus) -> _Samples:
-    return [((), run.counts.worker_seconds)]
-
-
-def _device_seconds(run: RunStatus) -> _Samples:
-    return [((_label(device),), seconds) for device, seconds in seconds_by_device(run.counts).items()]
-
-
-def _costs(run: RunStatus) -> _Samples:
-    if run.cost is None:
-        return []
-    price = "list" if run.cost.price_from == LISTED else "given"
-    return [((_label(one.device), price), one.device_cost) for one in run.cost.devices]
-
-
-def _label(device: str) -> str:
-    return "unknown" if device == UNKNOWN else device
-
-
 def _mean(share: Literal["peak_share", "memory_share", "busy_share"]) -> Callable[[RunStatus], _Samples]:
     """The mean over workers by device. A series for each worker would leave many behind, since machines come and go."""
 
@@ -202,8 +177,6 @@ def _mean(share: Literal["peak_share", "memory_share", "busy_share"]) -> Callabl
 _Family: TypeAlias = tuple[type[Total] | type[Gauge], str, str, tuple[str, ...], Callable[[RunStatus], _Samples]]
 _PER_RUN: tuple[_Family, ...] = (
     (Total, "shardsift_rows_scored", "Rows scored, each counted once.", (), _one(lambda run: run.pace.rows)),
-    (Total, "shardsift_tokens", "Tokens of the shards that are done.", (), _one(lambda run: run.counts.tokens)),
-    (Total, "shardsift_worker_seconds", "Time in which workers held shards, summed over workers.", (), _worker_seconds),
     (Gauge, "shardsift_run_idle_seconds", "Time since a row of the run was last scored.", (), _one(_idle_seconds)),
     (Gauge, "shardsift_run_remaining_seconds", "Estimated time until the last open shard is done.", (), _one(_left)),
     (Gauge, "shardsift_run_published", "1 if published with all done shards.", (), _one(lambda run: run.is_published)),
@@ -214,9 +187,6 @@ _PER_RUN: tuple[_Family, ...] = (
     (Gauge, "shardsift_shards", "Shards of a run by state.", ("state",), _shards),
     (Total, "shardsift_rows", "Rows of shards that are done, by what became of them.", ("fate",), _rows),
     (Total, "shardsift_phase_seconds", "Where the time of the finished attempts went.", ("phase",), _phases),
-    (Total, "shardsift_device_seconds", "The worker seconds by device, if reported.", ("device",), _device_seconds),
-    # No counter, because a new price is that of the time before it too.
-    (Gauge, "shardsift_cost", "Their cost by the given or the list price (US dollars).", ("device", "price"), _costs),
     (Gauge, "shardsift_peak_share", "Share of the device's matmul peak reached.", ("device",), _mean("peak_share")),
     (Gauge, "shardsift_device_memory_share", "Share of its memory taken.", ("device",), _mean("memory_share")),
     (Gauge, "shardsift_device_busy_share", "Share of the last second in use.", ("device",), _mean("busy_share")),

@@ -11,8 +11,9 @@ from fleet.presence.announcements import machines_line
 from fleet.process.durations import shown_duration
 from fleet.process.wording import counted
 from fleet.run.receipt import AttemptReport, Histogram
+from producer.scores.distribution import score_bins
 from producer.status.advice import verdict, what_next
-from producer.status.cost import LISTED, Cost
+from producer.status.cost import Cost
 from producer.status.view import Present, RunStatus
 
 _BAR_WIDTH = 40
@@ -56,7 +57,6 @@ def status_lines(status: RunStatus) -> list[str]:
         f"workers  {_workers(status)}{_at_most(status)}",
         *_at_work(status),
         f"output   {status.output_uri}{_stored(status)}",
-        *_waves(status),
     ]
 
 
@@ -71,15 +71,10 @@ def _kept(status: RunStatus) -> Iterator[str]:
 
 def spread_line(histogram: Histogram) -> str:
     """For example `0.25 ▂▄█▇▅▃▁ 4.5`: the lowest and the highest bin, and a bar for each between them."""
-    first, last = min(histogram.rows_by_bin), max(histogram.rows_by_bin)
-    wide = -(-(last - first + 1) // _MOST_BARS)
-    rows = [
-        sum(histogram.rows_by_bin.get(number, 0) for number in range(start, start + wide))
-        for start in range(first, last + 1, wide)
-    ]
-    bars = "".join(_BARS[math.ceil(count * (len(_BARS) - 1) / max(rows))] for count in rows)
-    unit = histogram.bins_per_unit
-    return f"{first / unit:g} {bars} {(last + 1) / unit:g}"
+    bins = score_bins(histogram, most=_MOST_BARS)
+    most = max(one.rows for one in bins)
+    bars = "".join(_BARS[math.ceil(one.rows * (len(_BARS) - 1) / most)] for one in bins)
+    return f"{bins[0].start:g} {bars} {bins[-1].end:g}"
 
 
 def _errored(status: RunStatus) -> Iterator[str]:
@@ -113,24 +108,9 @@ def _spent(status: RunStatus) -> Iterator[str]:
 
 
 def _cost(cost: Cost) -> Iterator[str]:
-    unit = "$" if cost.price_from == LISTED else ""
-    coming = f", about {unit}{cost.to_come:,.2f} to come" if cost.to_come is not None else ""
-    rate = f"; {unit}{cost.per_million_rows:,.2f} per million rows" if cost.per_million_rows is not None else ""
-    yield f"cost     {unit}{cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
-    if cost.price_from == LISTED:
-        yield from _list_prices(cost)
-
-
-def _list_prices(cost: Cost) -> Iterator[str]:
-    """By which list prices the cost was computed, and which devices have none."""
-    priced = [
-        f"{one.device} ${one.device_price:.2f} an hour for {shown_duration(one.device_seconds)}"
-        for one in cost.devices
-        if one.device_price is not None
-    ]
-    left_out = ", ".join(f"{one.device} ({shown_duration(one.device_seconds)})" for one in cost.left_out)
-    but = f"; left out, since no price is known: {left_out}" if left_out else ""
-    yield f"prices   {', '.join(priced)}: {LISTED}{but}"
+    coming = f", about {cost.to_come:,.2f} to come" if cost.to_come is not None else ""
+    rate = f"; {cost.per_million_rows:,.2f} per million rows" if cost.per_million_rows is not None else ""
+    yield f"cost     {cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
 
 
 def _at_work(status: RunStatus) -> Iterator[str]:
@@ -168,14 +148,6 @@ def _stored(status: RunStatus) -> str:
         if status.counts.done
         else ""
     )
-
-
-def _waves(status: RunStatus) -> Iterator[str]:
-    """Only an output that drops files without a commit has waves."""
-    counts = status.counts
-    if counts.last_wave_seconds is not None and not status.is_published:
-        ago = shown_duration(counts.last_wave_seconds)
-        yield f"saved    by {counted(counts.waves, 'commit')}, the last {ago} ago; published when all shards are done"
 
 
 def _workers(status: RunStatus) -> str:

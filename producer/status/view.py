@@ -192,7 +192,7 @@ class RunStatus:
 
     @property
     def cost(self) -> Cost | None:
-        """What the workers cost, if a price was given or list prices of their devices are known."""
+        """What the workers cost, if a price was given."""
         return cost_of(self.counts, self.remaining, self.price_per_gpu_hour)
 
     @property

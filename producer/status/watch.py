@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import redis
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
@@ -17,7 +17,7 @@ from producer.status.advice import troubles, verdict
 from producer.status.screen import status_screen
 
 _LOOK_SECONDS = 0.5
-_REDRAW_SECONDS = 2.0
+_RETRY_SECONDS = 2.0
 _LINE_SECONDS = 10.0
 _GOOD, _ATTENTION, _LABEL = "bold green", "bold yellow", "cyan"
 
@@ -26,8 +26,9 @@ def watch(
     ledger: Ledger,
     run_id: str,
     *,
-    on_look: Callable[[], None],
+    on_look: Callable[[], None] = lambda: None,
     is_of_this_machine: bool = False,
+    price_per_gpu_hour: float | None = None,
     progress: bool = True,
 ) -> RunStatus:
     """Block until nothing more will happen by itself, and show the run on stderr meanwhile.
@@ -37,7 +38,7 @@ def watch(
     """
 
     def look() -> RunStatus:
-        return run_status(ledger, run_id, is_of_this_machine=is_of_this_machine)
+        return run_status(ledger, run_id, is_of_this_machine=is_of_this_machine, price_per_gpu_hour=price_per_gpu_hour)
 
     def tell(line: str) -> None:
         if progress:
@@ -51,32 +52,6 @@ def watch(
             show(status)
             on_look()
             time.sleep(_LOOK_SECONDS)
-
-
-def redraw(
-    ledger: Ledger, run_id: str, *, is_of_this_machine: bool, price_per_gpu_hour: float | None = None
-) -> RunStatus:
-    """Show the status on stdout, redrawn every two seconds, until nothing more will happen by itself.
-
-    If stdout is not a terminal, print occasional lines on stderr instead.
-    """
-    console = Console()
-    if not console.is_terminal:
-        return watch(ledger, run_id, on_look=lambda: None)
-
-    def look() -> RunStatus:
-        return run_status(ledger, run_id, is_of_this_machine=is_of_this_machine, price_per_gpu_hour=price_per_gpu_hour)
-
-    def below(line: str) -> None:
-        screen.update(Group(screen.get_renderable(), Text(f"\n{line}")), refresh=True)
-
-    with Live(console=console, auto_refresh=False, transient=True) as screen:
-        while True:
-            status = _outlasting(look, on_error=below)
-            if status.is_over:
-                return status
-            screen.update(screen_text(status), refresh=True)
-            time.sleep(_REDRAW_SECONDS)
 
 
 def screen_text(status: RunStatus) -> Text:
@@ -98,7 +73,7 @@ def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None
             if not is_told:
                 on_error(f"Redis does not answer ({' '.join(str(error).split())}). Waiting for it.")
             is_told = True
-            time.sleep(_REDRAW_SECONDS)
+            time.sleep(_RETRY_SECONDS)
 
 
 @contextmanager

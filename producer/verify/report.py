@@ -22,10 +22,6 @@ class Fault:
         return f"{self.path}: {self.problem}"
 
 
-class SourceFault(Fault):
-    """The file is as the run wrote it, but not what the filter keeps of this source."""
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Verification:
     """The result for a whole dataset. Row counts are the manifest's totals; without a manifest all counts are 0.

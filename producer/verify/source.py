@@ -3,7 +3,7 @@
 Needs no model, because the score file has the score of every row.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -20,48 +20,28 @@ from fleet.run.text_digests import scored_digest
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import Published
 from producer.planning.inputs import list_input
-from producer.verify.report import Fault, SourceFault
+from producer.verify.report import Fault
 from producer.verify.rows import ScoredRows, same_values
 
 _BATCH_ROWS = 1024
 
 
-def source_shards(uris: tuple[str, ...], published: Published) -> dict[str, Shard]:
+def source_shards(uris: tuple[str, ...], receipts: Sequence[Receipt], output_uri: str) -> dict[str, Shard]:
     """The shards of the input, by name. Raises UsageError if this is not the input of the run: it shares no file with it."""
     shards = {shard.name: shard for shard in list_input(*uris).shards}
-    scored = {receipt.shard: receipt.source_identity for receipt in published.receipts}
+    scored = {receipt.shard: receipt.source_identity for receipt in receipts}
     common = [shard for name, shard in shards.items() if name in scored]
     if not common:
         raise UsageError(
-            f"None of the {counted(len(scored), 'shard')} of {published.uri} is in {', '.join(uris)}. "
+            f"None of the {counted(len(scored), 'shard')} of {output_uri} is in {', '.join(uris)}. "
             "Name the --input of the run with --source."
         )
     if all(are_of_other_bytes(shard.identity, scored[shard.name]) for shard in common):
         raise UsageError(
-            f"{', '.join(uris)} is not the input of the run at {published.uri}: it has {_as_named(common)}, but with other "
+            f"{', '.join(uris)} is not the input of the run at {output_uri}: it has {_as_named(common)}, but with other "
             "bytes than the run has read. Name the --input of the run with --source."
         )
     return shards
-
-
-def refuse_foreign(
-    uris: tuple[str, ...],
-    shards: Mapping[str, Shard],
-    published: Published,
-    compared: Sequence[Receipt],
-    faults: Iterable[Fault],
-) -> None:
-    """Raises UsageError if no shard of these has the rows of the source, and the identity of none says that it should."""
-    different = {fault.path for fault in faults if isinstance(fault, SourceFault)}
-    has_any = any(
-        shards[one.shard].identity == one.source_identity or not different & {one.data.path, one.scores.path}
-        for one in compared
-    )
-    if compared and not has_any:
-        raise UsageError(
-            f"{', '.join(uris)} is not the input of the run at {published.uri}: of {counted(len(compared), 'shard')} with the "
-            "names of its files, none has its rows. Name the --input of the run with --source."
-        )
 
 
 def _as_named(shards: list[Shard]) -> str:
@@ -90,19 +70,19 @@ def source_faults(
     """Compare the data file of a shard with the input."""
     if are_of_other_bytes(shard.identity, receipt.source_identity):
         problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
-        return [SourceFault(path=receipt.data.path, problem=problem)]
+        return [Fault(path=receipt.data.path, problem=problem)]
     most = receipt.rows_in if spec.limit_rows else receipt.rows_in + 1
     if receipt.rows_in != len(rows.added) or source.count_rows(most=most) != receipt.rows_in:
-        return [SourceFault(path=receipt.scores.path, problem="has not the rows of the input")]
+        return [Fault(path=receipt.scores.path, problem="has not the rows of the input")]
     if len(rows.added) and not rows.text_digests:
-        return [SourceFault(path=receipt.scores.path, problem="does not say of which texts its scores are")]
+        return [Fault(path=receipt.scores.path, problem="does not say of which texts its scores are")]
     try:
         difference = _first_difference(_expected(source, rows, spec), data)
     except UsageError as error:
         difference = f"cannot be compared with {shard.uri}: {error}"
     except _OtherTexts as other:
-        return [SourceFault(path=receipt.scores.path, problem=str(other))]
-    return [SourceFault(path=receipt.data.path, problem=difference)] if difference else []
+        return [Fault(path=receipt.scores.path, problem=str(other))]
+    return [Fault(path=receipt.data.path, problem=difference)] if difference else []
 
 
 class _OtherTexts(Exception):

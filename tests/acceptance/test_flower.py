@@ -141,13 +141,13 @@ def test_the_runs_page_asks_for_the_password_and_survives_a_restart_of_flower(fl
     for _ in range(2):
         with flower_of(fleet):
             wait_for_flower()
-            for path in ("/runs", page, "/api/runs", f"/api{page}", f"/api{page}/shards?first=a", f"/api{page}/rows"):
+            for path in ("/runs", page, "/api/runs", f"/api{page}", f"/api{page}/rows"):
                 with pytest.raises(urllib.error.HTTPError, match="401"):
                     get(path, auth=None)
             assert spec.run_id in get(page)
             shown = get(f"/api{page}")
             del shown["pace"]["idle_seconds"]
-            before_and_after.append((get("/api/runs"), shown, get(f"/api{page}/shards?first=a")))
+            before_and_after.append((get("/api/runs"), shown))
 
     assert before_and_after[0][1]["counts"]["done"] == 1
     assert before_and_after[0] == before_and_after[1]

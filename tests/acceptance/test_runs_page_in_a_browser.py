@@ -1,6 +1,5 @@
 """The Runs page in a real browser shows a run, follows it, and shows markup in names and errors as text."""
 
-import re
 from contextlib import ExitStack
 from html.parser import HTMLParser
 from pathlib import Path
@@ -72,8 +71,6 @@ def test_a_run_is_shown_and_markup_stays_text(fleet: Fleet, tmp_path: Path) -> N
         html = wait_until(lambda: shown_run(spec.run_id, tmp_path), description="the page shows the run")
     shown = Tags(html)
 
-    cells = re.findall(r'role="option"[^>]*class="cell state-(\w+)', html)
-    assert sorted(cells) == ["done", "failed", "failed", "running"]
     assert "41 % of peak, 63 % of memory, 97 % busy" in shown.text
     assert f"producer retry {spec.run_id}" in shown.text
     assert f"Traceback: {MARKUP}" in shown.text
@@ -115,7 +112,6 @@ def test_it_follows_a_run_without_reload_also_after_a_restart_of_flower(
         with flower_of(fleet, PORT):
             tab.wait_for(f"document.getElementById('live').textContent === 'Live' && {done} === '6 of 7'")
             assert tab.value("window.isTheSame")
-            assert tab.value("document.querySelectorAll('#throughput rect').length") >= 1
 
     assert "Traceback" in traceback
 

@@ -13,8 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Publication
-from fleet.ledger.base import Keys
-from fleet.ledger.records import Steering
 from fleet.presence.announcements import MachineState, WorkerState, announce, announce_machine
 from fleet.presence.demand import Wanted
 from fleet.run.receipt import AttemptReport
@@ -28,7 +26,6 @@ from support.waiting import wait_until
 SPEC = a_spec()
 RUN = SPEC.run_id
 MODEL = SPEC.scorings[0].model
-HOUR_MS = 3_600_000
 BUSY = WorkerState(
     name="w1@host/7",
     queue=SPEC.queue,
@@ -60,12 +57,6 @@ def scraped(ledger: Ledger) -> Samples:
 
 def value(samples: Samples, name: str, **labels: str) -> float | None:
     return samples.get((name, frozenset(labels.items())))
-
-
-def series(samples: Samples, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-    """The values of a metric of the run by these labels."""
-    found = {key: value for (called, key), value in samples.items() if called == name and dict(key)["run"] == RUN}
-    return {tuple(dict(key)[label] for label in labels): value for key, value in found.items()}
 
 
 def claimed(ledger: Ledger, shard: str) -> Claim:
@@ -141,29 +132,6 @@ def test_the_workers_that_hang_are_counted(ledger: Ledger) -> None:
     assert value(scraped(ledger), "shardsift_run_stalled_workers", run=RUN) == 1
 
 
-def test_the_cost_of_a_run_is_told_by_device_and_by_the_price_that_it_has(ledger: Ledger) -> None:
-    ledger.create_run(SPEC, [a_shard("a")], now=0)
-    ledger.redis.hset(Keys(RUN).run, mapping={"worker_ms": 4 * HOUR_MS, "device_ms:NVIDIA L4": 2 * HOUR_MS})
-    ledger.redis.hincrby(Keys(RUN).run, "device_ms:NVIDIA H100 80GB HBM3", HOUR_MS)
-    listed = scraped(ledger)
-
-    ledger.steer(RUN, Steering(price_per_gpu_hour=3.0))
-    given = scraped(ledger)
-
-    for found in (listed, given):
-        assert series(found, "shardsift_device_seconds_total", "device") == {
-            ("NVIDIA L4",): 7200,
-            ("NVIDIA H100 80GB HBM3",): 3600,
-            ("unknown",): 3600,
-        }
-    assert series(listed, "shardsift_cost", "device", "price") == {("NVIDIA L4", "list"): 1.6}
-    assert series(given, "shardsift_cost", "device", "price") == {
-        ("NVIDIA L4", "given"): 6.0,
-        ("NVIDIA H100 80GB HBM3", "given"): 3.0,
-        ("unknown", "given"): 3.0,
-    }
-
-
 def test_a_published_run_is_told_and_old_finished_ones_are_left_out(ledger: Ledger) -> None:
     ids = []
     for number in range(25):
@@ -197,17 +165,15 @@ def test_a_paused_run_is_told_and_is_not_idle(ledger: Ledger) -> None:
     assert value(found, "shardsift_run_idle_seconds", run=RUN) is None
 
 
-def test_a_failed_publication_and_refused_messages_are_told(ledger: Ledger) -> None:
+def test_a_failed_publication_is_told(ledger: Ledger) -> None:
     ledger.create_run(SPEC, [a_shard("a")], now=0)
     claim = claimed(ledger, "a")
     ledger.complete(claim, a_receipt(RUN, claim.shard))
     ledger.record_publish_error(RUN, "the Hub is away", is_permanent=False)
-    ledger.count_refused("messages that are not ours")
 
     found = scraped(ledger)
 
     assert value(found, "shardsift_run_publish_error", run=RUN) == 1
-    assert value(found, "shardsift_refused_total", what="messages that are not ours") == 1
 
 
 def test_without_redis_the_metrics_say_so(tmp_path: Path) -> None:

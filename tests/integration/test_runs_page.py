@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,9 +10,8 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.results import ShardStates
-from producer.flower.pages import SharedReads, runs_list
-from producer.flower.run_page import MOST_CELLS, RunLook, strip
+from producer.flower.pages import SharedReads
+from producer.flower.run_page import run_json, runs_list
 from producer.flower.start import template_loader
 from producer.status import run_status
 from support.fleet import Fleet
@@ -38,7 +36,7 @@ def ledger(fleet: Fleet) -> Ledger:
 
 def shown(ledger: Ledger, run_id: str = RUN) -> dict[str, Any]:
     """As a browser gets it."""
-    found: dict[str, Any] = json.loads(json.dumps(RunLook(ledger, run_id).look()))
+    found: dict[str, Any] = json.loads(json.dumps(run_json(ledger, run_id)))
     return found
 
 
@@ -53,16 +51,6 @@ class TestARun:
         assert {name: page[name] for name in steady} == {name: status[name] for name in steady}
         assert page["counts"] | {"seconds": 0} == status["counts"] | {"seconds": 0}
 
-    def test_the_strip_has_a_cell_for_each_shard_with_its_state(self, ledger: Ledger) -> None:
-        cells = shown(ledger)["strip"]["cells"]
-
-        assert [(cell["first"], *(cell.keys() - {"first", "last"})) for cell in cells] == [
-            ("crawl/a", "done"),
-            ("crawl/b", "failed"),
-            ("crawl/c", "running"),
-            ("crawl/d", "queued"),
-        ]
-
     def test_what_to_type_comes_from_status(self, ledger: Ledger) -> None:
         page = shown(ledger)
 
@@ -74,18 +62,8 @@ class TestARun:
         (column,) = shown(ledger)["scores"]
 
         assert (column["column"], column["rows"], column["threshold"]) == ("score", 9, 3.0)
-        assert {"threshold": 3, "rows": 6} in column["keep_rates"]
+        assert [one["at_least"] for one in column["bins"] if one["start"] == 3] == [6]
         assert sum(one["rows"] for one in column["bins"]) == 9
-
-    def test_the_next_look_shows_a_shard_that_was_done_meanwhile(self, ledger: Ledger) -> None:
-        look = RunLook(ledger, RUN, share_of_time=math.inf)
-        look.look()
-        ledger.complete(claimed(ledger, RUN, D), a_receipt(RUN, D))
-
-        page: Any = look.look()
-
-        assert page["scores"][0]["rows"] == 18
-        assert page["strip"]["cells"][3] == {"first": D.name, "last": D.name, "done": 1}
 
     def test_a_threshold_is_drawn_only_if_the_filter_is_one(self, fleet: Fleet) -> None:
         spec = replace(SPEC, where='"score" >= 3.0 AND length(text) > 10')
@@ -96,32 +74,6 @@ class TestARun:
 
         assert page["scores"][0]["threshold"] is None
         assert page["where"] == spec.where
-
-    def test_throughput_is_the_ledgers_history(self, ledger: Ledger) -> None:
-        points = shown(ledger)["throughput"]
-
-        assert sum(point["rows"] for point in points) == 14  # 10 of a done shard, 4 of a running one
-        assert points[-1]["done"] == 1
-
-    def test_a_cell_tells_of_attempts_errors_and_receipts(self, ledger: Ledger) -> None:
-        look = RunLook(ledger, RUN)
-
-        found: Any = {shard.name: look.details(shard.name, shard.name)[0] for shard in (A, B, C, D)}
-
-        assert "not a readable Parquet file" in found[B.name]["error"]
-        assert found[B.name]["traceback"].startswith("Traceback")
-        assert (found[C.name]["worker"], found[C.name]["rows"], found[C.name]["attempts"]) == ("w1", 4, 1)
-        assert found[A.name]["receipt"]["rows_kept"] == 6
-        assert (found[D.name]["state"], found[D.name]["attempts"]) == ("queued", 0)
-
-    def test_a_cell_of_a_large_run_tells_of_what_needs_a_look_first(self, fleet: Fleet) -> None:
-        shards = [a_shard(f"{number:04}") for number in range(MOST_CELLS + 1)]  # two in a cell
-        fleet.ledger.create_run(SPEC, shards, now=1.0)
-        fleet.ledger.fail(claimed(fleet.ledger, RUN, shards[1]), "corrupt", "")
-
-        found = RunLook(fleet.ledger, RUN).details("0000", "9999")
-
-        assert [(shard["name"], shard["state"]) for shard in found] == [("0001", "failed"), ("0000", "queued")]
 
     def test_many_failures_do_not_make_it_grow(self, fleet: Fleet) -> None:
         names = [f"{number:03}" for number in range(100)]
@@ -136,15 +88,9 @@ class TestARun:
         assert "failed on" in page["headline"]
         assert not any("failed on" in line for line in page["next"])
 
-    def test_rows_are_shown_only_of_finished_shards(self, fleet: Fleet) -> None:
-        fleet.ledger.create_run(SPEC, [A], now=1.0)
-
-        with pytest.raises(UsageError, match="No shard of .* is done yet"):
-            RunLook(fleet.ledger, RUN).rows(seed=1)
-
     def test_an_unknown_one_is_refused_with_the_runs_that_there_are(self, ledger: Ledger) -> None:
         with pytest.raises(UsageError, match=RUN):
-            RunLook(ledger, "unknown").look()
+            run_json(ledger, "unknown")
 
 
 class TestTheListOfRuns:
@@ -181,17 +127,6 @@ class TestTheListOfRuns:
         fleet.ledger.record_publish_error(RUN, "The disk is full.", is_permanent=True)
         again: Any = runs_list(fleet.ledger)["runs"][0]  # type: ignore[index]
         assert again["why"].endswith(f"The disk is full. After fixing the cause: producer finalize {RUN}")
-
-
-def test_the_strip_of_a_large_run_stays_small() -> None:
-    names = [f"{number:06}" for number in range(100_000)]
-    states = ShardStates(running=frozenset(names[50:52]), done=frozenset(names[:50]), failed=frozenset(names[99:100]))
-
-    found: Any = strip(names, states)
-
-    assert (found["shards_per_cell"], len(found["cells"])) == (50, MOST_CELLS)
-    assert found["cells"][0] == {"first": "000000", "last": "000049", "done": 50}
-    assert found["cells"][1] == {"first": "000050", "last": "000099", "running": 2, "queued": 47, "failed": 1}
 
 
 class TestSharedReads:

@@ -313,48 +313,6 @@ class TestWorkers:
             assert "work     2 h of all workers together" in status_lines(each)
         assert status.as_json()["cost"] == asdict(status.cost)
 
-    def test_without_a_price_the_cost_is_that_of_the_list_prices_of_the_devices(self, ledger: Ledger, run: str) -> None:
-        shards = {"NVIDIA L4": A, "NVIDIA H100 80GB HBM3": B}
-        for device, shard in shards.items():
-            claim = claimed(ledger, run, shard.name)
-            ledger.renew(claim, rows=4, report=replace(REPORT, device=device))
-            ledger.redis.hincrby(Keys(run).attempts(shard.name), "noted_ms", -3_600_000)
-            Ledger(ledger.redis, lease_seconds=7200).release(claim)
-
-        status = run_status(ledger, run)
-        lines = status_lines(status)
-
-        assert status.counts.device_seconds == pytest.approx(dict.fromkeys(shards, 3600), abs=5)
-        (cost,) = [line for line in lines if line.startswith("cost ")]
-        assert cost == "cost     $0.80 so far; starts and idle time are not counted"
-        (prices,) = [line for line in lines if line.startswith("prices ")]
-        assert prices.startswith(
-            "prices   NVIDIA L4 $0.80 an hour for 60 min: list price of Hugging Face Jobs on 2026-"
-        )
-        assert prices.endswith("; left out, since no price is known: NVIDIA H100 80GB HBM3 (60 min)")
-        assert not [line for line in status_lines(replace(status, price_per_gpu_hour=2.0)) if line.startswith("prices")]
-
-    def test_the_time_of_a_shard_too_short_for_a_report_counts_for_the_device_of_its_receipt(
-        self, ledger: Ledger, run: str
-    ) -> None:
-        first = claimed(ledger, run)
-        ledger.redis.hincrby(Keys(run).attempts(A.name), "noted_ms", -60_000)
-        ledger.complete(first, a_receipt(run, first.shard))
-
-        assert ledger.counts(run).device_seconds == pytest.approx({"cpu": 60}, abs=5)
-
-    def test_no_name_of_a_device_fills_the_ledger(self, ledger: Ledger, claim: Claim) -> None:
-        names = [f"device {number}" for number in range(30)]
-        for name in ("x" * 81, 'a "quoted" one', "Größe", *names):
-            ledger.renew(claim, rows=4, report=replace(REPORT, device=name))
-            ledger.redis.hincrby(Keys(claim.run_id).attempts(A.name), "noted_ms", -10_000)
-        ledger.release(claim)
-
-        seconds = ledger.counts(claim.run_id).device_seconds
-
-        assert len(seconds) == 21
-        assert seconds["other devices"] == pytest.approx(110, abs=5)
-
     def test_workers_that_score_nothing_for_minutes_stall_a_run(self, ledger: Ledger, claim: Claim) -> None:
         ledger.renew(claim, rows=5)
         let_pass(ledger, claim.run_id, 400)

@@ -5,12 +5,10 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from fleet.ledger import Publication
@@ -64,16 +62,8 @@ def on_a_terminal(*command: str, environment: dict[str, str]) -> Iterator[Termin
         terminal.close()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        (str(BIN / "producer"), "status", "--watch"),
-        (sys.executable, "-c", "import shardsift; print(shardsift.status(wait=True))"),  # as `run` and `enqueue --wait`
-    ],
-    ids=["status --watch", "wait"],
-)
-def test_the_screen_follows_the_run_and_gives_way_to_its_end(fleet: Fleet, command: tuple[str, ...]) -> None:
-    ledger = fleet.ledger
+def test_the_screen_follows_the_run_and_gives_way_to_its_end(fleet: Fleet) -> None:
+    command, ledger = (str(BIN / "producer"), "status", "--watch"), fleet.ledger
     ledger.create_run(SPEC, [A, B], now=0)
     announce_finalizer(ledger.redis, FinalizerState(name="box/13"))
 

@@ -1,80 +1,63 @@
-"""Quantiles, keep rates, thresholds and histograms from counted scores agree with numpy on the scores themselves."""
+"""The bins and the table of a histogram count every row once, and say what each threshold would keep."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.scores.distribution import Distribution, added
+from fleet.run.receipt import Histogram
+from producer.scores.distribution import chart, score_bins, score_table, threshold_of
+from producer.status.screen import spread_line
 
-STEPS = 1000
-some_scores = st.lists(st.floats(-3, 6, width=32).map(lambda score: round(score, 3)), min_size=1, max_size=60)
-
-
-def distribution(scores: list[float], *, steps: int = STEPS, labels: dict[str, int] | None = None) -> Distribution:
-    numbers, rows = np.unique(np.floor(np.round(np.array(scores) * steps, 6)).astype(int), return_counts=True)
-    return Distribution(
-        column="score",
-        steps_per_unit=steps,
-        rows_by_step=dict(zip(numbers.tolist(), rows.tolist(), strict=True)),
-        labels=labels or {},
-    )
+LOGITS = Histogram(bins_per_unit=4, rows_by_bin={-1: 10, 0: 40, 9: 20, 10: 10, 12: 15, 14: 5})
+histograms = st.dictionaries(st.integers(-400, 400), st.integers(1, 50), max_size=30).map(
+    lambda rows: Histogram(bins_per_unit=4, rows_by_bin=rows)
+)
 
 
-@given(some_scores, st.integers(-3000, 6000))
-def test_rows_at_or_above_a_threshold_are_counted_exactly(scores: list[float], thousandths: int) -> None:
-    threshold = thousandths / STEPS
+@given(histograms, st.integers(2, 40))
+def test_every_row_is_in_one_bin_and_each_bin_says_what_its_score_would_keep(found: Histogram, most: int) -> None:
+    bins = score_bins(found, most=most)
 
-    assert distribution(scores).at_least(threshold) == sum(score >= threshold for score in scores)
-
-
-@given(some_scores)
-def test_the_keep_rate_is_given_at_every_score_and_ends_with_none(scores: list[float]) -> None:
-    rates = distribution(scores).keep_rates()
-
-    assert set(scores) <= set(rates)
-    assert list(rates) == sorted(rates)
-    assert list(rates.values())[-1] == 0
-    for threshold, rate in rates.items():
-        assert rate == pytest.approx(sum(score >= threshold for score in scores) / len(scores))
+    assert len(bins) <= most
+    assert sum(one.rows for one in bins) == found.rows
+    assert all(first.end == second.start for first, second in zip(bins, bins[1:], strict=False))
+    for one in bins:
+        assert one.at_least == sum(rows for number, rows in found.rows_by_bin.items() if number / 4 >= one.start)
 
 
-@given(some_scores, st.sampled_from([0.0, 0.25, 0.5, 0.99, 1.0]))
-def test_a_quantile_is_that_of_the_sorted_scores(scores: list[float], share: float) -> None:
-    expected = np.quantile(scores, share, method="inverted_cdf")
+def test_the_table_has_a_line_for_each_bin() -> None:
+    table = score_table(Histogram(bins_per_unit=4, rows_by_bin={8: 1, 10: 3}))
 
-    assert distribution(scores).quantile(share) == pytest.approx(expected, abs=1 / STEPS)
-
-
-@given(some_scores)
-def test_every_row_is_in_a_bin_of_the_histogram_and_thresholds_span_the_scores(scores: list[float]) -> None:
-    found = distribution(scores)
-    bins = found.histogram(found.bin_width())
-
-    assert sum(bins.values()) == len(scores)
-    assert all(first < second for first, second in zip(bins, list(bins)[1:], strict=False))
-    assert found.thresholds()[0] <= found.quantile(0.01)
-    assert found.thresholds()[-1] >= found.quantile(0.99)
-    assert len(found.thresholds()) <= 14
+    assert table.splitlines() == [
+        "from  rows  share  this or more",
+        "2.00     1  25.0%        100.0%  ███████████",
+        "2.25     0   0.0%         75.0%",
+        "2.50     3  75.0%         75.0%  ████████████████████████████████",
+    ]
 
 
-def test_distributions_of_shards_add_up() -> None:
-    both = added([distribution([0.5, 1.5], labels={"a": 2}), distribution([1.5, 2.5], labels={"b": 1, "a": 1})])
+def test_the_curve_of_the_picture_has_the_keep_rates_of_the_table() -> None:
+    pytest.importorskip("matplotlib")
 
-    assert both.rows_by_step == {500: 1, 1500: 2, 2500: 1}
-    assert both.labels == {"a": 3, "b": 1}
+    _, rate = chart([("score", LOGITS)], title="a run").axes
 
-
-def test_the_wide_steps_of_receipts_give_round_thresholds_that_are_exact() -> None:
-    found = distribution([0.1, 1.0, 2.4, 2.5, 2.6, 3.0], steps=4)
-
-    assert 2.5 in found.thresholds()
-    assert [found.at_least(threshold) for threshold in (2.5, 2.75, 3.0)] == [3, 1, 1]
+    (curve,) = rate.lines
+    assert list(curve.get_ydata()) == [float(one.at_least) for one in score_bins(LOGITS)]  # of 100 rows
 
 
-def test_without_a_score_there_is_nothing_to_show() -> None:
-    nothing = Distribution(column="score", steps_per_unit=STEPS, rows_by_step={})
+@pytest.mark.parametrize(("where", "threshold"), [("score >= 3", 3.0), ('"score" >= 3.5', 3.5)])
+def test_a_filter_that_compares_a_score_with_a_number_is_a_threshold(where: str, threshold: float) -> None:
+    assert threshold_of(where, "score") == threshold
 
-    assert (nothing.rows, nothing.thresholds(), nothing.at_least(0)) == (0, [], 0)
-    with pytest.raises(ValueError, match="no score"):
-        nothing.quantile(0.5)
+
+@pytest.mark.parametrize("where", [None, "score >= 3 and language = 'en'", "other >= 3", "label = 'POSITIVE'"])
+def test_any_other_filter_is_none(where: str | None) -> None:
+    assert threshold_of(where, "score") is None
+
+
+def test_the_line_of_status_has_a_bar_for_each_bin_and_at_most_forty() -> None:
+    wide = Histogram(bins_per_unit=4, rows_by_bin={-400: 1, 400: 8})
+
+    assert spread_line(LOGITS) == "-0.25 ▂█        ▄▂ ▃ ▁ 3.75"
+    assert spread_line(Histogram(bins_per_unit=4, rows_by_bin={8: 3})) == "2 █ 2.25"
+    assert len(spread_line(wide)) < 55

@@ -1,7 +1,7 @@
 -- The beginning of every script: the keys of a run, the clock of Redis, and functions that several scripts use.
 -- A shard is in one place at a time: `waiting`, `sent`, `running`, `failed` or `receipts`. In `receipts` it is done.
 local run, shards, waiting, sent, running, failed, receipts = unpack(KEYS)
-local histograms, errored, history, attempts, scores, refused = unpack(KEYS, 8)
+local histograms, errored, attempts, scores, refused = unpack(KEYS, 8)
 
 -- The time in milliseconds. No other code in the scripts reads a clock, so a test can replace this function.
 local function now_ms()
@@ -70,45 +70,6 @@ end
 -- of slots in which a worker held a shard. fleet/ledger/results.py reads both.
 local SLOT_MS, SLOTS = 10000, 30
 
--- The history of the run: for each stretch of time its rows, and the shards that are done, failed and running at its end.
--- When there are too many stretches, each two become one of double the width. fleet/ledger/results.py reads it.
-local FIRST_WIDTH_MS, MOST_STRETCHES = 10000, 300
-
-local function widen_history(width)
-  local fields, wider = redis.call('HGETALL', history), {}
-  redis.call('DEL', history)
-  local rows, latest = {}, {}
-  for i = 1, #fields, 2 do
-    local number = tonumber(fields[i])
-    if number then
-      local half = math.floor(number / 2)
-      local some, rest = string.match(fields[i + 1], '^(%d+)(:.*)$')
-      rows[half] = (rows[half] or 0) + some
-      if number >= (wider[half] or 0) then wider[half], latest[half] = number, rest end
-    end
-  end
-  for half, sum in pairs(rows) do
-    redis.call('HSET', history, string.format('%d', half), string.format('%d', sum) .. latest[half])
-  end
-  redis.call('HSET', history, 'width_ms', width * 2)
-  return width * 2
-end
-
-local function note_history(rows_scored)
-  local width = tonumber(redis.call('HGET', history, 'width_ms'))
-  if not width then
-    width = FIRST_WIDTH_MS
-    redis.call('HSET', history, 'width_ms', width)
-  end
-  if redis.call('HLEN', history) > MOST_STRETCHES then width = widen_history(width) end
-  local started = tonumber(redis.call('HGET', run, 'started_ms') or now)
-  local number = string.format('%d', math.max(0, math.floor((now - started) / width)))
-  local before = string.match(redis.call('HGET', history, number) or '', '^(%d+):') or 0
-  local done, lost = redis.call('HLEN', receipts), redis.call('SCARD', failed)
-  local said = string.format('%d:%d:%d:%d', before + rows_scored, done, lost, redis.call('ZCARD', running))
-  redis.call('HSET', history, number, said)
-end
-
 local function note_pace(rows_scored)
   local slot = math.floor(now / SLOT_MS)
   local field = 'pace:' .. slot % SLOTS
@@ -122,7 +83,6 @@ local function note_pace(rows_scored)
     redis.call('HINCRBY', run, 'rows_scored', rows_scored)
     redis.call('HSET', run, 'advanced_ms', now)
   end
-  note_history(rows_scored)
 end
 
 -- Note how many rows of a shard are scored so far. Rows that this attempt took from the checkpoint do not count again.
@@ -133,33 +93,13 @@ local function note_rows(key, rows)
   note_pace(more)
 end
 
--- Kinds of devices that are counted one by one, and the longest name.
-local MOST_DEVICES, MOST_NAME = 20, 80
-
-local function count_device(device, ms)
-  if #device > MOST_NAME or not string.match(device, '^[]-~ !#-[]+$') then return end -- ASCII without quotes and backslashes
-  local field = 'device_ms:' .. device
-  if redis.call('HEXISTS', run, field) == 0 and redis.call('HINCRBY', run, 'devices', 1) > MOST_DEVICES then
-    field = 'device_ms:other devices'
-  end
-  redis.call('HINCRBY', run, field, ms)
-end
-
--- The device that a worker's report begins with.
-local function device_of(report)
-  return string.match(report or '', '^{"device":"([^"]+)"')
-end
-
--- Add the time since the last note of this attempt to the time that workers have held shards of the run, and to that of the
--- worker's device if it has reported one, or if its receipt names the `device`. A worker that vanishes is counted until its
--- last renewal. The time is at most a lease, because the clock of Redis may have jumped.
-local function note_time(lease_ms, device)
-  local since, report = unpack(redis.call('HMGET', attempts, 'noted_ms', 'report'))
+-- Add the time since the last note of this attempt to the time that workers have held shards of the run. A worker that
+-- vanishes is counted until its last renewal. The time is at most a lease, because the clock of Redis may have jumped.
+local function note_time(lease_ms)
+  local since = redis.call('HGET', attempts, 'noted_ms')
   if since then
     local ms = math.max(0, math.min(now - since, lease_ms))
     redis.call('HINCRBY', run, 'worker_ms', ms)
-    device = device or device_of(report)
-    if device then count_device(device, ms) end
   end
   redis.call('HSET', attempts, 'noted_ms', now)
 end

@@ -243,197 +243,6 @@
             make("li", {}, make("span", {class: "cell state-" + state, "aria-hidden": "true"}), NUMBERS.format(counts[state]) + " " + state)));
     }
 
-    // ---- The strip ----------------------------------------------------------------------------------------------------
-
-    /* The state that a person looks for first. A cell of several shards is done when all of them are. */
-    function stateOf(part) {
-        const state = ["failed", "running", "queued", "done"].find((one) => part[one]);
-        return state === "queued" && part.done ? "part" : state;
-    }
-
-    function sizeOf(part) {
-        return STATES.reduce((sum, state) => sum + (part[state] || 0), 0);
-    }
-
-    function describe(part, running) {
-        if (part.first !== part.last) {
-            const told = STATES.filter((state) => part[state]).map((state) => NUMBERS.format(part[state]) + " " + state);
-            return part.first + " to " + part.last + ": " + told.join(", ");
-        }
-        const held = running.get(part.first);
-        const state = stateOf(part);
-        return part.first + ": " + (held ? "running on " + held.worker + ", " + count(held.rows, "row") + " so far" + speedOf(held) : state);
-    }
-
-    function speedOf(held) {
-        return held.report ? ", " + ROUNDED.format(held.report.rows_per_second) + " rows/s" : "";
-    }
-
-    function newStrip(onOpen) {
-        const strip = byId("strip");
-        const hover = byId("hover");
-        let parts = [];
-        let running = new Map();
-        let active = -1;
-
-        function show(data) {
-            parts = data.strip.cells || [];
-            running = new Map(data.running.map((shard) => [shard.name, shard]));
-            strip.classList.toggle("dense", parts.length > 400);
-            if (strip.children.length !== parts.length) {
-                strip.replaceChildren(...parts.map((part, number) => make("div", {role: "option", id: "cell-" + number, "aria-selected": "false"})));
-            }
-            parts.forEach((part, number) => update(strip.children[number], part));
-            if (active >= 0 && active < parts.length) {
-                setText(hover, describe(parts[active], running));
-            }
-            setText(byId("strip-help"), (data.strip.shards_per_cell > 1
-                ? "A cell is " + NUMBERS.format(data.strip.shards_per_cell) + " shards, in name order; it is filled as far as they are done. "
-                : "A cell is a shard, in name order. ") +
-                "Point at one to see what it does; click it, or use the arrow keys and Enter, to see its attempts and errors.");
-        }
-
-        function update(element, part) {
-            const name = "cell state-" + stateOf(part);
-            if (element.className.replace(" is-active", "") !== name) {
-                element.className = name;
-            }
-            const share = Math.round(100 * (part.done || 0) / sizeOf(part)) + "%";
-            if (element.style.getPropertyValue("--done") !== share) {
-                element.style.setProperty("--done", share);
-            }
-            const label = describe(part, running);
-            if (element.getAttribute("aria-label") !== label) {
-                element.setAttribute("aria-label", label);
-            }
-        }
-
-        function activate(number) {
-            if (!parts.length) {
-                return;
-            }
-            const before = strip.children[active];
-            if (before) {
-                before.classList.remove("is-active");
-                before.setAttribute("aria-selected", "false");
-            }
-            active = Math.max(0, Math.min(parts.length - 1, number));
-            const now = strip.children[active];
-            now.classList.add("is-active");
-            now.setAttribute("aria-selected", "true");
-            strip.setAttribute("aria-activedescendant", now.id);
-            setText(hover, describe(parts[active], running));
-        }
-
-        function perRow() {
-            const top = strip.children[0].offsetTop;
-            const row = Array.from(strip.children).findIndex((element) => element.offsetTop !== top);
-            return row < 0 ? parts.length : row;
-        }
-
-        function numberOf(event) {
-            const element = event.target.closest(".cell");
-            return element ? Array.prototype.indexOf.call(strip.children, element) : -1;
-        }
-
-        strip.addEventListener("pointerover", function (event) {
-            const number = numberOf(event);
-            if (number >= 0) {
-                activate(number);
-            }
-        });
-        strip.addEventListener("click", function (event) {
-            const number = numberOf(event);
-            if (number >= 0) {
-                activate(number);
-                onOpen(parts[number]);
-            }
-        });
-        strip.addEventListener("keydown", function (event) {
-            if (!parts.length) {
-                return;
-            }
-            const to = {
-                ArrowRight: active + 1, ArrowLeft: active - 1, Home: 0, End: parts.length - 1,
-                ArrowDown: active + perRow(), ArrowUp: active - perRow(),
-            }[event.key];
-            if (to !== undefined) {
-                event.preventDefault();
-                activate(to);
-            } else if ((event.key === "Enter" || event.key === " ") && active >= 0) {
-                event.preventDefault();
-                onOpen(parts[active]);
-            }
-        });
-        return {show};
-    }
-
-    // ---- The shards of a cell -----------------------------------------------------------------------------------------
-
-    function newDetails(root) {
-        const place = byId("details");
-        const opened = new Set();
-        let shown = null; // the cell, as the strip had it
-
-        async function open(part) {
-            shown = part;
-            const query = new URLSearchParams({first: part.first, last: part.last});
-            const title = part.first === part.last ? "Shard " + part.first : "Shards " + part.first + " to " + part.last;
-            const close = make("button", {type: "button", class: "small-button"}, "Close");
-            close.addEventListener("click", function () {
-                shown = null;
-                place.replaceChildren();
-                byId("strip").focus();
-            });
-            const head = make("div", {class: "details-head"}, make("h3", {}, title), close);
-            let shards;
-            try {
-                shards = (await ask(root.dataset.shards + "?" + query)).shards;
-            } catch (error) {
-                place.replaceChildren(head, make("p", {class: "run-alert"}, error.message));
-                return;
-            }
-            if (shown !== part) { // closed meanwhile, or another one is open
-                return;
-            }
-            const left_out = sizeOf(part) - shards.length;
-            place.replaceChildren(head, ...shards.map((shard) => oneShard(shard, part.first !== part.last, opened)),
-                ...(left_out > 0 ? [make("p", {class: "small-print"}, "And " + count(left_out, "shard") + " more.")] : []));
-        }
-
-        /* Ask again if the cell has changed, or may have, unless the keyboard is in its details. */
-        function refresh(parts) {
-            const now = shown && parts.find((part) => part.first === shown.first);
-            if (now && !place.contains(document.activeElement) && (now.running || JSON.stringify(now) !== JSON.stringify(shown))) {
-                open(now);
-            }
-        }
-
-        return {open, refresh};
-    }
-
-    function oneShard(shard, isNamed, opened) {
-        return make("article", {class: "shard"},
-            isNamed ? make("h4", {}, shard.name) : null,
-            make("p", {}, make("span", {class: "cell state-" + shard.state, "aria-hidden": "true"}), " " + shard.state + whatItDid(shard)),
-            shard.error ? make("p", {class: "shard-error"}, (shard.state === "failed" ? "" : "An earlier attempt ended: ") + shard.error) : null,
-            shard.traceback ? traceback(shard.traceback, "cell " + shard.name, opened) : null);
-    }
-
-    function whatItDid(shard) {
-        const made = shard.receipt;
-        if (made) {
-            const speed = made.seconds > 0 ? ", " + ROUNDED.format(made.rows_in / made.seconds) + " rows/s" : "";
-            return ": " + count(made.rows_in, "row") + " in " + ROUNDED.format(made.seconds) + " s" + speed + " on " + made.worker +
-                " (" + made.device + ", attempt " + made.attempt + "); " + NUMBERS.format(made.rows_kept) + " kept, " +
-                NUMBERS.format(made.rows_dropped) + " dropped, " + NUMBERS.format(made.rows_errored) + " errored";
-        }
-        const held = shard.worker ? " on " + shard.worker + ", " + count(shard.rows, "row") + " so far" : "";
-        const errors = shard.errors ? ", " + count(shard.errors, "error") + " that may go away" : "";
-        const tried = shard.attempts ? "; attempt " + NUMBERS.format(shard.attempts) + errors : "; never tried";
-        return held + tried;
-    }
-
     // ---- Failed shards ------------------------------------------------------------------------------------------------
 
     function newFailures(root) {
@@ -466,8 +275,8 @@
 
     function histogram(column) {
         const width = 360, height = 190, left = 8, bottom = 160, top = 22;
-        const first = column.bins[0].from;
-        const last = column.bins[column.bins.length - 1].from + column.bin_width;
+        const first = column.bins[0].start;
+        const last = column.bins[column.bins.length - 1].end;
         const most = Math.max(...column.bins.map((bin) => bin.rows));
         const x = (score) => left + (width - 2 * left) * (score - first) / (last - first);
         const shown = (score) => String(Math.round(score * 1000) / 1000);
@@ -475,11 +284,11 @@
         const hasThreshold = threshold !== null && threshold >= first && threshold <= last;
         const bars = column.bins.map(function (bin) {
             const tall = (bottom - top) * bin.rows / most;
-            const isKept = threshold === null || bin.from >= threshold;
+            const isKept = threshold === null || bin.start >= threshold;
             return draw("rect", {
-                class: isKept ? "bin kept" : "bin", x: x(bin.from) + 0.5, y: bottom - tall,
-                width: Math.max(0.5, x(bin.from + column.bin_width) - x(bin.from) - 1), height: tall,
-            }, draw("title", {}, shown(bin.from) + " to " + shown(bin.from + column.bin_width) + ": " + count(bin.rows, "row")));
+                class: isKept ? "bin kept" : "bin", x: x(bin.start) + 0.5, y: bottom - tall,
+                width: Math.max(0.5, x(bin.end) - x(bin.start) - 1), height: tall,
+            }, draw("title", {}, shown(bin.start) + " to " + shown(bin.end) + ": " + count(bin.rows, "row")));
         });
         const line = hasThreshold ? [
             draw("line", {class: "threshold", x1: x(threshold), x2: x(threshold), y1: top - 6, y2: bottom}),
@@ -502,9 +311,9 @@
         return make("table", {class: "keep-rates"},
             make("caption", {}, "What a threshold would keep"),
             make("thead", {}, make("tr", {}, ...["At least", "Rows", "Share"].map((name) => make("th", {scope: "col"}, name)))),
-            make("tbody", {}, ...column.keep_rates.map((rate) => make("tr", rate.threshold === column.threshold ? {class: "chosen"} : {},
-                make("th", {scope: "row"}, String(rate.threshold) + (rate.threshold === column.threshold ? " (the filter)" : "")),
-                make("td", {}, NUMBERS.format(rate.rows)), make("td", {}, percent(rate.rows, column.rows))))));
+            make("tbody", {}, ...column.bins.map((bin) => make("tr", bin.start === column.threshold ? {class: "chosen"} : {},
+                make("th", {scope: "row"}, String(bin.start) + (bin.start === column.threshold ? " (the filter)" : "")),
+                make("td", {}, NUMBERS.format(bin.at_least)), make("td", {}, percent(bin.at_least, column.rows))))));
     }
 
     // ---- Rows to judge ------------------------------------------------------------------------------------------------
@@ -516,8 +325,7 @@
             button.disabled = true;
             setText(button, "Reading …");
             try {
-                const seed = Math.floor(Math.random() * 1e9);
-                place.replaceChildren(...examples(await ask(root.dataset.rows + "?seed=" + seed, FILES_PATIENCE_MS)));
+                place.replaceChildren(...examples(await ask(root.dataset.rows, FILES_PATIENCE_MS)));
             } catch (error) {
                 place.replaceChildren(make("p", {class: "run-alert"}, error.message));
             }
@@ -527,13 +335,9 @@
     }
 
     function examples(found) {
-        const kinds = [
-            ["Near the threshold" + (found.threshold === null ? "" : " of " + found.threshold), found.near],
-            ["Kept", found.kept], ["Dropped", found.dropped],
-        ].filter(([, rows]) => rows.length > 0);
-        return [make("p", {class: "small-print"}, "Of the first " + count(found.rows, "row") + " of " + found.shard + "."),
-            make("div", {class: "examples"}, ...kinds.map(
-                ([title, rows]) => make("article", {class: "shard"}, make("h3", {}, title), ...rows.map(exampleRow))))];
+        const near = found.threshold === null ? "" : ", near the threshold of " + found.threshold;
+        return [make("p", {class: "small-print"}, "From the beginning of " + found.shard + near + "."),
+            make("div", {class: "examples"}, ...found.rows.map(exampleRow))];
     }
 
     /* The URL comes from a crawl, so it is no link. */
@@ -542,36 +346,6 @@
         return make("div", {class: "example"},
             make("p", {}, make("strong", {}, row.score.toFixed(3)), " ", make("span", {class: "small-print"}, place)),
             make("blockquote", {}, row.text));
-    }
-
-    // ---- Throughput ---------------------------------------------------------------------------------------------------
-
-    function showThroughput({history, isOpen}) {
-        const points = isOpen ? history.slice(0, -1) : history; // the last stretch goes on, and has not all its rows
-        byId("throughput-card").hidden = points.length < 2;
-        if (points.length < 2) {
-            return;
-        }
-        const width = 720, height = 150, left = 8, bottom = 118, top = 28;
-        const end = Math.max(...points.map((point) => point.at_seconds + point.seconds));
-        const most = Math.max(1, ...points.map((point) => point.rows_per_second));
-        const x = (seconds) => left + (width - 2 * left) * seconds / end;
-        const bars = points.map(function (point) {
-            const tall = (bottom - top) * point.rows_per_second / most;
-            const told = duration(point.at_seconds) + " after the start: " + ROUNDED.format(point.rows_per_second) + " rows/s, " +
-                NUMBERS.format(point.running) + " running, " + NUMBERS.format(point.done) + " done, " + NUMBERS.format(point.failed) + " failed";
-            return draw("rect", {
-                class: "bin pace", x: x(point.at_seconds), y: bottom - tall,
-                width: Math.max(0.5, x(point.seconds) - left - 0.5), height: tall,
-            }, draw("title", {}, told));
-        });
-        byId("throughput").replaceChildren(draw("svg",
-            {class: "histogram wide", viewBox: "0 0 " + width + " " + height, role: "img",
-                "aria-label": "Rows a second over " + duration(end) + ", at most " + ROUNDED.format(most)},
-            ...bars, draw("line", {class: "axis", x1: left, x2: width - left, y1: bottom, y2: bottom}),
-            draw("text", {x: left, y: 18}, "at most " + ROUNDED.format(most) + " rows/s"),
-            draw("text", {x: left, y: bottom + 22}, "start"),
-            draw("text", {x: width - left, y: bottom + 22, "text-anchor": "end"}, duration(end))));
     }
 
     function duration(seconds) {
@@ -662,21 +436,16 @@
     // ---- The page of a run --------------------------------------------------------------------------------------------
 
     function startRun(root) {
-        const details = newDetails(root);
-        const strip = newStrip(details.open);
         const workers = newWorkers(root);
         const failures = newFailures(root);
         startRows(root);
-        const [next, lines, bar, scores, throughput] = [showNext, showLines, showBar, showScores, showThroughput].map(onChange);
+        const [next, lines, bar, scores] = [showNext, showLines, showBar, showScores].map(onChange);
         watch(root.dataset.api, function (data) {
             showVerdict(data);
             next(data.next);
             bar(data.counts);
-            strip.show(data);
-            details.refresh(data.strip.cells);
             failures({failures: data.failures, failed: data.counts.failed});
             scores({scores: data.scores, where: data.where});
-            throughput({history: data.throughput, isOpen: data.counts.queued + data.counts.running > 0});
             workers(data);
             lines(data.lines);
         });

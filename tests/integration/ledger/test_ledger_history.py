@@ -11,7 +11,7 @@ from fleet.run.receipt import AttemptReport, Histogram
 from producer.local.redis import embedded_redis
 from support.ledger_machine import CLOCK, START, ClockedRedis
 from support.ledger_states import A, B
-from support.records import a_receipt, a_scoring_receipt, a_spec
+from support.records import a_receipt, a_scoring_receipt
 
 REPORT = AttemptReport(
     device="NVIDIA A10G",
@@ -35,26 +35,6 @@ def claimed(ledger: Ledger, run: str, shard: str) -> Claim:
     claim = ledger.claim(run, shard, "w1@host/7")
     assert isinstance(claim, Claim)
     return claim
-
-
-def test_the_history_of_a_run_of_days_keeps_every_row_in_at_most_300_points(clocked: ClockedRedis) -> None:
-    ledger = Ledger(clocked, lease_seconds=600, max_attempts=3, max_errors=3, checkpoint_bytes=0)
-    spec = a_spec()
-    run = spec.run_id
-    ledger.create_run(spec, [A, B], now=0)
-    first = claimed(ledger, run, A.name)
-
-    for minute in range(1, 3 * 24 * 60):
-        clocked.set(CLOCK, START + 60_000 * minute)
-        ledger.renew(first, rows=100 * minute)
-    ledger.complete(first, a_receipt(run, A, rows_in=500_000, rows_kept=499_996))
-    history = ledger.history(run)
-
-    assert 150 <= len(history) <= 300
-    assert sum(point.rows for point in history) == 500_000
-    assert [point.at_seconds for point in history] == [point.seconds * place for place, point in enumerate(history)]
-    assert (history[0].done, history[0].running, history[0].rows_per_second) == (0, 1, pytest.approx(100 / 60, rel=0.1))
-    assert (history[-1].done, history[-1].running, history[-1].failed) == (1, 0, 0)
 
 
 def test_what_a_worker_says_of_its_attempt_is_there_until_the_attempt_ends(ledger: Ledger, run: str) -> None:

@@ -1,11 +1,11 @@
-"""`producer scores` counts what the score files hold, and shows rows around a threshold with their texts."""
+"""`producer scores` and the Runs page show how scores are spread, and rows around a threshold with their texts."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,20 +15,16 @@ import redis
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.process.settings import Settings
-from fleet.run.scorers import published_run
 from fleet.run.spec import RunSpec
+from producer.flower.run_page import rows_json
 from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from producer.scores.distribution import Distribution, chart, check_chart
-from producer.scores.examples import examples
-from producer.scores.near import near_lines, rows_near, rows_of_run_near
-from producer.scores.read import published_distributions, report_of, scored_run
-from producer.scores.shown_rows import shown_rows
-from producer.verify.source import source_shards
+from producer.scores.distribution import check_chart
+from producer.scores.near import near_lines, read_texts, rows_of_run_near
+from producer.scores.report import report_of, scored_run
 from support.models import tiny_classifier
 from support.processes import call_command
-from support.records import a_shard, a_spec
 from support.small_run import publish, publish_plan, rounding, score
 from worker.scoring.load import load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
@@ -91,157 +87,53 @@ def scored(shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.Tem
         yield Scored(shared_redis_url, ledger, scorer, options, plan.spec, folder)
 
 
-def test_the_distribution_is_that_of_the_score_files(scored: Scored) -> None:
-    (found,) = published_distributions(published_run(scored.output))
-    scores = scored.rows["score"].dropna()
-
-    assert found.rows == len(scores) == SHARDS * ROWS - 1
-    assert found.rows_by_step == {
-        int(step): int(rows) for step, rows in (scores.astype(float) * 1000 // 1).value_counts().sort_index().items()
-    }
-    assert found.int_scores == scored.rows["int_score"].dropna().astype(int).value_counts().sort_index().to_dict()
-    for threshold in (2.0, 2.5, 3.0):
-        assert found.at_least(threshold) == (scores >= threshold).sum()
-
-
-def test_the_command_shows_what_a_threshold_keeps_and_where_the_rounded_score_differs(scored: Scored) -> None:
+def test_the_command_shows_what_each_threshold_keeps(scored: Scored, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     lines = scored.scores(scored.output)
+    found = json.loads("\n".join(scored.scores(scored.spec.run_id, "--json", "--png", tmp_path / "scores.png")))
     frame = scored.rows
     kept, errored = (frame["score"] >= 2.5).sum(), frame["error"].notna().sum()
+    share = f"{kept / (SHARDS * ROWS - 1):.1%}"
 
     assert f"shards   {SHARDS} of {SHARDS}" in lines
     assert f"rows     {SHARDS * ROWS} in, {errored} null text (errored)" in lines
     assert f"kept     {kept} ({kept / (SHARDS * ROWS):.2%}) by score >= 2.5" in lines
-    assert any(line.split() == [">=", "2.5", str(kept), f"{kept / (SHARDS * ROWS - 1):.2%}"] for line in lines)
-    (three,) = [line for line in lines if line.split()[:2] == [">=", "3"]]
-    raw, rounded = (frame["score"] >= 3).sum(), (frame["int_score"] >= 3).sum()
-    assert raw < rounded
-    assert three.split()[2] == str(raw)
-    assert f"int_score >= 3 keeps {rounded}: it is the score rounded, half to even" in three
-
-
-def test_json_and_png_have_the_same_numbers(scored: Scored, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    found = json.loads("\n".join(scored.scores(scored.spec.run_id, "--json", "--png", tmp_path / "scores.png")))
-    (column,) = found["distributions"]
-
-    assert found["name"] == scored.spec.run_id
-    assert column["quantiles"]["0.5"] == pytest.approx(scored.rows["score"].median(), abs=0.01)
-    assert all(0 <= one["share"] <= 1 for one in column["keep_rates"])
+    assert any(line.split()[:1] == ["2.50"] and line.split()[3] == share for line in lines)
+    (column,) = found["columns"]
+    assert [one["at_least"] for one in column["bins"] if one["start"] == 2.5] == [kept]
+    assert sum(one["rows"] for one in column["bins"]) == column["rows"] == SHARDS * ROWS - 1
     assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_curve_of_the_picture_has_the_keep_rates_of_the_table() -> None:
-    pytest.importorskip("matplotlib")
-    rows_by_step = {10: 3, 95: 1, 98: 4, 99: 392}  # almost all of them near 1, as those of a sure classifier
-    found = Distribution(column="score", steps_per_unit=100, rows_by_step=rows_by_step)
-
-    _, rate = chart([found], title="a run").axes
-
-    (curve,) = rate.lines
-    edges, shares = np.asarray(curve.get_xdata()), np.asarray(curve.get_ydata())
-    assert curve.get_drawstyle() == "steps-post"
-    for threshold in (*found.thresholds(), 0.97, 0.99):
-        drawn = shares[np.searchsorted(edges, threshold, side="right") - 1]
-        assert drawn == pytest.approx(100 * found.at_least(threshold) / found.rows)
-
-
-class TestExamples:
-    """The rows that the Runs page shows are those of the input, with their scores, and little is read for them."""
-
-    def name(self, scored: Scored) -> str:
-        return next(
-            shard.name for shard in scored.ledger.shards(scored.spec.run_id) if shard.name.endswith("000_00001")
-        )
-
-    def test_they_have_the_texts_of_the_input_and_are_of_their_kind(self, scored: Scored) -> None:
-        found = examples(scored.ledger, scored.spec.run_id, self.name(scored), seed=1)
-        source = pd.read_parquet(scored.folder / "source/000_00001.parquet")
-        scores = pd.read_parquet(Path(scored.output, "scores", f"{found.shard}.parquet"))["score"]
-
-        assert (found.rows, found.threshold) == (ROWS, 2.5)
-        assert found.near
-        assert found.kept
-        assert found.dropped
-        for row in (*found.near, *found.kept, *found.dropped):
-            assert " ".join(source["text"][row.row].split()).startswith(row.text.removesuffix("…"))
-            assert row.url == source["url"][row.row]
-            assert row.score == pytest.approx(scores[row.row], abs=0.001)
-        assert all(row.score >= 2.5 for row in found.kept)
-        assert all(row.score < 2.5 for row in found.dropped)
-
-    def test_another_seed_chooses_other_rows(self, scored: Scored) -> None:
-        name = self.name(scored)
-        one, same, other = (examples(scored.ledger, scored.spec.run_id, name, seed=seed) for seed in (1, 1, 2))
-
-        assert one == same
-        assert one != other
-
-    def test_only_the_beginning_of_a_shard_is_read(self, scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("producer.scores.examples.MOST_ROWS", 10)
-
-        found = examples(scored.ledger, scored.spec.run_id, self.name(scored), seed=1)
-
-        assert found.rows == 10
-        assert all(row.row < 10 for row in (*found.near, *found.kept, *found.dropped))
-
-    def test_rows_of_an_input_that_has_changed_are_not_shown(self, scored: Scored) -> None:
-        file = scored.folder / "source/000_00001.parquet"
-        content = file.read_bytes()
-        try:
-            pq.write_table(pq.read_table(file)[:5], file)
-            with pytest.raises(ShardError, match="has other bytes than those that were scored"):
-                examples(scored.ledger, scored.spec.run_id, self.name(scored), seed=1)
-        finally:
-            file.write_bytes(content)
-
-    def test_a_shard_that_is_not_done_is_refused(self, ledger: Ledger) -> None:
-        spec, shard = a_spec(), a_shard("a")
-        ledger.create_run(spec, [shard], now=1.0)
-
-        with pytest.raises(UsageError, match="Shard a of .* is not done yet"):
-            examples(ledger, spec.run_id, "a", seed=1)
-
-
-def test_labels_are_counted(scored: Scored, tmp_path: Path) -> None:
+def test_of_several_labels_each_has_a_table(scored: Scored, tmp_path: Path) -> None:
     model = tiny_classifier(tmp_path / "model", labels=3)
-    options = RunOptions(
-        input_uris=scored.options.input_uris,
-        models=(str(model),),
-        dtype="float32",
-        keep_all=True,
-        output_uri=str(tmp_path / "out"),
-    )
-    spec = publish(
-        scored.ledger, load_scorer(str(model), "float32", parity_rows=0, threads=1), options, scratch=tmp_path / "s"
-    )
+    options = replace(scored.options, models=(str(model),), where=None, keep_all=True, output_uri=str(tmp_path / "out"))
+    scorer = load_scorer(str(model), "float32", parity_rows=0, threads=1)
+    spec = publish(scored.ledger, scorer, options, scratch=tmp_path / "s")
 
-    (found,) = published_distributions(published_run(spec.output_uri))
-    labels = pd.concat(map(pd.read_parquet, Path(spec.output_uri, "scores").rglob("*.parquet")))["label"]
+    found = report_of(scored_run(spec.output_uri, scored.settings))
 
-    assert found.labels == labels.value_counts().to_dict()
-    label, rows = next(iter(found.labels.items()))
-    lines = report_of(scored_run(spec.output_uri, scored.settings)).lines()
-    assert any(line.split()[:2] == [label, str(rows)] for line in lines)
+    scores = pd.concat(map(pd.read_parquet, Path(spec.output_uri, "scores").rglob("*.parquet")))
+    assert list(found.histograms) == list(spec.scorings[0].label_histogram_columns)
+    for column, histogram in found.histograms.items():
+        assert histogram.rows_by_bin == (scores[column].dropna() * 20 // 1).astype(int).value_counts().to_dict()
 
 
 def test_a_run_that_goes_on_shows_its_finished_shards(scored: Scored, tmp_path: Path) -> None:
-    plan = plan_run(RunOptions(**{**vars(scored.options), "output_uri": str(tmp_path / "out")}))
+    plan = plan_run(replace(scored.options, output_uri=str(tmp_path / "out")))
     scored.ledger.create_run(plan.spec, plan.shards, now=1.0)
     with pytest.raises(UsageError, match="No shard of .* is done yet"):
         scored_run(plan.spec.run_id, scored.settings)
+    with pytest.raises(UsageError, match="No shard of .* is done yet"):
+        rows_json(scored.ledger, plan.spec.run_id)
     score(scored.ledger, scored.scorer, plan.spec, plan.shards[1:2], scratch=tmp_path / "scratch")
 
-    found = report_of(scored_run(plan.spec.run_id, scored.settings))
-    of_shard = scored.rows[scored.rows["shard"] == plan.shards[1].name]["score"]
+    run = scored_run(plan.spec.run_id, scored.settings)
+    found = report_of(run)
+    (row,) = rows_of_run_near(run, None, near=2.5, count=1, source=())
 
     assert (found.shards_done, found.shards, found.rows) == (1, SHARDS, ROWS)
-    for threshold in (2.0, 2.25, 2.5):
-        assert found.distributions[0].at_least(threshold) == (of_shard >= threshold).sum()
-    with pytest.raises(UsageError, match="not published yet"):
-        rows_of_run_near(
-            scored_run(plan.spec.run_id, scored.settings), None, near=2.5, within=1, count=1, seed=0, source=()
-        )
+    assert (row.shard, bool(row.text)) == (plan.shards[1].name, True)
 
 
 def test_of_several_score_columns_one_must_be_named(scored: Scored) -> None:
@@ -249,36 +141,33 @@ def test_of_several_score_columns_one_must_be_named(scored: Scored) -> None:
     two = replace(run, spec=replace(run.spec, scorings=(edu, replace(edu, score_column="tox_score"))))
 
     with pytest.raises(UsageError, match="several score columns: score, tox_score. Name one with --column"):
-        rows_of_run_near(two, None, near=2.5, within=1, count=1, seed=0, source=())
+        rows_of_run_near(two, None, near=2.5, count=1, source=())
+    with pytest.raises(UsageError, match=r"The run has no score column 'edu'\. There are: score\."):
+        run.scoring("edu")
 
 
-def test_rows_near_a_threshold_come_with_url_and_text_of_the_input(scored: Scored) -> None:
-    published = published_run(scored.output)
-    shards = source_shards(scored.options.input_uris, published)
-    near = {"near": 2.5, "within": 0.2, "source": shards}
+def test_the_rows_nearest_to_a_threshold_come_with_url_and_text_of_the_input(scored: Scored) -> None:
+    run = scored_run(scored.output, scored.settings)
 
-    found = rows_near(published, scored.spec.scorings[0], count=1000, seed=0, **near)
-    some = rows_near(published, scored.spec.scorings[0], count=5, seed=1, **near)
+    found = rows_of_run_near(run, None, near=2.5, count=5, source=scored.options.input_uris)
 
-    frame = scored.rows
-    expected = frame[(frame["score"] - 2.5).abs() <= 0.2]
-    assert {(row.shard, row.row) for row in found} == set(zip(expected["shard"], expected["row"], strict=True))
+    frame = scored.rows.dropna(subset="score")
+    nearest = frame.iloc[(frame["score"] - 2.5).abs().argsort(kind="stable")[:5]]
+    assert {(row.shard, row.row) for row in found} == set(zip(nearest["shard"], nearest["row"], strict=True))
+    assert [row.score for row in found] == sorted(row.score for row in found)
     for row in found:
-        source = pq.read_table(shards[row.shard].uri).slice(row.row, 1).to_pylist()[0]
+        (file,) = (scored.folder / "source").rglob(f"{row.shard.rpartition('/')[2]}*")
+        source = pq.read_table(file).slice(row.row, 1).to_pylist()[0]
         assert (row.url, row.text) == (source["url"], source["text"])
-    assert len(some) == 5
-    assert {(row.shard, row.row) for row in some} < {(row.shard, row.row) for row in found}
-    assert some == rows_near(published, scored.spec.scorings[0], count=5, seed=1, **near)
 
 
 def test_without_the_input_the_rows_have_no_text(scored: Scored) -> None:
-    near = {"near": 2.5, "within": 0.2, "count": 3, "seed": 0, "source": ()}
     by_uri, by_ledger = (
-        rows_of_run_near(scored_run(target, scored.settings), None, **near)
+        rows_of_run_near(scored_run(target, scored.settings), None, near=2.5, count=3, source=())
         for target in (scored.output, scored.spec.run_id)
     )
 
-    lines = list(near_lines(by_uri, near=2.5, within=0.2))
+    lines = list(near_lines(by_uri))
 
     assert lines[1::2] == ["       (name the input with --source to see the text)"] * 3
     assert [(row.shard, row.row, row.score) for row in by_uri] == [(row.shard, row.row, row.score) for row in by_ledger]
@@ -292,20 +181,30 @@ def test_the_text_of_a_template_or_a_pair_is_shown_as_it_was_scored(scored: Scor
     filled = replace(edu, text_template="<{url}> {text}", text_columns=("url", "text"))
     pair = replace(edu, text_pair_column="url")
 
-    shown = [shown_rows(str(file), [7], scored.spec, scoring)[7] for scoring in (filled, pair)]
+    shown = [read_texts(str(file), [7], scored.spec, scoring)[7] for scoring in (filled, pair)]
 
-    assert [one.text for one in shown] == [f"<{row['url']}> {row['text']}", f"{row['text']}\n\n{row['url']}"]
-    assert [one.url for one in shown] == [row["url"]] * 2
+    url, text = row["url"], row["text"]
+    assert shown == [(url, f"<{url}> {text}"), (url, f"{text}\n\n{url}")]
 
 
-def test_what_cannot_be_shown_is_said(scored: Scored) -> None:
-    with pytest.raises(UsageError, match=r"The run has no score column 'edu'\. There are: score\."):
-        scored_run(scored.output, scored.settings).scoring("edu")
+def test_the_runs_page_shows_rows_of_a_finished_shard_unless_its_input_has_changed(scored: Scored) -> None:
+    found: Any = rows_json(scored.ledger, scored.spec.run_id)
+
+    scores = [row["score"] for row in found["rows"]]
+    assert found["threshold"] == 2.5
+    assert min(scores) < 2.5 < max(scores)
+    assert all(row["text"] for row in found["rows"])
+    contents = {file: file.read_bytes() for file in (scored.folder / "source").glob("*.parquet")}
+    try:
+        for file in contents:
+            pq.write_table(pq.read_table(file)[:5], file)
+        with pytest.raises(ShardError, match="has other bytes than those that were scored"):
+            rows_json(scored.ledger, scored.spec.run_id)
+    finally:
+        for file, content in contents.items():
+            file.write_bytes(content)
+
+
+def test_a_picture_that_cannot_be_written_is_refused_first() -> None:
     with pytest.raises(UsageError, match=r"Cannot write the chart to /nowhere/scores\.png\."):
         check_chart(Path("/nowhere/scores.png"))
-
-
-def test_a_score_that_no_row_has_says_how_to_find_some(scored: Scored) -> None:
-    assert scored.scores(scored.output, "--near", 99) == [
-        "No row has a score within 0.1 of 99. Widen it with --within."
-    ]

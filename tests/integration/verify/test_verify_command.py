@@ -11,7 +11,6 @@ import fsspec
 import pytest
 
 from fleet.ledger import Ledger
-from fleet.storage.output import MANIFEST_PATH
 from producer.verify.verify import verify
 from support.processes import call_command, run_command
 from support.published_dataset import ROWS, SHARDS, Dataset, a_file
@@ -70,18 +69,6 @@ class TestTheCommand:
         assert (answer.returncode, answer.stdout) == (2, "")
         assert len(answer.stderr.splitlines()) == 1
         assert "There is no shardsift output at" in answer.stderr
-
-    @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"PAR1" * 100)])
-    def test_a_lost_or_damaged_manifest_is_damage_for_verify_as_for_status(
-        self, dataset: Dataset, damage: Callable[[Path], object]
-    ) -> None:
-        damage(dataset.output / MANIFEST_PATH)
-
-        answer = call_command("producer", "verify", str(dataset.output), "--json", environment={})
-
-        assert answer.returncode == 1, answer.stderr
-        found = json.loads(answer.stdout)
-        assert (found["sound"], found["run_id"], len(found["faults"])) == (False, None, 1)
 
     def test_a_folder_can_be_given_by_its_bare_name_and_needs_no_redis(self, dataset: Dataset) -> None:
         nothing = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(dataset.output / "nowhere")}

@@ -17,7 +17,7 @@ from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
 from producer.verify.verify import verify
 from support.processes import call_command
-from support.published_dataset import ROWS, SHARDS, Dataset, a_file
+from support.published_dataset import ROWS, Dataset, a_file
 from support.same_footer import rewrite_shuffled, write_uncompressed
 from support.small_run import publish
 from worker.scoring.sequence_classifier import SequenceClassifier
@@ -86,10 +86,6 @@ class TestFiles:
         assert [str(fault) for fault in found.faults] == ["data/zzz.parquet: is not a file of this run"]
         assert "Remove them yourself." in str(found)
         assert "To repair it" not in str(found)
-
-    def test_nothing_published_is_a_usage_error(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="There is no shardsift output at"):
-            verify(str(tmp_path))
 
     @pytest.mark.parametrize("folder", ["data", "scores", ".shardsift/run"])
     def test_another_folder_or_an_unfinished_output_is_not_called_damaged(self, tmp_path: Path, folder: str) -> None:
@@ -245,21 +241,6 @@ class TestSource:
         pq.write_table(pa.concat_tables([rows, rows.slice(0, 1)]), source)
 
         assert dataset.faults(with_source=True) == [f"scores/{source.name}: has not the rows of the input"]
-
-    def test_a_source_of_another_kind_of_storage_with_the_same_names_and_other_rows_is_refused(
-        self, dataset: Dataset, tmp_path: Path
-    ) -> None:
-        """A footer and a sha256 cannot be compared, so the rows are."""
-        dataset.name_sources_as_the_hub_does()
-        write_shards(tmp_path / "other", shards=SHARDS, rows=ROWS, seed=2)
-
-        answer = call_command("producer", "verify", dataset.output, "--source", tmp_path / "other", environment={})
-
-        assert (answer.returncode, answer.stdout) == (2, ""), answer.stdout
-        assert answer.stderr == (
-            f"producer: {tmp_path}/other is not the input of the run at {dataset.output}: of 3 shards with the names of its "
-            "files, none has its rows. Name the --input of the run with --source.\n"
-        )
 
     def test_a_shard_that_failed_is_missing(self, dataset: Dataset) -> None:
         shard = dataset.manifest.receipts[1].shard

@@ -1,0 +1,130 @@
+"""Find the scores of a run, published at a path or URI or with the ledger, and report how they are spread."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from fleet.errors import UsageError
+from fleet.process.settings import Settings
+from fleet.process.wording import counted, is_place
+from fleet.run.receipt import Histogram, Receipt
+from fleet.run.scorers import published_run
+from fleet.run.scoring import Scoring
+from fleet.run.spec import RunSpec
+from producer.opening import open_ledger_of, patient
+from producer.planning.plan import absolute_uri
+from producer.scores.distribution import histograms_of, score_bins, score_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredRun:
+    """The finished shards of a run. `input_uris` are empty if only the output is known."""
+
+    name: str
+    run_id: str
+    spec: RunSpec
+    output_uri: str
+    shards: int
+    receipts: tuple[Receipt, ...]
+    input_uris: tuple[str, ...] = ()
+
+    def scoring(self, column: str | None) -> Scoring:
+        """The scoring with this score column, or the only one. Raises UsageError if there is none."""
+        columns = ", ".join(scoring.score_column for scoring in self.spec.scorings)
+        if column is None and len(self.spec.scorings) > 1:
+            raise UsageError(f"{self.name} has several score columns: {columns}. Name one with --column.")
+        for scoring in self.spec.scorings:
+            if column in (None, scoring.score_column):
+                return scoring
+        raise UsageError(f"The run has no score column {column!r}. There are: {columns}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreReport:
+    """`shards_done` of `shards` are in it. `where` is the run's filter, which has kept `rows_kept`."""
+
+    name: str  # the run's id, or where it is published
+    shards: int
+    shards_done: int
+    rows: int
+    errors: dict[str, int]  # reason → rows
+    where: str | None
+    rows_kept: int
+    histograms: dict[str, Histogram]
+
+    def as_json(self) -> dict[str, object]:
+        columns = [
+            {"column": column, "rows": histogram.rows, "bins": [asdict(one) for one in score_bins(histogram)]}
+            for column, histogram in self.histograms.items()
+        ]
+        return {name: value for name, value in vars(self).items() if name != "histograms"} | {"columns": columns}
+
+    def lines(self) -> list[str]:
+        errors = "".join(f", {rows:,} {reason} (errored)" for reason, rows in self.errors.items())
+        kept = f"{self.rows_kept / self.rows:.2%}" if self.rows else "0 %"
+        lines = [
+            f"scores   {self.name}",
+            f"shards   {self.shards_done:,} of {self.shards:,}",
+            f"rows     {self.rows:,} in{errors}",
+            f"kept     {self.rows_kept:,} ({kept}) by {self.where or '--keep-all'}",
+        ]
+        for column, histogram in self.histograms.items():
+            lines += ["", f"{column}: {counted(histogram.rows, 'row')} with a score", *_table(histogram)]
+        return lines
+
+
+@patient
+def scored_run(target: str, settings: Settings) -> ScoredRun:
+    """Open what `producer scores RUN|URI` names. Raises UsageError if there is no such run or no shard of it is done."""
+    if is_place(target):
+        return _published(absolute_uri(target))
+    with open_ledger_of(target, settings) as (_, ledger, run_id):
+        spec, receipts = ledger.spec(run_id), tuple(ledger.receipts(run_id))
+        shards = ledger.counts(run_id).shards
+    if not receipts:
+        raise UsageError(f"No shard of {run_id} is done yet: producer status {run_id}")
+    return ScoredRun(
+        name=run_id,
+        run_id=run_id,
+        spec=spec,
+        output_uri=spec.output_uri,
+        shards=shards,
+        receipts=receipts,
+        input_uris=spec.input_uris,
+    )
+
+
+def report_of(run: ScoredRun) -> ScoreReport:
+    return ScoreReport(
+        name=run.name,
+        shards=run.shards,
+        shards_done=len(run.receipts),
+        rows=sum(receipt.rows_in for receipt in run.receipts),
+        errors=_errors(run.receipts),
+        where=run.spec.where,
+        rows_kept=sum(receipt.rows_kept for receipt in run.receipts),
+        histograms=histograms_of(run.spec, run.receipts),
+    )
+
+
+def _published(uri: str) -> ScoredRun:
+    published = published_run(uri)
+    return ScoredRun(
+        name=published.uri,
+        run_id=published.run_id,
+        spec=published.spec,
+        output_uri=published.uri,
+        shards=published.shards,
+        receipts=published.receipts,
+    )
+
+
+def _errors(receipts: Iterable[Receipt]) -> dict[str, int]:
+    rows: Counter[str] = Counter()
+    for receipt in receipts:
+        rows.update(receipt.errors)
+    return dict(rows.most_common())
+
+
+def _table(histogram: Histogram) -> list[str]:
+    return [f"  {line}" for line in score_table(histogram).splitlines()]
