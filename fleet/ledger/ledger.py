@@ -247,8 +247,8 @@ class Ledger(Attempts, Messages, Publishing, Results):
     def requeue(self, run_id: str, damaged: Mapping[str, str], *, of: Iterable[Receipt] = ()) -> int:
         """Queue done shards again whose stored files are lost or damaged. `damaged` maps their names to the reason.
 
-        Their rows leave the totals, and the run is no longer published. The next claim gets the old receipt as `previous`.
-        A shard that is found damaged three times is failed. A shard that was scored again after the receipts `of` were
+        Their rows leave the totals, and the run is no longer published. A shard that is found
+        damaged three times is failed. A shard that was scored again after the receipts `of` were
         read is skipped. Returns the number of shards that were queued or failed.
         """
         keys = Keys(run_id)
@@ -258,14 +258,6 @@ class Ledger(Attempts, Messages, Publishing, Results):
             fields = [part for name, reason in batch for part in (name, reason, files.get(name, ""))]
             requeued += int(self._run_script("requeue", keys.of(), [keys.attempts(""), _MAX_DAMAGED, *fields]))
         return requeued
-
-    def remember(self, run_id: str, receipts: Iterable[Receipt]) -> int:
-        """Note the receipts of earlier attempts, whose files exist in part, for open shards. Returns how many were noted."""
-        keys = Keys(run_id)
-        return sum(
-            int(self._run_script("remember", keys.of(), [keys.attempts(""), *_named(batch)]))
-            for batch in batches(receipts)
-        )
 
     def shards(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Shard]:
         """The records of the named shards, by default of all, in name order."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleet.process.wording import counted
-from fleet.run.receipt import AttemptReport, Receipt
+from fleet.run.receipt import AttemptReport
 from fleet.run.spec import RunSpec, Shard
 
 _STALLED_SECONDS = 300.0
@@ -44,7 +44,6 @@ class Claim:
     token: str
     attempt: int
     spilled: bool = False  # earlier attempts stored scores with the output, because the ledger was full
-    previous: Receipt | None = None  # of a finished attempt whose files were lost or damaged later
 
     @property
     def what(self) -> str:

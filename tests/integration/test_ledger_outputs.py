@@ -50,24 +50,6 @@ class TestRequeueing:
 
         assert ledger.publication(run) is None
 
-    def test_the_next_attempt_is_told_what_the_last_one_left(self, ledger: Ledger, run: str) -> None:
-        ledger.requeue(run, {B.name: "data/b.parquet is missing"})
-
-        claim = claimed(ledger, run, B)
-
-        assert claim.previous == a_receipt(run, B)
-        ledger.release(claim)
-        assert claimed(ledger, run, B).previous == a_receipt(run, B)
-
-    def test_that_is_forgotten_when_the_shard_is_done(self, ledger: Ledger, run: str) -> None:
-        ledger.requeue(run, {B.name: "data/b.parquet is missing"})
-        complete(ledger, run, B)
-
-        ledger.retry(run, done_too=True)
-
-        assert claimed(ledger, run, B).previous is None
-        assert ledger.counts(run).rows_in == 0
-
     def test_a_shard_whose_files_are_damaged_again_and_again_fails_with_the_reason(
         self, ledger: Ledger, run: str
     ) -> None:
@@ -123,19 +105,6 @@ class TestRequeueing:
 
         assert ledger.requeue(spec.run_id, damaged, of=ledger.receipts(spec.run_id)) == 1_234
         assert ledger.counts(spec.run_id).rows_in == 0
-
-
-class TestRemembering:
-    def test_what_a_lost_ledger_left_beside_the_output_is_told_to_the_next_attempt(
-        self, ledger: Ledger, spec: RunSpec
-    ) -> None:
-        ledger.create_run(spec, [A, B], now=1.0)
-        complete(ledger, spec.run_id, B)
-
-        remembered = ledger.remember(spec.run_id, [a_receipt(spec.run_id, shard) for shard in (A, B, C)])
-
-        assert remembered == 1
-        assert claimed(ledger, spec.run_id, A).previous == a_receipt(spec.run_id, A)
 
 
 class TestUpdatingShards:

@@ -31,7 +31,6 @@ class Attempts:
     token: str | None = None
     owner: str | None = None
     error: str = ""
-    previous: Receipt | None = None
     spilled: bool = False
     spared: bool = False
     rows: int = 0
@@ -142,14 +141,6 @@ class LedgerModel:
     def restore(self, run_id: str, receipts: Iterable[Receipt]) -> int:
         return sum(self._done(state, receipt) for state, receipt in self._queued(receipts))
 
-    def remember(self, run_id: str, receipts: Iterable[Receipt]) -> int:
-        noted = 0
-        for state, receipt in self._queued(receipts):
-            known = self._begun(state)
-            noted += known.previous is None
-            known.previous = known.previous or receipt
-        return noted
-
     def cancel(self, run_id: str) -> None:
         if self.state.publication and not self._open():
             raise UsageError
@@ -192,7 +183,7 @@ class LedgerModel:
             times = self.state.damaged[name] = self.state.damaged.get(name, 0) + 1
             failed = times >= MAX_DAMAGED
             error = f"{reason} (found {times} times)" if failed else reason
-            state.attempts = Attempts(previous=state.receipt, error=error)
+            state.attempts = Attempts(error=error)
             self._undone(state)
             state.place, state.at = ("failed", 0) if failed else ("waiting", self.now)
             self.state.refused_files += 1
@@ -422,7 +413,6 @@ class LedgerModel:
             token=str(known.token),
             attempt=known.attempts,
             spilled=known.spilled,
-            previous=known.previous,
         )
 
     def _begun(self, state: ShardState) -> Attempts:

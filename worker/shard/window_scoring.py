@@ -86,9 +86,8 @@ class WindowScoring:
     def scores(self, prepared: PreparedWindow, progress: Progress) -> tuple[Scores, ...]:
         """The scores by each scoring, which are also stored. If the work must stop here, they are partial."""
         rows = len(prepared.window.rows)
-        found = [  # a side file names no scoring in the error of a row that could not be read, so its text decides
-            with_reasons(scores or _nothing(rows, scoring), unscorable, scoring, rows=rows)
-            for scores, unscorable, scoring in zip(prepared.earlier, prepared.unscorable, self._scorings, strict=True)
+        found = [
+            scores or _nothing(rows, scoring) for scores, scoring in zip(prepared.earlier, self._scorings, strict=True)
         ]
         due = [
             (group, encoded)
