@@ -27,7 +27,7 @@ from fleet.ledger.base import (
 )
 from fleet.ledger.connect import connect, refuse_eviction
 from fleet.ledger.publishing import Publishing
-from fleet.ledger.records import Due, LostLease, OpenRun, Steering
+from fleet.ledger.records import Due, OpenRun, Steering
 from fleet.ledger.results import Results
 from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
@@ -52,12 +52,8 @@ class Messages(LedgerBase):
             self._max_attempts,
             keys.attempts(""),
         ]
-        again, fresh, lost = self._run_script("take_due", keys.of(), arguments)
-        leases = tuple(
-            LostLease(shard=shard, worker=worker, is_failed=fate == "failed")
-            for shard, worker, fate in zip(lost[::3], lost[1::3], lost[2::3], strict=True)
-        )
-        return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT, lost=leases)
+        again, fresh = self._run_script("take_due", keys.of(), arguments)
+        return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
 
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
         """Shards whose message was sent at least this many seconds ago, and which no worker has claimed since."""

@@ -21,7 +21,6 @@ from fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shar
 from fleet.process.queues import queue_length, queue_lists
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
-from support.ledger_states import claimed, end_lease
 from support.records import a_receipt, a_shard, a_spec
 
 MESSAGES_AHEAD = 2_000
@@ -255,54 +254,3 @@ def test_without_a_redis_there_is_no_broker_and_the_error_says_so() -> None:
 
     with pytest.raises(UsageError, match="Set REDIS_URL"):
         Ledger.connect(settings)
-
-
-class TestLogs:
-    """What is sent again is named in the log of the process that sends it, and so is the worker that lost its lease."""
-
-    @pytest.fixture(autouse=True)
-    def _at_info(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level("INFO", "fleet.process.dispatch")
-
-    def test_a_lost_lease_names_its_shard_and_worker(
-        self, app: Celery, ledger: Ledger, spec: RunSpec, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        claimed(ledger, spec.run_id, A, owner="gpu0@spot-7/12")
-        end_lease(ledger.redis, spec.run_id, A)
-
-        send(app, ledger, spec)
-        send(app, ledger, spec)
-
-        assert caplog.messages == [
-            f"Run {spec.run_id}: leases expired: crawl/a (worker gpu0@spot-7/12)",
-            f"Run {spec.run_id}: sent again: crawl/a",
-        ]
-
-    def test_one_that_fails_its_shard_is_told_apart(
-        self, app: Celery, ledger: Ledger, spec: RunSpec, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        for _ in range(3):
-            caplog.clear()
-            claimed(ledger, spec.run_id, A)
-            end_lease(ledger.redis, spec.run_id, A)
-            send(app, ledger, spec)
-
-        assert caplog.messages == [
-            f"Run {spec.run_id}: leases expired once too often, so the shards are failed: crawl/a (worker w1)"
-        ]
-
-    def test_many_shards_are_told_by_the_first_five(
-        self, app: Celery, ledger: Ledger, spec: RunSpec, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        ledger.create_run(spec, [a_shard(f"crawl/{letter}") for letter in "cdefg"], now=1.0)
-        send(app, ledger, spec)
-        lose_messages(ledger, spec.queue)
-        age_messages(ledger, spec)
-
-        send(app, ledger, spec)
-
-        named = "crawl/a, crawl/b, crawl/c, crawl/d, crawl/e and 2 more"
-        assert caplog.messages == [
-            f"Run {spec.run_id}: no worker has taken these shards within 60 s, and their messages are gone: {named}",
-            f"Run {spec.run_id}: sent again: {named}",
-        ]

@@ -13,10 +13,9 @@ import redis
 
 from fleet.errors import LeaseLost, ShardsiftError
 from fleet.ledger import Claim, Ledger
-from fleet.process.redis_away import ABOUT_REDIS
+from fleet.process.redis_away import ABOUT_REDIS, wait_for_redis
 from fleet.process.wording import counted
 from fleet.storage.output import Staging
-from worker.service.waiting import wait_for_redis
 from worker.shard.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)

@@ -1,8 +1,10 @@
 """A metadata service that fails, lies or is silent costs one warning, and a later notice is still seen."""
 
+import logging
+
 import pytest
 
-from support.metadata_services import GcpService, Handler, Misbehaviour, Reply, Service, polled, serving, watching
+from support.metadata_services import GcpService, Handler, Misbehaviour, Reply, Service, polled, watching
 from support.waiting import wait_until
 
 
@@ -39,7 +41,7 @@ class TestBrokenService:
 
         with watching(cloud, service.address) as watched:
             polled(service, times=6)
-            warnings = list(caplog.messages)
+            warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
             service.misbehaviour = None
             service.give_notice()
             watched.notice()
@@ -58,27 +60,3 @@ class TestBrokenService:
             gcp.misbehaviour = None
             gcp.give_notice()
             watched.notice()
-
-    def test_a_missing_service_is_waited_for(self, caplog: pytest.LogCaptureFixture) -> None:
-        with serving("gcp") as gone:
-            port, address = gone.server_port, gone.address
-
-        with watching("gcp", address) as watched:
-            wait_until(lambda: "refused" in caplog.text, description="a warning")
-            with serving("gcp", port) as service:
-                service.give_notice()
-                watched.notice()
-
-    def test_a_wrong_address_is_logged_and_does_not_end_the_watch(self, caplog: pytest.LogCaptureFixture) -> None:
-        with watching("gcp", "http://[nowhere") as watched:
-            wait_until(lambda: caplog.messages, description="a warning")
-
-            assert watched.watch.thread.is_alive()
-
-    def test_a_second_outage_is_logged_again(self, gcp: GcpService, caplog: pytest.LogCaptureFixture) -> None:
-        with watching("gcp", gcp.address):
-            for warnings in (1, 2):
-                gcp.misbehaviour = fails
-                wait_until(lambda expected=warnings: len(caplog.messages) == expected, description="a warning")
-                gcp.misbehaviour = None
-                polled(gcp, times=6)

@@ -1,12 +1,11 @@
 """A spot notice of each cloud is seen once it is given, with the time that is left. Nothing is acknowledged."""
 
-import logging
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
 
-from support.metadata_services import AwsService, AzureService, GcpService, Service, an_event, polled, watching
+from support.metadata_services import AwsService, AzureService, Service, an_event, polled, watching
 
 
 class TestEachCloud:
@@ -22,18 +21,6 @@ class TestEachCloud:
         assert notice.cloud == cloud
         assert notice.seconds_left == {"aws": 120, "gcp": 30, "azure": 30}[cloud], "the promise, since it says no time"
         assert notice.action == ("terminate" if cloud == "aws" else "preempt")
-
-    def test_a_notice_is_logged_once_in_one_sentence_and_ends_the_watch(
-        self, cloud: str, service: Service, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        service.give_notice()
-
-        with watching(cloud, service.address) as watched:
-            watched.has_ended()
-
-        assert len(watched.notices) == 1
-        assert [record.levelno for record in caplog.records] == [logging.WARNING]
-        assert "The cloud reclaims this machine in" in caplog.text
 
     def test_no_event_is_acknowledged_and_nothing_else_is_changed(self, cloud: str, service: Service) -> None:
         service.give_notice()
@@ -55,26 +42,12 @@ class TestAws:
         assert notice.action == action
         assert notice.seconds_left == pytest.approx(90, abs=10)
 
-    def test_a_time_that_has_passed_leaves_nothing(self, aws: AwsService) -> None:
-        aws.give_notice(time="2017-09-18T08:22:00Z")
-
-        with watching("aws", aws.address) as watched:
-            assert watched.notice().seconds_left == 0
-
     @pytest.mark.parametrize("time", ["soon", "2017-09-18T08:22:00", ""])
     def test_a_time_that_cannot_be_read_hides_no_notice(self, aws: AwsService, time: str) -> None:
         aws.give_notice(time=time)
 
         with watching("aws", aws.address) as watched:
             assert watched.notice().seconds_left == 120
-
-
-class TestGcp:
-    def test_maintenance_an_hour_ahead_is_no_notice(self, gcp: GcpService) -> None:
-        with watching("gcp", gcp.address) as watched:
-            polled(gcp, times=6)
-
-        assert watched.notices == []
 
 
 class TestAzure:

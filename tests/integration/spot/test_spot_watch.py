@@ -7,7 +7,6 @@ import threading
 import pytest
 
 from support.metadata_services import GcpService, Reply, polled, serving, watching
-from support.processes import call_command
 
 
 def test_a_notice_that_comes_after_the_stop_is_ignored(gcp: GcpService) -> None:
@@ -35,14 +34,6 @@ def test_a_proxy_of_the_environment_is_not_used(gcp: GcpService, monkeypatch: py
             watched.notice()
 
     assert proxy.asked == []
-
-
-def test_an_unknown_cloud_is_an_error_of_one_line() -> None:
-    done = call_command("worker", "start", environment={"SHARDSIFT_SPOT_NOTICE": "oracle"})
-
-    assert done.returncode == 2
-    assert done.stderr.startswith("worker: The environment variable SHARDSIFT_SPOT_NOTICE has a wrong value")
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_light_process_of_a_worker_can_import_it() -> None:
