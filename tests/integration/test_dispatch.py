@@ -5,8 +5,6 @@ A queue holds few of them however long the run is, and shards that were started 
 
 import base64
 import json
-import re
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,26 +109,6 @@ def test_nothing_due_sends_nothing(app: Celery, ledger: Ledger, spec: RunSpec) -
 
     assert send(app, ledger, spec) == 0
     assert len(messages(ledger, spec.queue)) == 2
-
-
-@pytest.mark.parametrize("place", [0, 1], ids=["started", "new"])
-def test_a_key_of_another_type_is_named_with_the_command_that_helps(
-    app: Celery, ledger: Ledger, spec: RunSpec, place: int
-) -> None:
-    send(app, ledger, spec)
-    key = queue_lists(spec.queue)[place]
-    ledger.redis.set(key, "x")
-    age_messages(ledger, spec)
-
-    with pytest.raises(UsageError, match=r"is not a list.*then run the same command again") as raised:
-        send(app, ledger, spec)
-
-    (command,) = re.findall(r"\(redis-cli (DEL .*)\)", str(raised.value))
-    words = subprocess.run(["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True)
-    assert words.stdout.splitlines() == ["DEL", key]
-    ledger.redis.delete(key)
-    send(app, ledger, spec)
-    assert sorted(queued_shards(ledger, spec.queue)) == [A.name, B.name]
 
 
 @pytest.fixture

@@ -110,37 +110,6 @@ def test_a_gpu_that_is_not_there_is_told(gpus: str, says: str, machine: Callable
 
 
 @pytest.mark.parametrize(
-    ("options", "visible", "says"),
-    [
-        ({"device": "cuda"}, None, "There is no device cuda here: nvidia-smi lists none.*worker doctor.*--device cpu"),
-        ({"device": "cuda:0"}, None, "There is no device cuda:0 here"),
-        ({"device": "cuda"}, "", "There is no device cuda here: CUDA_VISIBLE_DEVICES is ''"),
-        ({"device": "cuda", "gpus": "0"}, None, "--gpus 0 is the CPU, and --device cuda a GPU"),
-    ],
-)
-def test_a_device_that_is_not_there_is_told_before_a_worker_starts(
-    options: dict[str, Any], visible: str | None, says: str, machine: Callable[..., None]
-) -> None:
-    machine(gpus=0, visible=visible)
-
-    with pytest.raises(UsageError, match=says):
-        find_places(**options)
-
-
-def test_without_nvidia_smi_a_device_file_of_the_driver_is_enough(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr("worker.supervisor.places._DEVICE_FILES", ("null",))  # a file of /dev that every machine has
-    assert len(find_places(device="cuda")) == 1
-
-    monkeypatch.setattr("worker.supervisor.places._DEVICE_FILES", ())
-    with pytest.raises(UsageError, match="There is no device cuda here: nvidia-smi is not installed"):
-        find_places(device="cuda")
-
-
-@pytest.mark.parametrize(
     ("options", "expected"),
     [
         ({}, [("gpus0-1", "0,1"), ("gpus2-3", "2,3")]),
