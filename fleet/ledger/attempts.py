@@ -33,7 +33,7 @@ class Attempts(LedgerBase):
         )
         if answer[0] != "claimed":
             return Refusal(answer[0])
-        _, token, attempt, spilled, shard, spec, previous = answer
+        _, token, attempt, spilled, shard, spec = answer
         return Claim(
             run_id=run_id,
             shard=SHARD.validate_json(shard),
@@ -41,7 +41,6 @@ class Attempts(LedgerBase):
             token=token,
             attempt=int(attempt),
             spilled=bool(spilled),
-            previous=_readable_receipt(previous),
         )
 
     def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> bool:
@@ -160,11 +159,3 @@ class Attempts(LedgerBase):
 def new_nonce() -> str:
     """An identifier that tells one claim from all others."""
     return uuid4().hex[:12]
-
-
-def _readable_receipt(content: str | None) -> Receipt | None:
-    """The receipt, or None if another release wrote it in a different format."""
-    try:
-        return Receipt.from_json(content) if content else None
-    except ValueError:
-        return None

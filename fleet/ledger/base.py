@@ -18,7 +18,7 @@ _BATCH = 200  # shards per call: a script blocks Redis for all clients, here for
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
     *("take_due", "queue_again", "forget_messages"),
-    *("retry", "restore", "requeue", "remember", "update_shards", "take_receipts"),
+    *("retry", "restore", "requeue", "update_shards", "take_receipts"),
     *("cancel", "pause", "begin_publishing", "record_publication"),
 )
 

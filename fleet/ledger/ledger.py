@@ -27,7 +27,7 @@ from fleet.ledger.base import (
 )
 from fleet.ledger.connect import connect, refuse_eviction
 from fleet.ledger.publishing import Publishing
-from fleet.ledger.records import Due, LostLease, OpenRun, Steering
+from fleet.ledger.records import Due, OpenRun, Steering
 from fleet.ledger.results import Results
 from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
@@ -52,12 +52,8 @@ class Messages(LedgerBase):
             self._max_attempts,
             keys.attempts(""),
         ]
-        again, fresh, lost = self._run_script("take_due", keys.of(), arguments)
-        leases = tuple(
-            LostLease(shard=shard, worker=worker, is_failed=fate == "failed")
-            for shard, worker, fate in zip(lost[::3], lost[1::3], lost[2::3], strict=True)
-        )
-        return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT, lost=leases)
+        again, fresh = self._run_script("take_due", keys.of(), arguments)
+        return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
 
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
         """Shards whose message was sent at least this many seconds ago, and which no worker has claimed since."""
@@ -247,8 +243,8 @@ class Ledger(Attempts, Messages, Publishing, Results):
     def requeue(self, run_id: str, damaged: Mapping[str, str], *, of: Iterable[Receipt] = ()) -> int:
         """Queue done shards again whose stored files are lost or damaged. `damaged` maps their names to the reason.
 
-        Their rows leave the totals, and the run is no longer published. The next claim gets the old receipt as `previous`.
-        A shard that is found damaged three times is failed. A shard that was scored again after the receipts `of` were
+        Their rows leave the totals, and the run is no longer published. A shard that is found
+        damaged three times is failed. A shard that was scored again after the receipts `of` were
         read is skipped. Returns the number of shards that were queued or failed.
         """
         keys = Keys(run_id)
@@ -258,14 +254,6 @@ class Ledger(Attempts, Messages, Publishing, Results):
             fields = [part for name, reason in batch for part in (name, reason, files.get(name, ""))]
             requeued += int(self._run_script("requeue", keys.of(), [keys.attempts(""), _MAX_DAMAGED, *fields]))
         return requeued
-
-    def remember(self, run_id: str, receipts: Iterable[Receipt]) -> int:
-        """Note the receipts of earlier attempts, whose files exist in part, for open shards. Returns how many were noted."""
-        keys = Keys(run_id)
-        return sum(
-            int(self._run_script("remember", keys.of(), [keys.attempts(""), *_named(batch)]))
-            for batch in batches(receipts)
-        )
 
     def shards(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Shard]:
         """The records of the named shards, by default of all, in name order."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleet.process.wording import counted
-from fleet.run.receipt import AttemptReport, Receipt
+from fleet.run.receipt import AttemptReport
 from fleet.run.spec import RunSpec, Shard
 
 _STALLED_SECONDS = 300.0
@@ -44,7 +44,6 @@ class Claim:
     token: str
     attempt: int
     spilled: bool = False  # earlier attempts stored scores with the output, because the ledger was full
-    previous: Receipt | None = None  # of a finished attempt whose files were lost or damaged later
 
     @property
     def what(self) -> str:
@@ -185,26 +184,15 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LostLease:
-    """A lease that has expired because its worker did not renew it. A shard that lost too many is failed."""
-
-    shard: str
-    worker: str
-    is_failed: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class Due:
     """Shards that need a message. Those in `again` were started before and go first; those in `fresh` were not.
 
-    `lost` are leases that were found to have expired just now. Their shards need a message too, or are failed. If `more` is
-    set, other shards may be due that did not fit into this answer.
+    If `more` is set, other shards may be due that did not fit into this answer.
     """
 
     again: list[str]
     fresh: list[str]
     more: bool
-    lost: tuple[LostLease, ...] = ()
 
     def __len__(self) -> int:
         return len(self.again) + len(self.fresh)

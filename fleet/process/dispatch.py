@@ -6,7 +6,6 @@ the shard again.
 """
 
 import logging
-from collections.abc import Sequence
 from typing import Annotated
 from uuid import uuid4
 
@@ -15,7 +14,6 @@ from kombu.messaging import Producer
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from fleet.ledger import Ledger
-from fleet.ledger.records import LostLease
 from fleet.process.queues import NEW, STARTED, queue_length, shards_in_queue
 from fleet.process.wording import first_of
 from fleet.run.spec import is_run_id, is_safe_name
@@ -66,7 +64,6 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
     while True:
         room = max(0, _MESSAGES_AHEAD - queue_length(ledger.redis, queue))
         due = ledger.take_due(run_id, room=room)
-        _log_lost(run_id, due.lost)
         with app.producer_or_acquire() as producer:
             for priority, names in ((STARTED, due.again), (NEW, due.fresh)):
                 for name in names:
@@ -93,16 +90,6 @@ def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> 
         text = "Run %s: no worker has taken these shards within %g s, and their messages are gone: %s"
         logger.info(text, run_id, resend_seconds, first_of(lost, _NAMED), extra={"run_id": run_id})
     return len(lost)
-
-
-def _log_lost(run_id: str, leases: Sequence[LostLease]) -> None:
-    """Name the shards and the workers that lost them: a machine that vanishes says nothing itself."""
-    for is_failed, what in ((False, "expired"), (True, "expired once too often, so the shards are failed")):
-        named = [
-            f"{lease.shard} (worker {lease.worker or 'unknown'})" for lease in leases if lease.is_failed is is_failed
-        ]
-        if named:
-            logger.warning("Run %s: leases %s: %s", run_id, what, first_of(named, _NAMED), extra={"run_id": run_id})
 
 
 def _send(app: Celery, producer: Producer, message: ScoreShard, queue: str, priority: int) -> None:

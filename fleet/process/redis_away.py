@@ -1,25 +1,57 @@
-"""Say once a minute that Redis is away or full, and not at each try.
+"""Wait while Redis is unreachable, frozen, full or a replica, and say so once a minute.
 
 A process that cannot reach Redis tries again every second or so, in several threads, and so does Celery. Their log calls
 pass `extra=ABOUT_REDIS`, and the filter lets one of them through, and another one if the reason changes.
 """
 
-import fcntl
 import logging
-import os
+import threading
 import time
-import zlib
-from pathlib import Path
+from collections.abc import Callable
+from typing import TypeVar
 
 import redis
 
+from fleet.errors import Stopped
+
 ABOUT_REDIS = {"is_about_redis": True}
-TOLD_FILE = "SHARDSIFT_REDIS_AWAY_FILE"  # variable with a path that processes share which log to the same place
 _SILENT_SECONDS = 60.0
 _NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError)  # and not their kinds, such as a wrong password
 _REASON_WORDS = 3  # such as "OOM command not"
 _CELERYS_LOGGER, _CELERYS_ATTEMPT = "celery.worker.consumer.consumer", "consumer: Cannot connect to"
 _NOISE = "Skipping prefetch count reduction"
+
+
+_PAUSE_SECONDS = 1.0
+_PASSING = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.OutOfMemoryError,
+    redis.ReadOnlyError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.TryAgainError,
+)
+# Errors that the client has no class for. Before Redis 7, errors of a script also have their code only in the text.
+_PASSING_CODES = ("OOM", "READONLY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS")
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
+    """Call `action` until Redis accepts it. Returns its result. Raises Stopped if the worker stops meanwhile."""
+    while True:
+        try:
+            return action()
+        except redis.RedisError as error:
+            if not _may_pass(error):
+                raise
+            logger.warning("Waiting for Redis: %s", error, extra=ABOUT_REDIS)
+            if stopping.wait(_PAUSE_SECONDS):
+                raise Stopped("The worker is stopping, and Redis does not answer.") from error
+
+
+def _may_pass(error: redis.RedisError) -> bool:
+    return isinstance(error, _PASSING) or any(code in str(error) for code in _PASSING_CODES)
 
 
 class OnceAMinute(logging.Filter):
@@ -34,38 +66,11 @@ class OnceAMinute(logging.Filter):
             return False
         if not _is_about_redis(record):
             return True
-        return self._takes_turn(_reason(record))
-
-    def _takes_turn(self, reason: str) -> bool:
-        """True if it was not told in the last minute; from now on it counts as told."""
-        if file := _file(reason):
-            try:
-                return _takes_turn_in(file)
-            except OSError:  # the folder of a worker that ends
-                pass
-        now = time.time()
-        is_due = not 0 <= now - self._told_at.get(reason, 0.0) < _SILENT_SECONDS
+        reason, now = _reason(record), time.monotonic()
+        is_due = now - self._told_at.get(reason, -_SILENT_SECONDS) >= _SILENT_SECONDS
         if is_due:
             self._told_at[reason] = now
         return is_due
-
-
-def _takes_turn_in(file: Path) -> bool:
-    """The same by the time in a file. It is locked, because all processes of a worker lose their connection at once."""
-    with file.open("a+") as told:
-        fcntl.flock(told, fcntl.LOCK_EX)
-        told.seek(0)
-        now = time.time()  # not before the file was locked: another process may have told of it meanwhile
-        is_due = not 0 <= now - float(told.read() or 0) < _SILENT_SECONDS
-        if is_due:
-            told.truncate(0)
-            told.write(str(now))
-        return is_due
-
-
-def _file(reason: str) -> Path | None:
-    path = os.environ.get(TOLD_FILE)
-    return Path(f"{path}-{zlib.crc32(reason.encode())}") if path else None
 
 
 def _is_about_redis(record: logging.LogRecord) -> bool:

@@ -118,9 +118,6 @@ class Settings(BaseSettings):
     lease_seconds: Annotated[float, Process.SEVERAL] = Field(
         60.0, gt=0, description="Time after which a shard goes to another worker if its own stops renewing the lease."
     )
-    progress_seconds: Annotated[float, Process.WORKER] = Field(
-        10.0, gt=0, description="Time between two progress reports of a shard to Flower."
-    )
     sweep_seconds: Annotated[float, Process.SEVERAL] = Field(
         15.0, gt=0, description="Time between two sweeps of the ledger by a finalizer."
     )

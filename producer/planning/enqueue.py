@@ -73,7 +73,6 @@ def enqueue(
     added = ledger.add_shards(spec, plan.shards, now=time.time())
     ledger.steer(spec.run_id, how)
     restored = ledger.restore(spec.run_id, [*taken, *recovered.whole])
-    ledger.remember(spec.run_id, recovered.partial)
     ledger.mark_enqueued(spec.run_id, shards=len(plan.shards))
     ledger.clear_publish_error(spec.run_id)
     findings = patient(look_again)(ledger, spec.run_id, hashes=verify)

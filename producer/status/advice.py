@@ -185,8 +185,6 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
             yield f"{loading_line(status)}."
         case "stopped":
             yield "No worker serves this run any more. The same `producer run` command goes on where it stopped."
-        case "stalled" if status.blocked:
-            yield status.blocked
         case "stalled" if status.serving:
             count, verb = counted(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
             yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {_names(status)}."

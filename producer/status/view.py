@@ -25,7 +25,6 @@ from fleet.presence.announcements import (
     list_workers,
 )
 from fleet.presence.demand import Load
-from fleet.process.queues import why_blocked
 from fleet.process.wording import counted
 from fleet.run.model import SEQUENCE_CLASSIFIER
 from fleet.run.receipt import Histogram, Receipt, added
@@ -74,7 +73,6 @@ class RunStatus:
     publish_failed: bool = False  # and trying again cannot help
     retries: tuple[Failure, ...] = ()  # of shards that wait for another attempt; the first hundred
     steering: Steering = Steering()
-    blocked: str | None = None  # why no worker can take a shard from its queue
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     workers_elsewhere: int = 0  # live workers on other queues
@@ -166,8 +164,6 @@ class RunStatus:
 
     @property
     def _word_of_open_shards(self) -> str:
-        if self.blocked:
-            return "stalled"
         if not self.workers:
             has_begun = self.counts.seconds > 0 or self.counts.done
             if not has_begun or self.machines:
@@ -310,7 +306,6 @@ def run_status(
         error_reasons=ledger.error_reasons(run_id),
         publish_failed=ledger.publish_failed(run_id),
         steering=steering,
-        blocked=why_blocked(ledger.redis, spec.queue),
         paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
         workers_elsewhere=sum(one.queue != spec.queue for one in present.workers),

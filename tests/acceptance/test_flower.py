@@ -108,9 +108,9 @@ def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_p
         get("/api/workers", auth=None)
     with (
         flower.finalizer(),
-        flower.worker(tiny_model, environment={"SHARDSIFT_PROGRESS_SECONDS": "0.2", "SHARDSIFT_LEASE_SECONDS": "1"}),
+        flower.worker(tiny_model, environment={"SHARDSIFT_LEASE_SECONDS": "1"}),
     ):
-        running = wait_until(lambda: tasks("PROGRESS"), description="progress shows while a shard runs", seconds=120)
+        running = wait_until(lambda: tasks("STARTED"), description="a shard shows while it runs", seconds=120)
         worker = wait_until(worker_name, description="Flower knows the worker")
         online_while_busy = get("/api/workers?status=1")[worker]
         failed = wait_until(lambda: tasks("FAILURE"), description="the broken shard shows as failed", seconds=120)
@@ -118,7 +118,6 @@ def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_p
         on_page = wait_until(lambda: run_over(run_id), description="the page of the run shows that it is over")
     told = json.loads(flower.call_producer("status", run_id, "--json").stdout)
 
-    assert "rows/s" in running[0]["result"]
     assert running[0]["uuid"].startswith(f"{run_id}:000_")
     assert run_id in running[0]["kwargs"]
     assert online_while_busy is True

@@ -151,4 +151,4 @@ def test_a_worker_whose_token_may_not_write_leaves_the_run_to_others(
     assert "1 shard waits for another attempt" in status.stdout
     assert "the Hub refuses this token (403). Give HF_TOKEN the rights for this repository." in status.stdout
     assert fleet.ledger.failures(run_id) == []
-    assert fleet.log("reader").read_text().count("is left to other machines, as is its run for ten minutes") == 1
+    assert fleet.log("reader").read_text().count("is left to other machines, and this worker pauses") >= 1

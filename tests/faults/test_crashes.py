@@ -13,7 +13,6 @@ import pytest
 from support.disturbed_runs import ALL_ROWS, WINDOW_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
-from worker.service.ipc import EXIT_NO_MODEL
 
 
 def poisoned(shards: Path, folder: Path, action: str, *, row: int = 20) -> Path:
@@ -121,39 +120,6 @@ def process_start_seconds(runs: DisturbedRuns) -> float:
         child_of(worker)
         wait_until(lambda: "is loaded" in runs.fleet.log("another").read_text(), description="a model is loaded")
     return time.monotonic() - began
-
-
-@pytest.mark.faults
-def test_a_new_process_starts_however_long_its_model_takes_to_load(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    """By default, Celery kills a process that is not up after four seconds, again and again."""
-    faults.use_stand_in(load_seconds=6)
-    run_id = runs.enqueue()
-
-    with runs.finalizer(), runs.worker() as worker:
-        runs.wait_for_rows(run_id)
-        child_of(worker).kill()
-        runs.wait_until_published(run_id, seconds=90)
-
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_a_worker_whose_model_does_not_load_exits_with_the_reason_and_takes_no_shard(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.at("worker.service.child:load_scorers", "before", "device fault")
-    run_id = runs.enqueue()
-
-    with runs.finalizer(), runs.worker("broken") as broken:
-        broken.wait(timeout=60)
-        with runs.worker("w2"):
-            runs.wait_until_published(run_id)
-
-    assert broken.returncode == EXIT_NO_MODEL
-    assert "worker: CUDA error: device-side assert triggered, by order" in runs.fleet.log("broken").read_text()
-    runs.check_each_row_scored_once(run_id, undisturbed)
 
 
 @pytest.mark.faults

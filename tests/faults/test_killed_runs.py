@@ -48,19 +48,6 @@ def check_nothing_stays(faults: InjectedFaults, temporary: Path) -> None:
 
 
 @pytest.mark.faults
-def test_a_killed_run_leaves_no_process_and_no_socket_behind(
-    small_shards: Path, tiny_model: Path, faults: InjectedFaults, tmp_path: Path, temporary: Path
-) -> None:
-    faults.use_stand_in(seconds_a_batch=1)
-
-    with a_run(small_shards, tiny_model, faults, tmp_path, temporary) as run:
-        wait_until(faults.rows_scored, description="a worker scores")
-        assert list(temporary.glob("shardsift-redis-*"))
-        run.send_signal(signal.SIGKILL)
-        check_nothing_stays(faults, temporary)
-
-
-@pytest.mark.faults
 def test_a_run_killed_at_any_moment_leaves_no_process_and_no_socket_behind(
     small_shards: Path, tiny_model: Path, faults: InjectedFaults, tmp_path: Path, temporary: Path
 ) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from fleet.process.children import Child
 from fleet.process.dispatch import SCORE_SHARD
 from fleet.process.queues import queue_length, queue_lists
 from fleet.process.settings import Settings
-from producer.local.demo_data import write_shards
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.waiting import wait_until
 
@@ -78,28 +76,6 @@ def test_messages_that_come_three_times_score_no_row_twice(runs: DisturbedRuns, 
 
     assert runs.attempts() == {1}
     runs.check_each_row_scored_once(run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_a_message_that_celery_delivers_again_while_its_shard_runs_starts_nothing(
-    runs: DisturbedRuns, tmp_path: Path
-) -> None:
-    runs.shards = tmp_path / "one"
-    write_shards(runs.shards, shards=1, rows=120, seed=4)
-    runs.faults.use_stand_in(seconds_a_batch=0.15)
-    run_id = runs.enqueue()
-
-    with runs.finalizer(), runs.worker("w1"), runs.worker("w2"):
-        runs.wait_for_rows(run_id)
-        client = runs.fleet.ledger.redis
-        (held,) = client.hvals("unacked")
-        message, _, queue = json.loads(str(held))
-        put_in(runs, [(queue, json.dumps(message))])
-        runs.wait_until_published(run_id)
-
-    assert "another worker has it" in runs.fleet.log("w1").read_text() + runs.fleet.log("w2").read_text()
-    assert runs.faults.rows_scored() == 120
-    assert [line["attempt"] for line in runs.manifest()] == [1]
 
 
 @pytest.mark.faults

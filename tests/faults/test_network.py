@@ -60,22 +60,6 @@ def test_workers_whose_connections_are_cut_every_second_score_each_row_once(
 
 
 @pytest.mark.faults
-def test_a_finalizer_whose_connections_are_cut_every_second_publishes(
-    runs: DisturbedRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
-) -> None:
-    proxy, url = way
-    run_id = runs.enqueue()
-
-    with runs.finalizer(REDIS_URL=url) as finalizer, runs.worker():
-        wait_until(proxy.cut, description="the finalizer is there")
-        cut_six_times(proxy)
-        runs.wait_until_published(run_id, seconds=90)
-        assert finalizer.poll() is None
-
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-
-
-@pytest.mark.faults
 @pytest.mark.parametrize("requests", [0, 6, 12])
 def test_a_producer_that_is_cut_off_says_so_in_one_line_and_finishes_when_it_is_run_again(
     requests: int, runs: DisturbedRuns, way: tuple[Proxy, str], undisturbed_by_command: dict[str, str]
@@ -139,7 +123,7 @@ def test_a_redis_that_does_not_answer_leaves_the_device_at_work(
         time.sleep(seconds)
         return (runs.faults.rows_scored() - before) // ROWS_A_BATCH
 
-    with runs.worker(REDIS_URL=url, SHARDSIFT_PROGRESS_SECONDS="1"):
+    with runs.worker(REDIS_URL=url):
         runs.wait_for_rows(run_id)
         undisturbed = batches_in_that_time()
         with server.frozen() if trouble == "frozen" else proxy.silent():

@@ -4,14 +4,11 @@ import pytest
 
 from fleet.ledger.base import Keys
 from producer.status import run_status
-from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
+from support.disturbed_runs import ALL_ROWS, DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.redis_servers import RedisServer, moved
 from support.waiting import wait_until
-
-STAGE = "fleet.storage.folder:FolderOutput.stage"
-PUBLISH = "fleet.storage.folder:FolderOutput.publish"
 
 
 @pytest.fixture
@@ -101,46 +98,4 @@ def test_a_run_is_still_paused_after_redis_and_the_finalizer_were_killed(
             runs.wait_until_published(run_id)
 
     assert (status.word, status.counts.running) == ("paused", 0)
-    runs.check_each_row_scored_once(run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_a_shard_that_is_stored_while_its_run_is_paused_is_done_and_not_stored_again(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.at(STAGE, "before", "freeze")
-    run_id = runs.enqueue()
-
-    with runs.finalizer(), runs.worker() as worker:
-        wait_until(faults.fired, description="the worker is frozen as it stores its shard")
-        runs.fleet.ledger.pause(run_id)
-        child_of(worker).resume()
-        wait_until(lambda: runs.fleet.ledger.counts(run_id).done, description="the shard is done")
-        wait_for_sweeps(runs, run_id)
-        counts = runs.fleet.ledger.counts(run_id)
-        runs.fleet.ledger.resume(run_id)
-        runs.wait_until_published(run_id)
-
-    assert (counts.done, counts.queued) == (1, 5)
-    assert runs.attempts() == {1}
-    runs.check_each_row_scored_once(run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_a_run_that_is_being_published_cannot_be_paused_and_is_published(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.use_stand_in(seconds_a_batch=0)
-    faults.at(PUBLISH, "before", "kill", program="producer")
-    run_id = runs.enqueue()
-
-    with runs.worker():
-        with runs.finalizer() as killed:
-            killed.wait(timeout=60)
-        refused = runs.fleet.call_producer("pause", run_id)
-        with runs.finalizer():
-            runs.wait_until_published(run_id)
-
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert f"Run {run_id} has no open shard: there is nothing left to pause." in refused.stderr
     runs.check_each_row_scored_once(run_id, undisturbed)

@@ -8,7 +8,6 @@ from fleet.presence.announcements import list_workers
 from support.disturbed_runs import ALL_ROWS, SHARD_ROWS, WINDOW_ROWS, DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
-from support.outputs import data_digests
 from support.redis_servers import RedisServer, moved
 from support.waiting import wait_until
 
@@ -130,26 +129,6 @@ def test_a_shard_at_work_when_redis_lost_everything_is_taken_back_by_its_worker(
 
 
 @pytest.mark.faults
-def test_a_published_run_is_not_published_again_after_a_total_loss(
-    runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
-) -> None:
-    runs.faults.use_stand_in(seconds_a_batch=0)
-    run_id = runs.enqueue()
-    with runs.served():
-        runs.wait_until_published(run_id)
-        manifest = (runs.output / "manifest.parquet").stat()
-        server.client.flushall()
-
-        runs.enqueue()
-        runs.wait_until_published(run_id)
-
-    after = (runs.output / "manifest.parquet").stat()
-    assert (after.st_mtime_ns, after.st_ino) == (manifest.st_mtime_ns, manifest.st_ino)
-    assert runs.faults.rows_scored() == ALL_ROWS
-    assert data_digests(runs.output) == undisturbed
-
-
-@pytest.mark.faults
 @pytest.mark.parametrize("trouble", ["full", "replica", "password"])
 def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
     trouble: str, runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
@@ -181,24 +160,6 @@ def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
         runs.wait_until_published(run_id, seconds=90)
         assert [process.poll() for process in (finalizer, first, second)] == [None, None, None]
 
-    runs.check_each_row_scored_once(run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_no_worker_loses_its_shard_if_redis_is_frozen_for_longer_than_a_lease(
-    runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
-) -> None:
-    runs.faults.use_stand_in(seconds_a_batch=1.2)
-    run_id = runs.enqueue()
-
-    with runs.served(workers=2):
-        runs.wait_for_rows(run_id, 8)
-        with server.frozen():
-            since = time.monotonic()
-            wait_until(lambda: time.monotonic() > since + 2.5 * runs.lease_seconds, description="leases run out")
-        runs.wait_until_published(run_id, seconds=120)
-
-    assert runs.attempts() == {1}
     runs.check_each_row_scored_once(run_id, undisturbed)
 
 

@@ -4,10 +4,8 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from fleet.presence.announcements import WorkerState, list_workers
@@ -34,7 +32,6 @@ STEPS = [
     ("worker.service.child:leave_loaded", "after"),
 ]
 EVERY_DAY = (CONNECTED, CHILD_LOADS)
-MOMENTS = 20
 
 
 def the_worker(runs: DisturbedRuns) -> WorkerState | None:
@@ -70,25 +67,6 @@ def test_a_worker_stopped_at_any_step_of_its_start_exits_in_time_with_its_child(
         wait_until_gone(faults)
 
     assert worker.returncode in (0, -signal.SIGTERM)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_worker_ended_at_any_moment_of_its_start_leaves_no_process(
-    number: signal.Signals, runs: DisturbedRuns, faults: InjectedFaults
-) -> None:
-    faults.use_stand_in(load_seconds=60)
-    with runs.worker("measured") as worker:
-        began = time.monotonic()
-        child_of(worker)
-        whole = 1.5 * (time.monotonic() - began)  # the child's own start included
-
-    for moment in range(MOMENTS):
-        with runs.worker() as worker:
-            due = time.monotonic() + whole * moment / MOMENTS
-            wait_until(lambda due=due: time.monotonic() >= due, description="the moment")
-            worker.send_signal(number)
-            wait_until_gone(faults)
 
 
 def test_a_starting_child_ends_with_its_killed_parent(runs: DisturbedRuns, faults: InjectedFaults) -> None:
@@ -197,30 +175,6 @@ def test_a_worker_whose_model_folder_was_changed_exits_before_it_scores_with_oth
         )
 
     assert fleet.ledger.counts(run_id).done == 0
-    assert worker.returncode == 70
-    assert f"worker: The files of the model folder {model} have changed" in log.read_text()
-
-
-@pytest.mark.faults
-def test_a_worker_whose_model_folder_is_changed_before_it_is_loaded_exits(
-    fleet: Fleet, tiny_model: Path, tmp_path: Path
-) -> None:
-    model, faults = Path(shutil.copytree(tiny_model, tmp_path / "model")), InjectedFaults(tmp_path / "faults")
-    faults.at(*CHILD_LOADS, "freeze")
-    log = fleet.log("w1")
-
-    with fleet.worker(model, environment=faults.environment) as worker:
-        child = child_of(worker)
-        wait_until(lambda: child.status() == psutil.STATUS_STOPPED, description="the child is about to load the model")
-        negate_weights(model)
-        child.resume()
-        wait_until(
-            lambda: worker.poll() is not None or "is loaded" in log.read_text(),
-            description="the worker has left, or serves the model",
-            seconds=120,
-        )
-
-    assert "is loaded" not in log.read_text()
     assert worker.returncode == 70
     assert f"worker: The files of the model folder {model} have changed" in log.read_text()
 

@@ -170,21 +170,6 @@ def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_ke
 
 
 @pytest.mark.faults
-def test_a_spot_notice_ends_the_loading_of_a_model(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.use_stand_in(load_seconds=60)
-    run_id = runs.enqueue()
-
-    with metadata_service(notice(seconds=120)) as address, runs.worker(**watched(address)) as worker:
-        log = runs.fleet.log("w1")
-        wait_until(lambda: "takes no more shards" in log.read_text(), description="it waits", seconds=30)
-        assert worker.poll() is None
-        seconds = gone_in_time(worker, terminate)
-
-    assert seconds < 2
-    assert runs.fleet.ledger.counts(run_id).queued == 6
-
-
-@pytest.mark.faults
 @pytest.mark.parametrize(
     "place", ["worker.shard.window_scoring:WindowScoring.scores", "fleet.storage.folder:FolderOutput.stage"]
 )
@@ -220,20 +205,6 @@ def test_a_worker_whose_process_cannot_handle_signals_is_killed_in_time(
 
     assert seconds < SECONDS
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_a_worker_told_to_stop_while_its_model_loads_exits_at_once(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.use_stand_in(load_seconds=60)
-    run_id = runs.enqueue()
-
-    with runs.worker() as worker:
-        child_of(worker)
-        wait_until(lambda: "Connected" in runs.fleet.log("w1").read_text(), description="the parent is up")
-        seconds = gone_in_time(worker, terminate)
-
-    assert seconds < SECONDS
-    assert runs.fleet.ledger.counts(run_id).queued == 6
 
 
 @pytest.mark.faults

@@ -79,24 +79,6 @@ def test_a_worker_that_comes_back_after_another_did_its_shard_drops_its_output_a
 
 
 @pytest.mark.faults
-def test_a_frozen_worker_continues_with_a_shard_that_no_other_worker_took(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.use_stand_in(seconds_a_batch=0.2)
-    run_id = runs.enqueue()
-
-    with runs.finalizer(), runs.worker("w1") as worker:
-        runs.wait_for_rows(run_id, SHARD_ROWS + 8)
-        freeze(worker)
-        wait_until(lambda: not runs.fleet.ledger.counts(run_id).running, description="its lease runs out")
-        thaw(worker)
-        runs.wait_until_published(run_id)
-
-    assert runs.attempts() == {1}
-    runs.check_each_row_scored_once(run_id, undisturbed)
-
-
-@pytest.mark.faults
 def test_a_worker_that_was_frozen_three_times_during_a_shard_still_finishes_it(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:

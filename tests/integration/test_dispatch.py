@@ -5,8 +5,6 @@ A queue holds few of them however long the run is, and shards that were started 
 
 import base64
 import json
-import re
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +19,6 @@ from fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shar
 from fleet.process.queues import queue_length, queue_lists
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
-from support.ledger_states import claimed, end_lease
 from support.records import a_receipt, a_shard, a_spec
 
 MESSAGES_AHEAD = 2_000
@@ -112,26 +109,6 @@ def test_nothing_due_sends_nothing(app: Celery, ledger: Ledger, spec: RunSpec) -
 
     assert send(app, ledger, spec) == 0
     assert len(messages(ledger, spec.queue)) == 2
-
-
-@pytest.mark.parametrize("place", [0, 1], ids=["started", "new"])
-def test_a_key_of_another_type_is_named_with_the_command_that_helps(
-    app: Celery, ledger: Ledger, spec: RunSpec, place: int
-) -> None:
-    send(app, ledger, spec)
-    key = queue_lists(spec.queue)[place]
-    ledger.redis.set(key, "x")
-    age_messages(ledger, spec)
-
-    with pytest.raises(UsageError, match=r"is not a list.*then run the same command again") as raised:
-        send(app, ledger, spec)
-
-    (command,) = re.findall(r"\(redis-cli (DEL .*)\)", str(raised.value))
-    words = subprocess.run(["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True)
-    assert words.stdout.splitlines() == ["DEL", key]
-    ledger.redis.delete(key)
-    send(app, ledger, spec)
-    assert sorted(queued_shards(ledger, spec.queue)) == [A.name, B.name]
 
 
 @pytest.fixture
@@ -255,54 +232,3 @@ def test_without_a_redis_there_is_no_broker_and_the_error_says_so() -> None:
 
     with pytest.raises(UsageError, match="Set REDIS_URL"):
         Ledger.connect(settings)
-
-
-class TestLogs:
-    """What is sent again is named in the log of the process that sends it, and so is the worker that lost its lease."""
-
-    @pytest.fixture(autouse=True)
-    def _at_info(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level("INFO", "fleet.process.dispatch")
-
-    def test_a_lost_lease_names_its_shard_and_worker(
-        self, app: Celery, ledger: Ledger, spec: RunSpec, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        claimed(ledger, spec.run_id, A, owner="gpu0@spot-7/12")
-        end_lease(ledger.redis, spec.run_id, A)
-
-        send(app, ledger, spec)
-        send(app, ledger, spec)
-
-        assert caplog.messages == [
-            f"Run {spec.run_id}: leases expired: crawl/a (worker gpu0@spot-7/12)",
-            f"Run {spec.run_id}: sent again: crawl/a",
-        ]
-
-    def test_one_that_fails_its_shard_is_told_apart(
-        self, app: Celery, ledger: Ledger, spec: RunSpec, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        for _ in range(3):
-            caplog.clear()
-            claimed(ledger, spec.run_id, A)
-            end_lease(ledger.redis, spec.run_id, A)
-            send(app, ledger, spec)
-
-        assert caplog.messages == [
-            f"Run {spec.run_id}: leases expired once too often, so the shards are failed: crawl/a (worker w1)"
-        ]
-
-    def test_many_shards_are_told_by_the_first_five(
-        self, app: Celery, ledger: Ledger, spec: RunSpec, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        ledger.create_run(spec, [a_shard(f"crawl/{letter}") for letter in "cdefg"], now=1.0)
-        send(app, ledger, spec)
-        lose_messages(ledger, spec.queue)
-        age_messages(ledger, spec)
-
-        send(app, ledger, spec)
-
-        named = "crawl/a, crawl/b, crawl/c, crawl/d, crawl/e and 2 more"
-        assert caplog.messages == [
-            f"Run {spec.run_id}: no worker has taken these shards within 60 s, and their messages are gone: {named}",
-            f"Run {spec.run_id}: sent again: {named}",
-        ]

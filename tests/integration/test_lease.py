@@ -3,7 +3,7 @@
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,8 +58,6 @@ def lease_of(
     claim: Claim,
     *,
     stopping: threading.Event | None = None,
-    report: Callable[[str], None] = lambda _line: None,
-    report_seconds: float = 10,
     stall_seconds: float = 900,
 ) -> Lease:
     return Lease(
@@ -67,8 +65,6 @@ def lease_of(
         claim,
         device=DeviceMeter("cpu", ()),
         stopping=stopping or threading.Event(),
-        report=report,
-        report_seconds=report_seconds,
         watchdog=Watchdog(stall_seconds, sys.__stderr__),
     )
 
@@ -187,66 +183,6 @@ def test_a_batch_after_the_worker_was_told_to_stop_ends_the_work(ledger: Ledger)
         assert not lease.on_batch(2)
         with pytest.raises(Stopped, match="Shard a was given back: the worker is stopping"):
             lease.check()
-
-
-def test_progress_is_told_in_rows_after_a_renewal_and_no_more_often_than_asked(ledger: Ledger) -> None:
-    told_each_time: list[str] = []
-    told_seldom: list[str] = []
-
-    with lease_of(ledger, claimed(ledger), report=told_each_time.append, report_seconds=0) as lease:
-        lease.on_batch(1500)
-        lease.on_window()
-        lease.on_batch(40)
-        wait_until(lambda: len(told_each_time) > 1, description="it is told after each renewal", seconds=10)
-    claim = claimed(ledger)
-    with lease_of(ledger, claim, report=told_seldom.append, report_seconds=3600) as lease:
-        lease.on_batch(1500)
-        wait_until(lambda: ledger.counts(claim.run_id).rows_scored, description="a renewal is answered", seconds=10)
-
-    assert {line.split(" rows, ")[0] for line in told_each_time} == {"1,540"}
-    assert told_seldom == []
-
-
-def test_a_blocked_progress_event_keeps_no_batch_waiting(ledger: Ledger) -> None:
-    is_told, may_end = threading.Event(), threading.Event()
-
-    def report(_line: str) -> None:
-        is_told.set()
-        may_end.wait(30)
-
-    with lease_of(ledger, claimed(ledger), report=report, report_seconds=0) as lease:
-        wait_until(lambda: lease.on_batch(1) and is_told.is_set(), description="it is told", seconds=10)
-        assert lease.on_batch(2)
-        may_end.set()
-
-
-def test_a_blocked_progress_event_delays_no_renewal(ledger: Ledger) -> None:
-    is_told, may_end = threading.Event(), threading.Event()
-    claim = claimed(ledger)
-
-    def report(_line: str) -> None:
-        is_told.set()
-        may_end.wait(30)
-
-    with lease_of(ledger, claim, report=report, report_seconds=0) as lease:
-        is_told.wait(30)
-        lease.on_batch(7)
-        wait_until(lambda: ledger.counts(claim.run_id).rows_running == 7, description="a renewal", seconds=10)
-        may_end.set()
-
-
-def test_progress_that_cannot_be_told_ends_no_renewals(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
-    told: list[str] = []
-
-    def report(line: str) -> None:
-        told.append(line)
-        raise ValueError("an odd answer")
-
-    with lease_of(ledger, claimed(ledger), report=report, report_seconds=0):
-        wait_until(lambda: len(told) > 1, description="renewals go on", seconds=10)
-
-    assert "The progress of shard a could not be shown in Flower" in caplog.text
-    assert "an odd answer" in caplog.text
 
 
 def test_a_worker_says_for_how_long_it_has_made_no_progress(ledger: Ledger) -> None:

@@ -1,6 +1,5 @@
 """The ledger's promises about outputs: shards with lost files are queued again, and a run has one state."""
 
-from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -10,7 +9,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger, Publication
 from fleet.run.spec import RunSpec, Shard
 from support.ledger_states import claimed
-from support.records import a_receipt, a_shard, a_spec, an_output_file
+from support.records import a_receipt, a_shard, a_spec
 
 _numbers = count()
 A, B, C = a_shard("a"), a_shard("b"), a_shard("c/d")
@@ -43,31 +42,6 @@ class TestRequeueing:
         assert (counts.queued, counts.done, counts.rows_in, counts.rows_errored) == (1, 2, 20, 2)
         assert ledger.take_due(run, room=0).again == [B.name]
 
-    def test_it_makes_the_run_unpublished(self, ledger: Ledger, run: str) -> None:
-        ledger.record_publication(run, PUBLICATION)
-
-        ledger.requeue(run, {B.name: "data/b.parquet is missing"})
-
-        assert ledger.publication(run) is None
-
-    def test_the_next_attempt_is_told_what_the_last_one_left(self, ledger: Ledger, run: str) -> None:
-        ledger.requeue(run, {B.name: "data/b.parquet is missing"})
-
-        claim = claimed(ledger, run, B)
-
-        assert claim.previous == a_receipt(run, B)
-        ledger.release(claim)
-        assert claimed(ledger, run, B).previous == a_receipt(run, B)
-
-    def test_that_is_forgotten_when_the_shard_is_done(self, ledger: Ledger, run: str) -> None:
-        ledger.requeue(run, {B.name: "data/b.parquet is missing"})
-        complete(ledger, run, B)
-
-        ledger.retry(run, done_too=True)
-
-        assert claimed(ledger, run, B).previous is None
-        assert ledger.counts(run).rows_in == 0
-
     def test_a_shard_whose_files_are_damaged_again_and_again_fails_with_the_reason(
         self, ledger: Ledger, run: str
     ) -> None:
@@ -81,40 +55,6 @@ class TestRequeueing:
         assert (failure.shard, failure.error) == (B.name, "data/b.parquet has other content (found 3 times)")
         assert ledger.counts(run).open == 0
 
-    @pytest.mark.parametrize("asked", [Ledger.clear_publish_error, Ledger.retry])
-    def test_it_has_all_its_tries_again_when_a_person_asks_for_it(
-        self, ledger: Ledger, run: str, asked: Callable[[Ledger, str], object]
-    ) -> None:
-        for _ in range(2):
-            ledger.requeue(run, {B.name: "lost"})
-            complete(ledger, run, B)
-
-        asked(ledger, run)
-        ledger.requeue(run, {B.name: "lost"})
-
-        assert (ledger.counts(run).queued, ledger.counts(run).failed) == (1, 0)
-
-    def test_it_is_counted(self, ledger: Ledger, run: str) -> None:
-        ledger.requeue(run, {A.name: "lost", B.name: "lost"})
-
-        assert ledger.refused() == {"stored files that were lost or damaged": 2}
-
-    def test_only_done_shards_are_queued(self, ledger: Ledger, run: str) -> None:
-        ledger.requeue(run, {B.name: "lost"})
-
-        assert ledger.requeue(run, {B.name: "lost", "nope": "lost"}) == 0
-        assert ledger.counts(run).queued == 1
-
-    def test_a_shard_that_was_done_again_since_its_receipt_was_read_is_left(self, ledger: Ledger, run: str) -> None:
-        read = list(ledger.receipts(run))
-        ledger.retry(run, done_too=True)
-        again = an_output_file(B.data_path, staged_path="staged/again")
-        ledger.complete(claimed(ledger, run, B), a_receipt(run, B, data=again))
-        complete(ledger, run, C)
-
-        assert ledger.requeue(run, {B.name: "lost", C.name: "lost"}, of=read) == 1
-        assert [receipt.shard for receipt in ledger.receipts(run)] == [B.name]
-
     def test_more_shards_than_fit_in_one_call_are_all_queued(self, ledger: Ledger, spec: RunSpec) -> None:
         shards = [a_shard(f"{number:05}") for number in range(1_234)]
         ledger.create_run(spec, shards, now=1.0)
@@ -123,32 +63,6 @@ class TestRequeueing:
 
         assert ledger.requeue(spec.run_id, damaged, of=ledger.receipts(spec.run_id)) == 1_234
         assert ledger.counts(spec.run_id).rows_in == 0
-
-
-class TestRemembering:
-    def test_what_a_lost_ledger_left_beside_the_output_is_told_to_the_next_attempt(
-        self, ledger: Ledger, spec: RunSpec
-    ) -> None:
-        ledger.create_run(spec, [A, B], now=1.0)
-        complete(ledger, spec.run_id, B)
-
-        remembered = ledger.remember(spec.run_id, [a_receipt(spec.run_id, shard) for shard in (A, B, C)])
-
-        assert remembered == 1
-        assert claimed(ledger, spec.run_id, A).previous == a_receipt(spec.run_id, A)
-
-
-class TestUpdatingShards:
-    def test_records_of_shards_that_are_not_done_are_replaced(self, ledger: Ledger, spec: RunSpec) -> None:
-        ledger.create_run(spec, [A, B], now=1.0)
-        complete(ledger, spec.run_id, B)
-        mended = [a_shard(shard.name, size_bytes=7) for shard in (A, B, C)]
-
-        assert ledger.update_shards(spec.run_id, mended) == 1
-        assert ledger.update_shards(spec.run_id, mended) == 0
-
-        assert claimed(ledger, spec.run_id, A).shard == mended[0]
-        assert ledger.counts(spec.run_id).shards == 2
 
 
 class TestPublishing:
@@ -170,33 +84,6 @@ class TestPublishing:
             ledger.cancel(run)
 
         assert not ledger.is_cancelled(run)
-
-    def test_a_run_that_is_cancelled_while_it_is_published_is_published(self, ledger: Ledger, run: str) -> None:
-        version = ledger.begin_publishing(run)
-        ledger.cancel(run)
-
-        assert ledger.record_publication(run, PUBLICATION, version=version)
-
-        assert (ledger.is_cancelled(run), ledger.publication(run)) == (False, PUBLICATION)
-
-    def test_publishing_a_cancelled_run_is_not_begun(self, ledger: Ledger, run: str) -> None:
-        ledger.cancel(run)
-
-        assert ledger.begin_publishing(run) is None
-
-    def test_a_published_run_that_gained_work_may_be_cancelled(self, ledger: Ledger, run: str) -> None:
-        ledger.record_publication(run, PUBLICATION)
-        ledger.requeue(run, {B.name: "lost"})
-
-        ledger.cancel(run)
-
-        assert ledger.is_cancelled(run)
-
-    def test_an_error_that_passes_holds_nothing_back(self, ledger: Ledger, run: str) -> None:
-        ledger.record_publish_error(run, "the network failed")
-
-        assert ledger.may_publish(run)
-        assert not ledger.publish_failed(run)
 
     def test_an_error_for_good_ends_the_tries_until_a_person_asks(self, ledger: Ledger, run: str) -> None:
         ledger.record_publish_error(run, "no such repository", is_permanent=True)

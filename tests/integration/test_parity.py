@@ -21,7 +21,7 @@ from worker.scoring.parity import ParityTrial, check_parity
 from worker.scoring.precision import TOLERANCES, Candidate
 from worker.scoring.saved_model import SavedModel, saved_model
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.shard.provenance import scoring_receipts
+from worker.shard.score_shard import scoring_receipts
 from worker.shard.writer import RowCounts
 
 

@@ -94,24 +94,6 @@ def test_a_cpu_is_one_place_with_a_thread_per_physical_core(machine: Callable[..
     assert place.environment == {"SHARDSIFT_THREADS": "4", "OMP_NUM_THREADS": "4", "RAYON_NUM_THREADS": "8"}
 
 
-def test_workers_on_a_cpu_share_the_cores(machine: Callable[..., None]) -> None:
-    machine(gpus=2)
-
-    places = find_places(workers=3, device="cpu", cores=EIGHT)
-
-    assert [place.name for place in places] == ["worker-0", "worker-1", "worker-2"]
-    assert {place.environment["SHARDSIFT_THREADS"] for place in places} == {"1"}
-
-
-def test_what_the_user_has_set_stays(machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    machine()
-    monkeypatch.setenv("SHARDSIFT_THREADS", "3")
-
-    (place,) = find_places()
-
-    assert "SHARDSIFT_THREADS" not in place.environment
-
-
 @pytest.mark.parametrize(
     ("gpus", "says"),
     [
@@ -125,52 +107,6 @@ def test_a_gpu_that_is_not_there_is_told(gpus: str, says: str, machine: Callable
 
     with pytest.raises(UsageError, match=says):
         find_places(gpus=gpus)
-
-
-def test_a_gpu_on_a_machine_without_any_is_told(machine: Callable[..., None]) -> None:
-    machine(gpus=0)
-
-    with pytest.raises(UsageError, match="nvidia-smi lists none"):
-        find_places(gpus="1")
-
-
-@pytest.mark.parametrize(
-    ("options", "visible", "says"),
-    [
-        ({"device": "cuda"}, None, "There is no device cuda here: nvidia-smi lists none.*worker doctor.*--device cpu"),
-        ({"device": "cuda:0"}, None, "There is no device cuda:0 here"),
-        ({"device": "cuda"}, "", "There is no device cuda here: CUDA_VISIBLE_DEVICES is ''"),
-        ({"device": "cuda", "gpus": "0"}, None, "--gpus 0 is the CPU, and --device cuda a GPU"),
-    ],
-)
-def test_a_device_that_is_not_there_is_told_before_a_worker_starts(
-    options: dict[str, Any], visible: str | None, says: str, machine: Callable[..., None]
-) -> None:
-    machine(gpus=0, visible=visible)
-
-    with pytest.raises(UsageError, match=says):
-        find_places(**options)
-
-
-def test_a_device_number_beyond_the_gpus_is_told(machine: Callable[..., None]) -> None:
-    machine(gpus=2)
-
-    assert len(find_places(device="cuda:1")) == 1
-    with pytest.raises(UsageError, match="There is no device cuda:2 here: nvidia-smi lists 2"):
-        find_places(device="cuda:2")
-
-
-def test_without_nvidia_smi_a_device_file_of_the_driver_is_enough(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr("worker.supervisor.places._DEVICE_FILES", ("null",))  # a file of /dev that every machine has
-    assert len(find_places(device="cuda")) == 1
-
-    monkeypatch.setattr("worker.supervisor.places._DEVICE_FILES", ())
-    with pytest.raises(UsageError, match="There is no device cuda here: nvidia-smi is not installed"):
-        find_places(device="cuda")
 
 
 @pytest.mark.parametrize(

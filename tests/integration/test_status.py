@@ -207,18 +207,6 @@ class TestWorkers:
         assert status.word == "loading"
         assert not any("worker start" in line for line in what_next(status))
 
-    def test_a_run_whose_queue_is_no_list_is_stalled_and_names_the_key(self, ledger: Ledger, run: str) -> None:
-        announce(ledger.redis, READY)
-        claimed(ledger, run)
-        ledger.redis.set(SPEC.queue, "x")
-
-        status = run_status(ledger, run)
-
-        assert (status.word, level(status)) == ("stalled", "bad")
-        assert re.match(
-            r"stalled: The key .* is not a list, .*Delete it \(redis-cli DEL .*\), then run", verdict(status)
-        )
-
     def test_a_run_whose_workers_all_died_is_stalled_at_once_and_has_no_time_left(
         self, ledger: Ledger, run: str
     ) -> None:

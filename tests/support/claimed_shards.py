@@ -89,8 +89,6 @@ class Office:
             claim,
             device=DeviceMeter("cpu", ()),
             stopping=stopping,
-            report=lambda _line: None,
-            report_seconds=10,
             watchdog=Watchdog(900, sys.__stderr__),
         )
         return Desk(

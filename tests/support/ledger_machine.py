@@ -223,10 +223,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # --- outputs and their publication ---
 
-    @rule(how=st.sampled_from(["restore", "remember"]))
-    def read_receipts(self, how: str) -> None:
+    @rule()
+    def read_receipts(self) -> None:
         """Receipts that are stored with the outputs."""
-        self.both(lambda ledger: getattr(ledger, how)(self.run, list(self.stored.values())))
+        self.both(lambda ledger: ledger.restore(self.run, list(self.stored.values())))
 
     @rule(names=some_shards, of_stored=st.booleans())
     def requeue(self, names: list[str], of_stored: bool) -> None:
@@ -432,7 +432,6 @@ def read_attempts(fields: dict[str, str], scores: dict[str, str]) -> Attempts | 
         token=fields.get("token"),
         owner=fields.get("owner"),
         error=fields.get("error", ""),
-        previous=read_receipt(fields.get("previous")),
         spilled="spilled" in fields,
         spared="spared" in fields,
         rows=int(fields.get("rows", 0)),

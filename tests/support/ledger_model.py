@@ -10,7 +10,7 @@ from typing import Any
 
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Publication, Refusal
-from fleet.ledger.records import Due, LostLease, Steering
+from fleet.ledger.records import Due, Steering
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 
@@ -31,7 +31,6 @@ class Attempts:
     token: str | None = None
     owner: str | None = None
     error: str = ""
-    previous: Receipt | None = None
     spilled: bool = False
     spared: bool = False
     rows: int = 0
@@ -142,14 +141,6 @@ class LedgerModel:
     def restore(self, run_id: str, receipts: Iterable[Receipt]) -> int:
         return sum(self._done(state, receipt) for state, receipt in self._queued(receipts))
 
-    def remember(self, run_id: str, receipts: Iterable[Receipt]) -> int:
-        noted = 0
-        for state, receipt in self._queued(receipts):
-            known = self._begun(state)
-            noted += known.previous is None
-            known.previous = known.previous or receipt
-        return noted
-
     def cancel(self, run_id: str) -> None:
         if self.state.publication and not self._open():
             raise UsageError
@@ -192,7 +183,7 @@ class LedgerModel:
             times = self.state.damaged[name] = self.state.damaged.get(name, 0) + 1
             failed = times >= MAX_DAMAGED
             error = f"{reason} (found {times} times)" if failed else reason
-            state.attempts = Attempts(previous=state.receipt, error=error)
+            state.attempts = Attempts(error=error)
             self._undone(state)
             state.place, state.at = ("failed", 0) if failed else ("waiting", self.now)
             self.state.refused_files += 1
@@ -207,21 +198,17 @@ class LedgerModel:
             self._bring_closer(by=looked - self.now)
         if self.state.cancelled or not self.state.enqueued:
             return Due(again=[], fresh=[], more=False)
-        lost = []
-        for at, name, state in sorted((state.at, name, state) for name, state in self._in("running")):
+        for at, state in [(state.at, state) for _, state in self._in("running")]:
             if at <= self.now:
                 self._expire(state, was_away=self.now - looked > OUTAGE, looked=looked)
-                if state.place != "running":
-                    owner = self._begun(state).owner or ""
-                    lost.append(LostLease(shard=name, worker=owner, is_failed=state.place == "failed"))
         if self.state.paused is not None:
-            return Due(again=[], fresh=[], more=False, lost=tuple(lost))
+            return Due(again=[], fresh=[], more=False)
         waiting = sorted((state.at, name) for name, state in self._in("waiting") if state.at <= self.now)
         again = [name for at, name in waiting if at > NEVER_TRIED][: self._free_places()]
         fresh = [name for at, name in waiting if at == NEVER_TRIED][: min(room, self._free_places() - len(again))]
         for name in again + fresh:
             self.state.shards[name].place, self.state.shards[name].at = "sent", self.now
-        return Due(again=again, fresh=fresh, more=False, lost=tuple(lost))
+        return Due(again=again, fresh=fresh, more=False)
 
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
         sent = sorted((state.at, name) for name, state in self._in("sent"))
@@ -422,7 +409,6 @@ class LedgerModel:
             token=str(known.token),
             attempt=known.attempts,
             spilled=known.spilled,
-            previous=known.previous,
         )
 
     def _begun(self, state: ShardState) -> Attempts:

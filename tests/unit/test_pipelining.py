@@ -16,11 +16,6 @@ def no_thread_is_left() -> Iterator[None]:
     assert set(threading.enumerate()) <= before
 
 
-def test_items_come_in_order() -> None:
-    with prefetched(range(100), "numbers") as numbers:
-        assert list(numbers) == list(range(100))
-
-
 def test_one_item_is_made_while_the_one_before_is_used_and_no_more() -> None:
     made: list[int] = []
 
@@ -57,16 +52,6 @@ def test_items_not_used_are_not_made() -> None:
     assert len(made) <= 3  # when the context ends, one item is ready and one is being made
 
 
-def test_calls_are_made_in_order_by_the_end_of_the_context() -> None:
-    called: list[int] = []
-
-    with in_background(called.append, "writer") as call:
-        for number in range(100):
-            call(number)
-
-    assert called == list(range(100))
-
-
 def test_a_call_does_not_wait_for_itself_but_for_the_one_before() -> None:
     gate, called = threading.Event(), []
 
@@ -98,16 +83,6 @@ def test_what_a_call_raises_the_next_one_raises() -> None:
 def test_what_the_last_call_raises_the_end_of_the_context_raises() -> None:
     with pytest.raises(OSError, match="no space for 1"), in_background(fail, "writer") as call:
         call(1)
-
-
-def test_an_error_of_the_context_itself_is_the_one_that_shows() -> None:
-    def work() -> None:
-        with in_background(fail, "writer") as call:
-            call(1)
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        work()
 
 
 def test_mapped_items_are_read_in_the_callers_thread_and_made_one_ahead_in_another() -> None:
@@ -145,8 +120,3 @@ def test_an_error_of_a_mapped_item_comes_after_the_items_before_it() -> None:
         seen.extend(numbers)
 
     assert seen == [0, 1]
-
-
-def test_no_items_are_mapped_to_none() -> None:
-    with mapped_ahead(str, [], "nothing") as mapped:
-        assert list(mapped) == []

@@ -47,16 +47,6 @@ def places(windows: list[Window]) -> list[int]:
     return [place for window in windows for place in window.rows["place"].to_pylist()]
 
 
-@pytest.mark.parametrize("row_group_rows", [1, 7, 1000, 1_000_000])
-def test_windows_hold_all_rows_once_and_in_order(tmp_path: Path, row_group_rows: int) -> None:
-    file = write_rows(tmp_path / "s.parquet", ["a text"] * 2500, row_group_rows=row_group_rows)
-
-    windows = windows_of(file, window_rows=999)
-
-    assert spans(windows) == [(0, 999), (999, 999), (1998, 502)]
-    assert places(windows) == list(range(2500))
-
-
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lengths=st.lists(st.sampled_from([0, 1, 30, 400, 5000]), max_size=200),
@@ -112,17 +102,6 @@ def test_windows_are_the_same_for_the_same_rows_in_each_format_and_do_not_depend
     assert spans(windows) == spans(windows_of(jsonl, **sizes)) == spans(windows_of(parquet, **sizes))
 
 
-def test_reading_again_gives_the_same_windows(tmp_path: Path) -> None:
-    rng = random.Random(0)
-    texts = ["word " * rng.randrange(4000) for _ in range(3000)]
-    file = write_rows(tmp_path / "s.parquet", texts, row_group_rows=700)
-
-    first, again = (windows_of(file, window_rows=2000, window_bytes=4 << 20) for _ in range(2))
-
-    assert spans(first) == spans(again)
-    assert max(len(window.rows) for window in first) < 2000
-
-
 def test_a_row_limit_moves_no_window_that_it_leaves_whole(tmp_path: Path) -> None:
     file = write_rows(tmp_path / "s.parquet", ["a text"] * 3000, row_group_rows=1000)
 
@@ -130,14 +109,6 @@ def test_a_row_limit_moves_no_window_that_it_leaves_whole(tmp_path: Path) -> Non
 
     assert spans(limited) == [(0, 800), (800, 800), (1600, 100)]
     assert places(limited) == list(range(1700))
-
-
-def test_a_row_limit_beyond_the_end_is_the_whole_shard(tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "s.parquet", ["a text"] * 10, row_group_rows=10)
-
-    windows = windows_of(file, row_limit=11)
-
-    assert places(windows) == list(range(10))
 
 
 @pytest.mark.parametrize("row_group_rows", [100, 10_000])
@@ -154,32 +125,12 @@ def test_long_texts_end_a_window_by_its_bytes(tmp_path: Path, row_group_rows: in
     assert max(window.rows.nbytes for window in windows) <= (4 << 20) + step
 
 
-def test_a_window_that_bytes_ended_early_does_not_let_the_next_have_more_rows(tmp_path: Path) -> None:
-    rng = random.Random(0)
-    texts = [rng.randbytes(10_000).hex() for _ in range(150)] + ["short"] * 5000
-    file = write_rows(tmp_path / "s.parquet", texts, row_group_rows=50)
-
-    windows = windows_of(file, window_rows=1000, window_bytes=1 << 20)
-
-    assert len(windows[0].rows) < 1000
-    assert max(len(window.rows) for window in windows) == 1000
-    assert places(windows) == list(range(5150))
-
-
 def test_a_shard_without_rows_has_no_window(tmp_path: Path) -> None:
     file = write_rows(tmp_path / "s.parquet", [], row_group_rows=10)
 
     windows = windows_of(file, spec=a_spec(columns=(("text", "null"), ("place", "null"))))
 
     assert windows == []
-
-
-def test_columns_in_another_order_are_the_same_columns(tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "s.parquet", ["a", "b"], row_group_rows=10)
-
-    windows = windows_of(file, spec=a_spec(columns=(("place", "int64"), ("text", "string"))))
-
-    assert places(windows) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -199,16 +150,6 @@ def test_a_shard_with_other_columns_is_refused_by_the_difference(
         windows_of(file, spec=a_spec(columns=columns))
 
     assert f"Shard 000_00000 has other columns than the run's first shard: {difference}." in str(refusal.value)
-
-
-@pytest.mark.parametrize("left", [0.1, 0.5, 0.99])
-def test_a_truncated_file_is_refused_as_unreadable(tmp_path: Path, left: float) -> None:
-    whole = write_rows(tmp_path / "s.parquet", ["a text"] * 5000, row_group_rows=1000).read_bytes()
-    broken = tmp_path / "broken.parquet"
-    broken.write_bytes(whole[: int(len(whole) * left)])
-
-    with pytest.raises(ShardError, match=r"not a readable Parquet file \(.+\)"):
-        windows_of(broken)
 
 
 @pytest.mark.parametrize(
@@ -244,11 +185,6 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path, content: bytes) ->
 
     with pytest.raises(ShardError, match=r"Opening .*s\.parquet: not a readable Parquet file"):
         windows_of(file)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ShardError, match=r"Opening .*gone\.parquet: No such file"):
-        windows_of(tmp_path / "gone.parquet")
 
 
 class TestBadRows:
@@ -306,16 +242,6 @@ class TestBadRows:
             pytest.raises(ShardError, match=r"1 row of 100 cannot be read.*line 1: not a JSON object"),
         ):
             next(read_windows(lines, a_shard("000_00000", uri=str(file)), spec))
-
-    def test_beyond_the_limit_of_rows_do_not_count(self, tmp_path: Path) -> None:
-        (window,) = self.windows(tmp_path, ['{"text": "a"}', "null", "null", "null"], 0.5, row_limit=2)
-
-        assert list(window.bad) == [1]
-
-    def test_are_refused_if_none_is_allowed(self, tmp_path: Path) -> None:
-        with pytest.raises(ShardError, match="1 row of 2 cannot be read"):
-            self.windows(tmp_path, ['{"text": "a"}', "null"], 0)
-        assert len(self.windows(tmp_path, ['{"text": "a"}', '{"text": null}'], 0)) == 1
 
 
 def test_as_many_rows_may_be_bad_as_the_share_says() -> None:

@@ -1,17 +1,18 @@
 """A log says once a minute that Redis is away, and at once if the reason changes."""
 
 import logging
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from threading import Event
 
 import pytest
 import redis
+from redis._parsers.base import BaseParser
 
-from fleet.process.redis_away import ABOUT_REDIS, TOLD_FILE, OnceAMinute
+from fleet.errors import Stopped
+from fleet.process.redis_away import ABOUT_REDIS, OnceAMinute, wait_for_redis
 
 REFUSED, FULL = ConnectionError("Error 111 connecting to a:6379."), ValueError("OOM command not allowed")
+OOM = "OOM command not allowed when used memory > 'maxmemory'."
+REPLICA = "READONLY You can't write against a read only replica."
 CELERYS = "celery.worker.consumer.consumer"
 
 
@@ -42,30 +43,6 @@ def test_another_reason_and_other_lines_pass() -> None:
     assert passed == [True, True, True, False]
 
 
-def test_processes_with_a_common_file_say_it_once_between_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(TOLD_FILE, str(tmp_path / "told"))
-    parent, child = OnceAMinute(), OnceAMinute()
-
-    assert [parent.filter(waiting(REFUSED)), child.filter(waiting(REFUSED))] == [True, False]
-    (file,) = tmp_path.iterdir()
-    file.write_text(str(time.time() - 61))
-    assert [child.filter(waiting(REFUSED)), parent.filter(waiting(REFUSED))] == [True, False]
-
-
-def test_processes_that_lose_their_connection_at_once_say_it_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(TOLD_FILE, str(tmp_path / "told"))
-    together = threading.Barrier(16)
-
-    def passed(_: int) -> bool:
-        together.wait(timeout=60)
-        return OnceAMinute().filter(waiting(REFUSED))
-
-    with ThreadPoolExecutor(16) as threads:
-        assert sum(threads.map(passed, range(16))) == 1
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -87,3 +64,42 @@ def test_a_wrong_password_is_told_although_the_connection_was_lost_before() -> N
     wrong = redis.AuthenticationError("WRONGPASS invalid username-password pair or user is disabled.")
 
     assert [once.filter(waiting(REFUSED)), once.filter(waiting(wrong))] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        OOM,
+        f"{OOM} script: 9f6c, on @user_script:3.",
+        f"ERR Error running script (call to f_9f6c): @user_script:3: @user_script: 3: -{OOM}",
+        REPLICA,
+        f"{REPLICA} script: 9f6c, on @user_script:27.",
+        f"ERR Error running script (call to f_9f6c): @user_script:27: @user_script: 27: -{REPLICA}",
+        "LOADING Valkey is loading the dataset in memory",
+        "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        "MISCONF Errors writing to the AOF file: No space left on device",
+        "NOREPLICAS Not enough good replicas to write.",
+        "WRONGPASS invalid username-password pair or user is disabled.",
+    ],
+)
+def test_a_server_that_refuses_for_now_is_waited_for(answer: str) -> None:
+    """The exceptions that the client raises for each answer. It removes the codes that it knows from the text."""
+    stopping, asked = Event(), []
+
+    def refused() -> None:
+        asked.append(answer)
+        stopping.set()
+        raise BaseParser.parse_error(answer)
+
+    with pytest.raises(Stopped):
+        wait_for_redis(refused, stopping)
+
+    assert asked == [answer]
+
+
+def test_another_error_is_raised_at_once() -> None:
+    def wrong() -> None:
+        raise BaseParser.parse_error("ERR Error running script: attempt to compare nil with number")
+
+    with pytest.raises(redis.ResponseError, match="compare nil"):
+        wait_for_redis(wrong, Event())

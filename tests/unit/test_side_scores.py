@@ -1,30 +1,22 @@
 """Scores that are read from a shard's side file equal those written to it, bit for bit, window by window."""
 
-import hashlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import ShardError
-from fleet.ledger import Claim
 from fleet.run.model import Model
-from fleet.run.receipt import OutputFile
 from fleet.run.spec import RunSpec
-from fleet.run.text_digests import scored_digest
-from support.records import a_receipt, a_shard, a_spec
+from support.records import a_shard, a_spec
 from worker.scoring import Scores
-from worker.shard.checkpoint import Checkpoint, open_side_scores
 from worker.shard.reader import Window
-from worker.shard.vitals import Uninterrupted
-from worker.shard.window_scoring import WindowScoring
+from worker.shard.stored_scores import SideScores
 from worker.shard.writer import ShardWriter, row_errors, with_scores
 
 ROWS, WINDOW_ROWS = 50, 8
@@ -42,22 +34,6 @@ def some_scores(outputs: int) -> Scores:
     errors = {0: "null text", 17: "blank text", ROWS - 1: "no token in the text"}
     values[list(errors)] = np.nan
     return Scores(values=values, errors=errors)
-
-
-class OneFile:
-    """An output with one file."""
-
-    def __init__(self, content: bytes | None) -> None:
-        self._content = content
-
-    def open_file(self, file: OutputFile) -> AbstractContextManager[BinaryIO]:
-        return self._open()
-
-    @contextmanager
-    def _open(self) -> Iterator[BinaryIO]:
-        if self._content is None:
-            raise ShardError("it is gone")
-        yield BytesIO(self._content)
 
 
 def side_file(folder: Path, spec: RunSpec, scores: Scores) -> bytes:
@@ -89,13 +65,6 @@ def windows(scores: Scores) -> Iterator[tuple[int, range, Scores]]:
         yield first, rows, Scores(values=scores.values[rows.start : rows.stop], errors=errors)
 
 
-def a_claim(spec: RunSpec, content: bytes, **changes: Any) -> Claim:
-    receipt = a_receipt(spec.run_id, SHARD)
-    file = replace(receipt.scores, sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content))
-    previous = replace(receipt, scores=file, source_identity=SHARD.identity, **changes)
-    return Claim(run_id=spec.run_id, shard=SHARD, spec=spec, token="1-a", attempt=1, previous=previous)
-
-
 @pytest.mark.parametrize("group_rows", [7, 20, 100_000])
 @pytest.mark.parametrize(
     ("outputs", "function"), [(1, "none"), (1, "sigmoid"), (3, "none"), (3, "softmax"), (3, "sigmoid")]
@@ -104,13 +73,12 @@ def test_the_scores_of_every_window_come_back(outputs: int, function: str, group
     spec, scores = a_spec_of(outputs=outputs, function_to_apply=function), some_scores(outputs)
     content = regrouped(side_file(tmp_path, spec, scores), group_rows)
 
-    with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
-        assert side is not None
-        for first, _, expected in windows(scores):
-            (found,) = side.scores_of(first, digests_of(first)) or ()
-            assert found.has_all_rows
-            assert found.errors == expected.errors
-            assert found.values.tobytes() == expected.values.tobytes()
+    side = SideScores(pq.ParquetFile(BytesIO(content)), spec)
+    for first, _, expected in windows(scores):
+        (found,) = side.scores_of(first, digests_of(first)) or ()
+        assert found.has_all_rows
+        assert found.errors == expected.errors
+        assert found.values.tobytes() == expected.values.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -121,9 +89,8 @@ def test_other_texts_and_other_windows_have_no_scores(first_row: int, digests: l
     spec = a_spec_of()
     content = side_file(tmp_path, spec, some_scores(1))
 
-    with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
-        assert side is not None
-        assert side.scores_of(first_row, digests) is None
+    side = SideScores(pq.ParquetFile(BytesIO(content)), spec)
+    assert side.scores_of(first_row, digests) is None
 
 
 def test_a_file_of_an_earlier_release_says_of_no_text_that_it_has_its_scores(tmp_path: Path) -> None:
@@ -131,9 +98,8 @@ def test_a_file_of_an_earlier_release_says_of_no_text_that_it_has_its_scores(tmp
     pq.write_table(pq.read_table(BytesIO(side_file(tmp_path, spec, some_scores(1)))).replace_schema_metadata(), sink)
     content = sink.getvalue().to_pybytes()
 
-    with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
-        assert side is not None
-        assert side.scores_of(0, digests_of(0)) is None
+    side = SideScores(pq.ParquetFile(BytesIO(content)), spec)
+    assert side.scores_of(0, digests_of(0)) is None
 
 
 def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> None:
@@ -151,64 +117,12 @@ def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> No
     )
     content = files.close()[1].file.read_bytes()
 
-    with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
-        assert side is not None
-        found = side.scores_of(0, ["texts", "others"])
-        assert side.scores_of(0, ["others", "texts"]) is None
+    side = SideScores(pq.ParquetFile(BytesIO(content)), spec)
+    found = side.scores_of(0, ["texts", "others"])
+    assert side.scores_of(0, ["others", "texts"]) is None
 
     assert found is not None
     assert [part.errors for part in found] == [part.errors for part in scores]
     assert row_errors(found, spec.scorings) == errors
     again = with_scores(window, found, errors, SHARD, spec)
     assert again.equals(with_scores(window, scores, errors, SHARD, spec))
-
-
-def test_a_row_that_could_not_be_read_has_no_score_even_if_it_is_a_null_text_now(tmp_path: Path) -> None:
-    one, other = (a_spec(score_column=column).scorings[0] for column in ("edu", "edu_too"))
-    spec = replace(a_spec(), scorings=(one, other))
-    unasked: list[Any] = [object(), object()]
-    scores = [Scores(values=np.array([[np.nan], [2.0]], np.float32), errors={0: "null text"})] * 2
-    window = Window(first_row=0, rows=pa.table({"text": [None, "a"], "id": [None, "1"]}, schema=SCHEMA))
-    errors, digest = {0: "line 1: not valid JSON"}, scored_digest(window.rows, one)
-    files = ShardWriter(tmp_path, SCHEMA, SHARD, spec)
-    files.write(
-        with_scores(window, scores, errors, SHARD, spec), np.arange(0), window, scores, errors, [digest, digest]
-    )
-    content = files.close()[1].file.read_bytes()
-
-    with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
-        scoring = WindowScoring(SHARD, spec.scorings, unasked, Checkpoint({}, lambda _row, _scores: None, side))
-        (prepared,) = scoring.prepared([window])
-        found = scoring.scores(prepared, Uninterrupted())
-
-    for part in found:
-        assert part.errors == {0: "null text"}
-        assert np.array_equal(part.values, [[np.nan], [2]], equal_nan=True)
-
-
-@pytest.mark.parametrize("stored", ["damaged", "gone"])
-def test_a_file_that_is_not_as_its_receipt_says_is_not_used(stored: str, tmp_path: Path) -> None:
-    spec = a_spec_of()
-    content = side_file(tmp_path, spec, some_scores(1))
-    here = None if stored == "gone" else content[:40] + bytes([content[40] ^ 1]) + content[41:]
-
-    with open_side_scores(a_claim(spec, content), OneFile(here)) as side:
-        assert side is None
-
-
-def test_scores_of_other_bytes_of_the_input_are_not_used(tmp_path: Path) -> None:
-    spec = a_spec_of()
-    content = side_file(tmp_path, spec, some_scores(1))
-    claim = a_claim(spec, content)
-    mended = replace(claim, shard=replace(SHARD, identity="parquet:other"))
-
-    with open_side_scores(mended, OneFile(content)) as side:
-        assert side is None
-
-
-def test_a_shard_that_was_never_done_has_none() -> None:
-    spec = a_spec_of()
-    claim = Claim(run_id=spec.run_id, shard=SHARD, spec=spec, token="1-a", attempt=1)
-
-    with open_side_scores(claim, OneFile(None)) as side:
-        assert side is None

@@ -10,7 +10,7 @@ from fleet.errors import ShardError
 from fleet.run.model import Model
 from support.records import a_spec
 from worker.scoring import Scores
-from worker.shard.texts import unscorable_rows, with_reasons, without
+from worker.shard.window_scoring import unscorable_rows, with_reasons, without
 
 TEXTS = pa.array(["a", None, " \u2003\n", "", "b"], pa.large_string())
 SCORING = replace(a_spec().scorings[0], model=Model(name="m", revision="1", labels=("x", "y"), scorer="own"))

@@ -1,6 +1,5 @@
 """The two files of a shard: the kept rows with their scores, and a line for every row. The bytes are always the same."""
 
-import hashlib
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -131,18 +129,6 @@ def test_kept_rows_keep_every_columns_values_type_nullability_and_metadata(tmp_p
     )  # NaN equals NaN here
 
 
-def test_what_pandas_wrote_pandas_reads_back_with_its_index_and_types(tmp_path: Path) -> None:
-    frame = pd.DataFrame(
-        {"text": ["a", "b", "c"], "kind": pd.Categorical(["x", "y", "x"]), "when": pd.date_range("2024", periods=3)},
-        index=pd.Index(["i", "ii", "iii"], name="key"),
-    )
-
-    written = write_shard(tmp_path, pa.Table.from_pandas(frame), column_of(1, 2, 3), kept=[0, 2])
-
-    kept = pd.read_parquet(written.data.file)
-    pd.testing.assert_frame_equal(kept[["text", "kind", "when"]], frame.iloc[[0, 2]])
-
-
 def test_views_are_written_as_the_plain_types_that_are_the_same_in_parquet(tmp_path: Path) -> None:
     texts = [f"a text that is longer than twelve bytes {row}" for row in range(30)]
     rows = pa.table({"text": pa.array(texts, pa.string_view()), "bytes": pa.array([b"b"] * 30, pa.binary_view())})
@@ -173,22 +159,6 @@ def test_a_text_column_that_allows_no_null_can_be_written_with_scores_that_do(tm
     assert written.kept.to_pylist() == [{"text": "a", "shard": "s", "row": 0, "score": 1.0, "int_score": 1}]
 
 
-def test_kept_rows_stay_in_the_inputs_order_across_windows(tmp_path: Path) -> None:
-    kept = [0, 3, 4, 9, 10, 11, 25, 29]
-
-    written = write_shard(tmp_path, some_texts(30), np.zeros((30, 1), np.float32), kept=kept, window_rows=10)
-
-    assert written.kept["place"].to_pylist() == kept
-
-
-def test_the_added_columns_come_last_with_their_types(tmp_path: Path) -> None:
-    written = write_shard(tmp_path, some_texts(2), column_of(1.25, 3.5))
-
-    added = [(field.name, str(field.type)) for field in written.kept.schema][-2:]
-    assert added == [("score", "float"), ("int_score", "int64")]
-    assert written.kept["score"].to_pylist() == [1.25, 3.5]
-
-
 def fineweb_edu_int_score(score: float) -> int:
     return int(round(max(0, min(score, 5))))  # word for word as on the classifier's model card
 
@@ -200,12 +170,6 @@ def test_the_int_score_is_fineweb_edus(scores: list[float]) -> None:
     scored = with_scores(Window(first_row=0, rows=rows), [Scores(values=column_of(*scores))], {}, a_shard(), a_spec())
 
     assert scored["int_score"].to_pylist() == [fineweb_edu_int_score(score) for score in scores]
-
-
-def test_no_int_score_is_added_where_none_is_asked_for(tmp_path: Path) -> None:
-    written = write_shard(tmp_path, some_texts(1), column_of(1), spec=a_spec(int_score=False))
-
-    assert written.kept.schema.names == ["text", "place", "shard", "row", "score"]
 
 
 def test_a_model_of_three_labels_adds_the_highest_logit_its_label_and_a_score_of_each(tmp_path: Path) -> None:
@@ -225,35 +189,6 @@ def test_a_model_of_three_labels_adds_the_highest_logit_its_label_and_a_score_of
         {"shard": "s", "row": 1, **added[1], "topic_logits": [3.0, 1.0, -2.0], "error": None},
         {"shard": "s", "row": 2, **added[2], "topic_logits": None, "error": "null text"},
     ]
-
-
-@pytest.mark.parametrize(
-    ("function", "best", "label"),
-    [("none", 2.0, "high"), ("sigmoid", 0.880797, "high"), ("softmax", 0.785597, "high")],
-)
-def test_the_score_is_the_function_of_the_logit_and_the_logits_stay_raw(
-    tmp_path: Path, function: str, best: float, label: str
-) -> None:
-    logits = np.array([[0.5, -1.0, 2.0], [np.nan, np.nan, np.nan]], dtype=np.float32)
-    spec = a_spec(model=THREE_LABELS, int_score=False, function_to_apply=function)
-
-    written = write_shard(tmp_path, some_texts(2), logits, errors={1: "null text"}, spec=spec)
-
-    assert written.kept["score"].to_pylist() == [pytest.approx(best, abs=1e-6)]
-    assert written.kept["label"].to_pylist() == [label]
-    assert written.kept[f"score_{label}"].to_pylist() == written.kept["score"].to_pylist()
-    assert written.lines[0]["score_logits"] == [0.5, -1.0, 2.0]
-    assert written.lines[1]["score"] is None
-
-
-def test_the_scores_file_has_a_line_for_every_row_with_its_place_in_the_shard(tmp_path: Path) -> None:
-    values = np.arange(25, dtype=np.float32).reshape(-1, 1)
-
-    written = write_shard(tmp_path, some_texts(25), values, kept=[3], window_rows=10)
-
-    assert [line["row"] for line in written.lines] == list(range(25))
-    assert [line["score"] for line in written.lines] == list(range(25))
-    assert not pq.read_schema(written.scores.file).field("row").nullable
 
 
 def test_a_kept_row_finds_its_line_in_the_scores_file_by_shard_and_row(tmp_path: Path) -> None:
@@ -294,17 +229,6 @@ def test_a_name_for_where_a_row_is_from_that_is_taken_is_refused_with_what_to_do
         write_shard(tmp_path, rows, column_of(1), spec=a_spec(row_columns=row_columns))
 
 
-def test_a_row_that_could_not_be_scored_has_null_and_the_reason(tmp_path: Path) -> None:
-    written = write_shard(
-        tmp_path, some_texts(3), column_of(4, np.nan, np.nan), errors={1: "null text", 2: "score is not finite"}
-    )
-
-    assert written.lines[1:] == [
-        {"shard": "s", "row": 1, "score": None, "int_score": None, "error": "null text"},
-        {"shard": "s", "row": 2, "score": None, "int_score": None, "error": "score is not finite"},
-    ]
-
-
 def test_the_counts_add_up_over_windows(tmp_path: Path) -> None:
     errors = {3: "null text", 14: "null text", 15: "score is not finite"}
 
@@ -317,28 +241,12 @@ def test_the_counts_add_up_over_windows(tmp_path: Path) -> None:
     assert counts.histograms["score"].rows == 27
 
 
-def test_a_written_file_says_its_rows_size_and_sha256(tmp_path: Path) -> None:
-    written = write_shard(tmp_path, some_texts(30), np.zeros((30, 1), np.float32), kept=[1, 2])
-
-    for file, rows in ((written.data, 2), (written.scores, 30)):
-        content = file.file.read_bytes()
-        assert (file.rows, file.size_bytes) == (rows, len(content))
-        assert file.sha256 == hashlib.sha256(content).hexdigest()
-
-
 def test_a_shard_that_keeps_nothing_gives_an_empty_file_with_all_columns(tmp_path: Path) -> None:
     written = write_shard(tmp_path, rows_of_every_type(20), np.zeros((20, 1), np.float32), kept=[], window_rows=6)
 
     expected = [*rows_of_every_type(1).schema.names, "shard", "row", "score", "int_score"]
     assert (len(written.kept), written.kept.schema.names) == (0, expected)
     assert len(written.lines) == 20
-
-
-def test_a_shard_without_rows_gives_two_files_without_rows(tmp_path: Path) -> None:
-    written = write_shard(tmp_path, some_texts(5).slice(0, 0), np.zeros((0, 1), np.float32))
-
-    assert (len(written.kept), len(written.lines), written.counts.rows_in) == (0, 0, 0)
-    assert written.kept.schema.names[-1] == "int_score"
 
 
 def test_the_same_shard_written_again_has_the_same_bytes(tmp_path: Path) -> None:

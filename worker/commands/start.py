@@ -137,7 +137,7 @@ def start(
         spot_notice=spot_notice,
     )
     from fleet.process.settings import read_settings
-    from worker.supervisor.start import start as start_workers
+    from worker.supervisor.supervisor import start as start_workers
 
     code = start_workers(
         read_settings(),

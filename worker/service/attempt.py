@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
@@ -17,6 +17,7 @@ from fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stop
 from fleet.ledger import Claim
 from fleet.process.broker import log_skipped_step
 from fleet.process.dispatch import send_due_shards
+from fleet.process.redis_away import wait_for_redis
 from fleet.process.wording import counted
 from fleet.run.receipt import Receipt
 from fleet.storage.opening import open_output
@@ -26,10 +27,9 @@ from worker.service.checkpoint_store import open_checkpoint
 from worker.service.child import Child
 from worker.service.ipc import EXIT_DEVICE_FAULT
 from worker.service.lease import DeviceMeter, Lease
-from worker.service.waiting import wait_for_redis
 from worker.shard.score_shard import score_shard
 
-_ELSEWHERE_SECONDS = 60.0  # in which another machine may take a shard that this one cannot work on
+_ELSEWHERE_SECONDS = 60.0  # in which other machines take the shards of one that may not read or write the storage
 logger = logging.getLogger(__name__)
 
 
@@ -99,8 +99,6 @@ class Attempt:
             self.claim,
             device=device,
             stopping=self.child.stopping,
-            report=progress_of(self.task),
-            report_seconds=self.child.settings.progress_seconds,
             watchdog=self.child.watchdog,
         )
 
@@ -127,11 +125,10 @@ class Attempt:
         ours, what, fields = _as_ours(error), claim.what_in_full, claim.log_fields
         with redis_may_be_away():
             if isinstance(ours, (ShardError, TransientError)) and ours.of_machine:
-                logger.error(
-                    "%s is left to other machines, as is its run for ten minutes: %s", what, ours, extra=fields
-                )
-                self.child.avoid(claim.run_id)
+                logger.error("%s is left to other machines, and this worker pauses: %s", what, ours, extra=fields)
                 self.child.ledger.retry_later(claim, str(ours), trace, after_seconds=_ELSEWHERE_SECONDS)
+                # Without a pause, it would fail in a second, and use up the attempts of one shard after another.
+                self.child.stopping.wait(_ELSEWHERE_SECONDS)
             elif isinstance(ours, ShardError):
                 logger.error("%s failed: %s", what, ours, extra=fields)
                 self.child.ledger.fail(claim, str(ours), trace)
@@ -162,17 +159,6 @@ class Attempt:
         """The message of this shard has left the queue, so there is room for others."""
         with redis_may_be_away():
             send_due_shards(self.task.app, self.child.ledger, self.claim.run_id)
-
-
-def progress_of(task: Task) -> Callable[[str], None]:
-    """Show a line in Flower about the current task, from any thread. It is the `result` of an event."""
-    app, task_id, hostname = task.app, task.request.id, task.request.hostname  # other threads have no request
-
-    def show(line: str) -> None:
-        with redis_may_be_away(), app.events.default_dispatcher(hostname=hostname) as dispatcher:
-            dispatcher.send("task-progress", uuid=task_id, result=line, retry=False)
-
-    return show
 
 
 @contextmanager

@@ -13,11 +13,10 @@ import redis
 
 from fleet.errors import LeaseLost, ShardsiftError
 from fleet.ledger import Claim, Ledger
-from fleet.process.redis_away import ABOUT_REDIS
+from fleet.process.redis_away import ABOUT_REDIS, wait_for_redis
 from fleet.process.wording import counted
 from fleet.storage.output import Staging
-from worker.service.waiting import wait_for_redis
-from worker.shard.checkpoint import Checkpoint, open_side_scores
+from worker.shard.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +35,8 @@ def open_checkpoint(claim: Claim, ledger: Ledger, output: Staging, stopping: thr
         windows = counted(len(found), "window")
         logger.info("Shard %s is resumed: %s scored before", claim.shard.name, windows, extra=claim.log_fields)
     store = _Store(claim, ledger, output)
-    with open_side_scores(claim, output) as side, ThreadPoolExecutor(1, thread_name_prefix="checkpoint") as thread:
-        yield Checkpoint(found, lambda first_row, content: store.add(first_row, content, thread), side)
+    with ThreadPoolExecutor(1, thread_name_prefix="checkpoint") as thread:
+        yield Checkpoint(found, lambda first_row, content: store.add(first_row, content, thread))
 
 
 class _Store:

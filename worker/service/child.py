@@ -10,7 +10,6 @@ import math
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any, NoReturn
 
@@ -37,7 +36,6 @@ from worker.service.logs import quieten_celery, quieten_model_libraries
 from worker.shard.scoring_groups import sharing_scorers
 from worker.shard.scratch import remove_abandoned
 
-_AVOID_SECONDS = 600.0
 logger = logging.getLogger(__name__)
 
 
@@ -57,7 +55,6 @@ class Child:
         self.settings = settings
         self._scorers = scorers
         self.stopping = threading.Event()
-        self._avoided_until: dict[str, float] = {}  # monotonic time by run
         self.ledger = ledger
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
         self.give_back: Callable[[], None] | None = None  # of the current attempt, before the process ends in its midst
@@ -71,16 +68,6 @@ class Child:
     def scorers_of(self, spec: RunSpec) -> list[Scorer[Any]]:
         """The scorer of each scoring of a run."""
         return [self._scorers[scoring.queue] for scoring in spec.scorings]
-
-    def avoid(self, run_id: str) -> None:
-        """Leave the run to others for ten minutes, because this machine may not read or write its storage.
-
-        Otherwise it would fail in a second and be free again, and use up the attempts of one shard after another.
-        """
-        self._avoided_until[run_id] = time.monotonic() + _AVOID_SECONDS
-
-    def avoids(self, run_id: str) -> bool:
-        return self._avoided_until.get(run_id, 0.0) > time.monotonic()
 
     def stop(self) -> None:
         """Stop at the next batch. If that takes longer than `stop_seconds`, exit anyway. Further calls do nothing."""

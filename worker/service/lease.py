@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, Any
 
@@ -19,7 +19,6 @@ import redis
 from fleet.errors import LeaseLost, RunUnknown, Stopped
 from fleet.ledger import Claim, Ledger
 from fleet.process.redis_away import ABOUT_REDIS
-from fleet.process.wording import counted
 from fleet.run.flops import shape_of
 from fleet.run.receipt import AttemptReport, Phase
 from worker.scoring import DeviceUse, MeteredScorer, Scorer
@@ -32,11 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lease:
-    """A context manager that renews a claim. The scorer calls `on_batch` after every batch.
-
-    After an answered renewal, `report` gets a line about the progress, at most once in `report_seconds`. It has a thread of
-    its own, so that no renewal waits for it, or ends with it.
-    """
+    """A context manager that renews a claim. The scorer calls `on_batch` after every batch."""
 
     def __init__(
         self,
@@ -45,37 +40,27 @@ class Lease:
         *,
         device: "DeviceMeter",
         stopping: threading.Event,
-        report: Callable[[str], None],
-        report_seconds: float,
         watchdog: "Watchdog",
     ) -> None:
         self.vitals = Vitals()
         self._ledger, self._claim = ledger, claim
         self._device, self._watchdog, self._stopping = device, watchdog, stopping
-        self._report, self._report_seconds = report, report_seconds
         self._rows_before_window = 0
         self._rows = 0
         self._lost: LeaseLost | None = None  # why the claim is no longer valid
         self._is_paused = False  # stays so, even if the run is resumed meanwhile
-        self._started = time.monotonic()
-        self._lately = deque([(self._started, 0)], maxlen=_SPEED_RENEWALS)  # when, and the rows scored then
-        self._over, self._answered = threading.Event(), threading.Event()
-        self._threads = [
-            threading.Thread(target=self._renew_often, name=f"lease of {claim.shard.name}", daemon=True),
-            threading.Thread(target=self._report_progress, name=f"progress of {claim.shard.name}", daemon=True),
-        ]
+        self._lately = deque([(time.monotonic(), 0)], maxlen=_SPEED_RENEWALS)  # when, and the rows scored then
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._renew_often, name=f"lease of {claim.shard.name}", daemon=True)
 
     def __enter__(self) -> "Lease":
         self._watchdog.start()
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._over.set()
-        self._answered.set()
-        for thread in self._threads:
-            thread.join()
+        self._thread.join()
         self._watchdog.stop()
 
     def on_batch(self, rows_of_window: int) -> bool:
@@ -126,27 +111,6 @@ class Lease:
     def _renew(self) -> None:
         rows = self._rows
         self._is_paused |= not self._ledger.renew(self._claim, rows=rows, report=self._attempt_report(rows))
-        self._answered.set()
-
-    def _report_progress(self) -> None:
-        while self._answered.wait():
-            self._answered.clear()  # before `_over` is read: `__exit__` sets it after that
-            if self._over.wait(self._report_seconds):
-                return
-            try:
-                self._report(self._line())
-            except Exception:
-                logger.warning(
-                    "The progress of shard %s could not be shown in Flower",
-                    self._claim.shard.name,
-                    exc_info=True,
-                    extra=self._claim.log_fields,
-                )
-
-    def _line(self) -> str:
-        """The progress that Flower shows."""
-        rows = self._rows
-        return f"{counted(rows, 'row')}, {rows / (time.monotonic() - self._started):,.0f} rows/s"
 
     def _attempt_report(self, rows: int) -> AttemptReport:
         now, rows = time.monotonic(), rows - self.vitals.rows_resumed

@@ -24,7 +24,7 @@ from fleet.ledger import Ledger
 from fleet.process.broker import log_skipped_step
 from fleet.process.dispatch import NOT_OURS, ScoreShard, send_due_shards
 from fleet.process.logs import write_last_line
-from fleet.process.redis_away import ABOUT_REDIS, TOLD_FILE
+from fleet.process.redis_away import ABOUT_REDIS
 from fleet.process.settings import Settings
 from fleet.run.model import Model, worker_queue
 from worker.service.announcer import Announcer
@@ -78,7 +78,6 @@ class Parent:
         os.environ |= {
             FOLDER: str(self._folder),
             PARENT: str(os.getpid()),
-            TOLD_FILE: str(self._folder / "redis-away"),
             "PYTHONSAFEPATH": "1",
         }
         _quieten_semaphore_tracker()

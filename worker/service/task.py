@@ -11,14 +11,12 @@ from pydantic import ValidationError
 from fleet.errors import Stopped
 from fleet.ledger import Claim, Refusal, new_nonce
 from fleet.process.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard
-from fleet.process.queues import NEW
+from fleet.process.redis_away import wait_for_redis
 from worker.app import app
 from worker.service.attempt import Attempt, redis_may_be_away
 from worker.service.child import Child, start_child
 from worker.service.ipc import owner_name
-from worker.service.waiting import wait_for_redis
 
-_LEAVE_SECONDS = 2.0  # before a message for other workers goes back to the queue
 logger = logging.getLogger(__name__)
 
 
@@ -46,8 +44,6 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
         with redis_may_be_away():
             child.ledger.count_refused(NOT_OURS)
         raise
-    if child.avoids(message.run_id):
-        return _leave_to_others(self, fields, f"This worker avoids {message.run_id}: its log says why.")
     worker = owner_name(self.request.hostname, os.getppid())
     claim = _claim(child, message, worker)
     if isinstance(claim, Refusal):
@@ -75,12 +71,3 @@ def _claim(child: Child, message: ScoreShard, worker: str) -> Claim | Refusal:
 def _named(positional: tuple[object, ...]) -> dict[str, object]:
     """Our messages have no positional arguments. As fields with a number for a name, decoding refuses and counts them."""
     return {str(place): value for place, value in enumerate(positional)}
-
-
-def _leave_to_others(task: ShardTask, fields: dict[str, object], why: str) -> str:
-    """Send the message again, as for a new shard. At its old place, this worker would take it again before all others."""
-    task.child.stopping.wait(_LEAVE_SECONDS)
-    queue = task.request.delivery_info["routing_key"]
-    with redis_may_be_away():
-        app.send_task(task.name, kwargs=fields, task_id=task.request.id, queue=queue, priority=NEW)
-    return why

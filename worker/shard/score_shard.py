@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,25 @@ from fleet.errors import ShardError, UsageError
 from fleet.inputs.input_file import InputFile
 from fleet.inputs.opening import open_input
 from fleet.ledger.records import Claim
-from fleet.run.disclosure import disclosed_source
+from fleet.run.columns import scoring_fields
+from fleet.run.disclosure import disclosed_source, disclosed_worker
 from fleet.run.filter import Filter
-from fleet.run.receipt import OutputFile, Phase, Provenance, Receipt, ScoringReceipt
-from fleet.run.spec import Shard
+from fleet.run.receipt import OutputFile, Parity, Phase, Provenance, Receipt, ScoringReceipt
+from fleet.run.scoring import Scoring
+from fleet.run.spec import RunSpec, Shard
 from fleet.storage.identity import unchanged
 from fleet.storage.output import Staging
 from worker.scoring import Scorer, Scores
+from worker.scoring.parity_trial import ParityTrial
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import in_background, prefetched
-from worker.shard.provenance import provenance, scoring_receipts
 from worker.shard.reader import Window, read_windows
 from worker.shard.scratch import scratch_folder
-from worker.shard.vitals import Progress
+from worker.shard.vitals import Progress, Vitals
 from worker.shard.window_scoring import WindowScoring
-from worker.shard.writer import RowCounts, ShardWriter, WrittenFile, row_errors, with_scores
+from worker.shard.writer import RowCounts, ShardWriter, WrittenFile, row_errors, score_columns, with_scores
+
+_VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 
 
 def score_shard(
@@ -57,7 +62,7 @@ def score_shard(
         progress.vitals.enter(Phase.STAGE)
         scorings = scoring_receipts(spec, scorers, writer.counts)
         data, side = _staged(output, claim, files, progress)
-        made = provenance(claim, scorers, progress.vitals, worker=worker, started_at=started_at)
+        made = _provenance(claim, scorers, progress.vitals, worker=worker, started_at=started_at)
         receipt = _receipt(claim, data, side, writer.counts, scorings, made)
     output.store_receipt(receipt)
     return receipt
@@ -163,3 +168,71 @@ def _stage(output: Staging, written: WrittenFile, path: str, attempt: str, progr
     return OutputFile(
         path=path, staged_path=staged_path, size_bytes=written.size_bytes, sha256=written.sha256, rows=written.rows
     )
+
+
+def _provenance(
+    claim: Claim, scorers: Sequence[Scorer[Any]], vitals: Vitals, *, worker: str, started_at: float
+) -> Provenance:
+    """The provenance of a shard that is finished now. `started_at` is in Unix seconds."""
+    return Provenance(
+        worker=disclosed_worker(claim.spec, worker),
+        attempt=claim.attempt,
+        device=scorers[0].info.device,
+        versions={package: found for package in _VERSIONS_OF if (found := _version(package))},
+        started_at=started_at,
+        finished_at=time.time(),
+        seconds=vitals.seconds(),
+        tokens=vitals.tokens,
+    )
+
+
+def scoring_receipts(spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowCounts) -> tuple[ScoringReceipt, ...]:
+    """One receipt for each scoring of the run."""
+    return tuple(
+        ScoringReceipt(
+            score_column=scoring.score_column,
+            dtype=scorer.info.dtype,
+            backend=scorer.info.backend,
+            max_batch_tokens=scorer.info.max_batch_tokens,
+            parity=_parity(scorer.info.parity, scoring, spec),
+            refused_dtypes=scorer.info.refused_dtypes,
+            histogram=counts.histograms[scoring.score_column],
+            label_histograms=tuple(counts.label_histograms[column] for column in scoring.label_histogram_columns),
+        )
+        for scoring, scorer in zip(spec.scorings, scorers, strict=True)
+    )
+
+
+def _version(package: str) -> str | None:
+    """None if the package is not installed: a worker that loads no model has no torch."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _parity(trial: ParityTrial | None, scoring: Scoring, spec: RunSpec) -> Parity | None:
+    if trial is None:
+        return None
+    return Parity(
+        rows=trial.rows,
+        max_error=trial.max_error,
+        p999_error=trial.p999_error,
+        flipped_share=_flipped_share(trial, scoring, spec),
+    )
+
+
+def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float | None:
+    """The share of sample rows for which the run's filter decides differently on the two sets of logits."""
+    if spec.where is None:
+        return 0.0
+    if scoring.zero_shot:  # the trial was of the model's own outputs
+        return None
+    try:
+        keep = Filter(spec.where, pa.schema(scoring_fields(scoring)))
+    except UsageError:  # the filter uses columns that the sample does not have
+        return None
+    by_reference, by_fast = (
+        keep.keep(score_columns(Scores(values=logits), {}, scoring)) for logits in (trial.reference, trial.fast)
+    )
+    return len(np.setxor1d(by_reference, by_fast)) / trial.rows

@@ -3,22 +3,33 @@
 A run that uses it differs from the earlier one in its filter, and publishes what a fresh run with that filter would.
 """
 
+import hashlib
+import shutil
 import tempfile
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.errors import ShardError
+from fleet.run.columns import ERROR
 from fleet.run.model import Model
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.scorers import published_run
+from fleet.run.scoring import Scoring
+from fleet.run.spec import RunSpec
+from fleet.run.text_digests import digests_in
 from fleet.storage.errors import translated
 from fleet.storage.hub_access import filesystem_of
 from fleet.storage.opening import Published
 from worker.scoring import GoOn, Place, ScorerInfo, Scores
-from worker.shard.checkpoint import SideScores, copied_whole
+from worker.shard.writer import errors_of_each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +70,7 @@ class StoredScores:
             self._latest = rows, dict(zip(columns, found, strict=True))
         return self._latest[1]
 
-    def _scores_file(self, place: Place) -> SideScores:
+    def _scores_file(self, place: Place) -> "SideScores":
         if self._open is None or not place.is_in_file_of(self._open[0]):
             self._open = (place, self._opened(self._receipt(place).scores))
         return self._open[1]
@@ -77,15 +88,16 @@ class StoredScores:
             )
         return receipt
 
-    def _opened(self, file: OutputFile) -> SideScores:
+    def _opened(self, file: OutputFile) -> "SideScores":
         """A copy of a scores file, which is removed when it is closed. Raises ShardError if it is not the published one."""
         uri = f"{self._published.uri}/{file.path}"
         with tempfile.NamedTemporaryFile() as copy:
             with translated(f"Reading {uri}"):
                 filesystem, path = filesystem_of(uri)
                 with filesystem.open(path, "rb") as stored:
-                    is_whole = copied_whole(stored, file, copy)
-            if not is_whole:
+                    shutil.copyfileobj(stored, copy)
+            copy.seek(0)
+            if hashlib.file_digest(copy, "sha256").hexdigest() != file.sha256:
                 raise ShardError(
                     f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."
                 )
@@ -116,3 +128,66 @@ def load_stored_scores(model: Model, _settings: Any) -> StoredScores:
     Raises UsageError if it is not published there any more, or something else is.
     """
     return StoredScores(published_run(model.name, model.revision))
+
+
+class SideScores:
+    """The scores in the scores file of a shard, by window.
+
+    The file holds the raw logits and a digest of the texts, as a checkpoint does. Ask for windows in order: only one row group
+    is in memory at a time.
+    """
+
+    def __init__(self, parquet: pq.ParquetFile, spec: RunSpec) -> None:
+        self._parquet = parquet
+        self._scorings = spec.scorings
+        groups = (parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups))
+        self._starts = [0, *accumulate(groups)]
+        self._windows = {first: (end, digests) for (first, end), digests in digests_in(parquet).items()}
+        self._group: tuple[int, pa.Table] | None = None
+
+    def scores_of(self, first_row: int, digests: Sequence[str]) -> tuple[Scores, ...] | None:
+        """The scores of a window, one entry per scoring. None unless they are the scores of texts with these digests.
+
+        Stored scores reach rows by this and by `checkpoint.unpacked` only.
+        """
+        end, stored = self._windows.get(first_row, (first_row, None))
+        if stored != list(digests):
+            return None
+        lines = self._lines(first_row, end)
+        reasons = lines.column(ERROR.name).to_pylist()
+        errors = {row: reason for row, reason in enumerate(reasons) if reason is not None}
+        found = []
+        for scoring, own in zip(self._scorings, errors_of_each(errors, self._scorings), strict=True):
+            values = _values(lines.column(_column(scoring)), scoring.outputs)
+            values[[row for row in errors if row not in own]] = 0  # another scoring's error: not stored, and not used
+            found.append(Scores(values=values, errors=own))
+        return tuple(found)
+
+    def _lines(self, start: int, end: int) -> pa.Table:
+        parts = []
+        while start < end:
+            number = bisect_right(self._starts, start) - 1
+            offset, last = start - self._starts[number], min(end, self._starts[number + 1])
+            parts.append(self._row_group(number).slice(offset, last - start))
+            start = last
+        return pa.concat_tables(parts)
+
+    def _row_group(self, number: int) -> pa.Table:
+        if self._group is None or self._group[0] != number:
+            columns = [ERROR.name, *map(_column, self._scorings)]
+            self._group = (number, self._parquet.read_row_group(number, columns=columns))
+        return self._group[1]
+
+
+def _column(scoring: Scoring) -> str:
+    """The column of the raw logits."""
+    return scoring.logits_column if scoring.has_logits_column else scoring.score_column
+
+
+def _values(column: pa.ChunkedArray, outputs: int) -> npt.NDArray[np.float32]:
+    """Logits of shape (rows, outputs), with NaN for null."""
+    values = np.full((len(column), outputs), np.nan, dtype=np.float32)
+    plain = column.drop_null().combine_chunks()
+    flat = plain.flatten() if pa.types.is_list(plain.type) else plain
+    values[column.is_valid().to_numpy()] = flat.to_numpy(zero_copy_only=False).reshape(-1, outputs)
+    return values

@@ -2,22 +2,23 @@
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from fleet.errors import ShardError
 from fleet.run.scoring import Scoring
 from fleet.run.spec import Shard
-from fleet.run.text import texts_of
+from fleet.run.text import is_blank, texts_of
 from fleet.run.text_digests import scored_digest
 from worker.scoring import Place, Scorer, Scores
 from worker.scoring.rows import token_count
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.reader import Window
 from worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
-from worker.shard.texts import unscorable_rows, with_reasons, without
 from worker.shard.vitals import Progress
 
 
@@ -86,9 +87,8 @@ class WindowScoring:
     def scores(self, prepared: PreparedWindow, progress: Progress) -> tuple[Scores, ...]:
         """The scores by each scoring, which are also stored. If the work must stop here, they are partial."""
         rows = len(prepared.window.rows)
-        found = [  # a side file names no scoring in the error of a row that could not be read, so its text decides
-            with_reasons(scores or _nothing(rows, scoring), unscorable, scoring, rows=rows)
-            for scores, unscorable, scoring in zip(prepared.earlier, prepared.unscorable, self._scorings, strict=True)
+        found = [
+            scores or _nothing(rows, scoring) for scores, scoring in zip(prepared.earlier, self._scorings, strict=True)
         ]
         due = [
             (group, encoded)
@@ -149,3 +149,40 @@ def _part_of(on_batch: Callable[[int], bool], number: int, parts: int, rows: int
 def _nothing(rows: int, scoring: Scoring) -> Scores:
     values = np.full((rows, scoring.outputs), np.nan, dtype=np.float32)
     return Scores(values=values, missing=np.arange(rows))
+
+
+def unscorable_rows(texts: pa.LargeStringArray) -> dict[int, str]:
+    """Row → reason, for rows without a text or with white space only."""
+    reasons = dict.fromkeys(_rows(pc.is_null(texts)), "null text")
+    reasons |= dict.fromkeys(_rows(pc.fill_null(is_blank(texts), False)), "blank text")
+    return dict(sorted(reasons.items()))
+
+
+def without(texts: pa.LargeStringArray, rows: dict[int, str]) -> pa.LargeStringArray:
+    """The texts, with null in these rows."""
+    mask = np.zeros(len(texts), dtype=np.bool_)
+    mask[list(rows)] = True
+    return pc.if_else(pa.array(mask), pa.scalar(None, texts.type), texts) if rows else texts
+
+
+def with_reasons(scores: Scores, unscorable: dict[int, str], scoring: Scoring, *, rows: int) -> Scores:
+    """What a scorer returned for a window of `rows`, with a reason for every row that has no score.
+
+    Raises ShardError if it is not one row of scores per text: a package's own scorer may return anything.
+    """
+    values = np.asarray(scores.values)
+    if values.shape != (rows, scoring.outputs) or not np.issubdtype(values.dtype, np.number):
+        raise ShardError(
+            f"The scorer {scoring.model.scorer} returned an array of shape {values.shape} and type {values.dtype} for {rows:,} "
+            f"rows. It must return numbers of shape ({rows}, {scoring.outputs}): one row per text, one column per label."
+        )
+    values = values.astype(np.float32)
+    odd = np.logical_not(np.isfinite(values).all(axis=1))
+    odd[scores.missing] = False
+    errors = dict.fromkeys(np.flatnonzero(odd).tolist(), "score is not finite") | scores.errors | unscorable
+    values[list(errors)] = np.nan
+    return replace(scores, values=values, errors=dict(sorted(errors.items())))
+
+
+def _rows(mask: pa.BooleanArray) -> list[int]:
+    return list(np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist())

@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 
 from fleet.errors import UsageError
 from fleet.process.children import Cores, usable_cores
@@ -15,7 +14,6 @@ from fleet.process.wording import counted
 
 ALL = "all"
 _DEVICES = "CUDA_VISIBLE_DEVICES"
-_DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg", "nv*-gpu")  # of NVIDIA, AMD, Linux on Windows, and Jetson
 _NAME = re.compile(r"[\w-][\w.-]*")  # a part of file names and, before an @ and the host, of the worker's name
 _LIST_SECONDS = 30.0  # nvidia-smi takes seconds if the driver is not loaded
 
@@ -47,8 +45,8 @@ def find_places(
     With more `workers` than places for them they take turns; on a CPU they share the cores.
 
     `gpus` is `all`, the number of GPUs to use, or their numbers with commas between them. A `name` replaces the default names
-    `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) and `worker`. Raises UsageError if a GPU that is asked for is not there, in --gpus
-    or as the device, and if the GPUs cannot be dealt out without a rest.
+    `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) and `worker`. Raises UsageError if a GPU that --gpus asks for is not
+    there, and if the GPUs cannot be dealt out without a rest. Whether there is the `device`, each worker finds out with torch.
     """
     if name is not None and not _NAME.fullmatch(name):
         raise UsageError(f"--name {name}: a name has letters, digits, and any of . _ - between them.")
@@ -59,8 +57,6 @@ def find_places(
     devices = _gpus(gpus) if device in ("auto", "cuda") else []
     check_groups(len(devices), gpus_per_worker, device=device)
     groups = [devices[first : first + gpus_per_worker] for first in range(0, len(devices), gpus_per_worker)]
-    if device.startswith("cuda") and not devices:
-        _check_device(device)
     count = workers or len(groups) or 1
     names = _names(name, groups, count)
     threads = _threads_of_each(count, cores or usable_cores(), on_gpu=bool(devices))
@@ -85,28 +81,6 @@ def _gpus(wanted: str) -> list[str]:
     if missing := [number for number in chosen if number >= len(found)]:
         raise UsageError(f"--gpus {wanted}: there is no GPU {missing[0]} here. {_what_there_is(found)}")
     return [found[number] for number in chosen]
-
-
-def _check_device(device: str) -> None:
-    """Raises UsageError for a CUDA device that this machine does not have, as far as can be seen without torch.
-
-    Without nvidia-smi, the driver's device file decides. Some containers have no nvidia-smi, and AMD's GPUs have none.
-    """
-    found, has_tool = visible_gpus(), shutil.which("nvidia-smi") is not None
-    if int(device.partition(":")[2] or 0) < len(found) or (not has_tool and _has_device_file()):
-        return
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        there = f"CUDA_VISIBLE_DEVICES is {os.environ['CUDA_VISIBLE_DEVICES']!r}."
-    else:
-        there = f"nvidia-smi lists {len(found) or 'none'}." if has_tool else "nvidia-smi is not installed."
-    raise UsageError(
-        f"There is no device {device} here: {there} Install or restart the NVIDIA driver; `worker doctor` says what it finds. "
-        "To score on the CPU, set --device cpu or SHARDSIFT_DEVICE=cpu."
-    )
-
-
-def _has_device_file() -> bool:
-    return any(path for pattern in _DEVICE_FILES for path in Path("/dev").glob(pattern))
 
 
 def visible_gpus() -> list[str]:

@@ -14,7 +14,7 @@ from fleet.run.text import TextOptions, chosen_columns, row_texts, template_of, 
 from fleet.storage.errors import translated
 from worker.scoring.parity_trial import sample_texts
 from worker.scoring.tokenizing.tokenize import plain_texts
-from worker.shard.texts import unscorable_rows
+from worker.shard.window_scoring import unscorable_rows
 
 _STEP_ROWS = 256  # decoded at once
 TrialTexts: TypeAlias = pa.LargeStringArray | pa.StructArray  # texts, or pairs of them

@@ -1,12 +1,12 @@
 -- Give a shard to a worker for one lease, with a new token. The attempt counts as a crash until it ends properly.
 -- ARGV: name, owner, lease_ms, max_crashes, nonce. A call with the same nonce returns the same claim again, because the
 -- first answer may have been lost.
--- Returns {'claimed', token, attempt, spilled (0|1), shard JSON, spec JSON, previous receipt or nil} or {reason}.
+-- Returns {'claimed', token, attempt, spilled (0|1), shard JSON, spec JSON} or {reason}.
 local name, owner, lease_ms, max_crashes, nonce = unpack(ARGV)
 local function claimed(token, attempt)
   local spilled = redis.call('HEXISTS', attempts, 'spilled')
   local shard, spec = redis.call('HGET', shards, name), redis.call('HGET', run, 'spec')
-  return {'claimed', token, attempt, spilled, shard, spec, redis.call('HGET', attempts, 'previous')}
+  return {'claimed', token, attempt, spilled, shard, spec}
 end
 if not is_known(name) or redis.call('HEXISTS', run, 'spec') == 0 then return {'unknown'} end
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {'cancelled'} end

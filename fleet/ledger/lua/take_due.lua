@@ -1,8 +1,7 @@
 -- Take the shards that need a message now; they become `sent`. None does while the run is paused. Running shards whose
 -- lease has expired wait again, or are failed if that was their last crash.
 -- ARGV: room, limit of each kind, lease_ms, outage_ms, max_crashes, prefix of the attempts keys.
--- Returns {names of shards started before, names of fresh shards, lost}, with at most `room` fresh ones. `lost` lists the
--- leases that ended now: name, owner, and 'queued' or 'failed', for each.
+-- Returns {names of shards started before, names of fresh shards}, with at most `room` fresh ones.
 local room, limit, lease_ms, outage_ms, max_crashes, prefix = unpack(ARGV)
 local looked = tonumber(redis.call('HGET', run, 'looked_ms') or now)
 redis.call('HSET', run, 'looked_ms', now)
@@ -18,35 +17,29 @@ if looked > now then
   bring_closer(sent, now, math.huge)
   bring_closer(waiting, now, looked - now)
 end
-if redis.call('HEXISTS', run, 'cancelled') == 1 then return {{}, {}, {}} end
+if redis.call('HEXISTS', run, 'cancelled') == 1 then return {{}, {}} end
 -- While a run is still being written, shards may be done without the ledger knowing: their receipts are restored later.
-if redis.call('HEXISTS', run, 'complete') == 0 or not is_whole() then return {{}, {}, {}} end
+if redis.call('HEXISTS', run, 'complete') == 0 or not is_whole() then return {{}, {}} end
 
 -- If this script has not run for `outage_ms`, Redis was probably away or frozen. Leases that expired in that time get one
 -- more lease in which to be renewed. They get it only once, because the sweep may also just be rare. There are at most as
 -- many of them as workers, so they need no limit.
 local was_away = now - looked > tonumber(outage_ms)
-local lost = {}
 local expired = redis.call('ZRANGEBYSCORE', running, '-inf', now, 'WITHSCORES')
 for i = 1, #expired, 2 do
   local name, key = expired[i], prefix .. expired[i]
   if was_away and tonumber(expired[i + 1]) > looked and redis.call('HSETNX', key, 'spared', 1) == 1 then
     redis.call('ZADD', running, now + lease_ms, name)
   else
-    local fate = 'queued'
     note_crash(key, 'Its worker vanished: the lease expired without a sign of life.')
     if tonumber(redis.call('HGET', key, 'crashes') or 0) >= tonumber(max_crashes) then
       give_up(name)
-      fate = 'failed'
     else
       wait(name, now)
     end
-    lost[#lost + 1] = name
-    lost[#lost + 1] = redis.call('HGET', key, 'owner') or ''
-    lost[#lost + 1] = fate
   end
 end
-if is_paused() then return {{}, {}, lost} end
+if is_paused() then return {{}, {}} end
 
 local function take(key, from, upto, at_most)
   local names = redis.call('ZRANGEBYSCORE', key, from, upto, 'LIMIT', 0, at_most)
@@ -63,4 +56,4 @@ local function free_places()
 end
 local again = take(waiting, '(' .. NEVER_TRIED, now, math.min(limit, free_places()))
 local fresh = take(waiting, NEVER_TRIED, NEVER_TRIED, math.min(room, limit, free_places()))
-return {again, fresh, lost}
+return {again, fresh}

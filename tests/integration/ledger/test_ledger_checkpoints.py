@@ -3,8 +3,7 @@
 import redis
 
 from fleet.ledger import Ledger
-from support.ledger_states import A, B, checkpoint_bytes, claimed, crash_by_report, end_back_off
-from support.records import a_receipt
+from support.ledger_states import A, B, checkpoint_bytes, claimed
 
 
 class TestCheckpoints:
@@ -32,34 +31,6 @@ class TestCheckpoints:
         assert saved == [True, False, True, False, True]
         assert checkpoint_bytes(client, run) == 100
         assert (small.saved_scores(first), small.saved_scores(second)) == ({0: bytes(60)}, {0: bytes(40)})
-
-    def test_it_outlives_a_stop_an_error_a_crash_and_a_failure(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        first = claimed(ledger, run)
-        ledger.save_scores(first, 0, self.BYTES)
-        ledger.release(first)
-        found = []
-        for end in (
-            lambda: ledger.release(claimed(ledger, run)),
-            lambda: ledger.retry_later(claimed(ledger, run), "network", ""),
-            lambda: crash_by_report(ledger, client, run),
-            lambda: ledger.fail(claimed(ledger, run), "corrupt", ""),
-            lambda: ledger.retry(run),
-        ):
-            end()
-            end_back_off(client, run)
-            found.append(ledger.saved_scores(first))
-
-        assert found == [{0: self.BYTES}] * 5
-        assert ledger.saved_scores(claimed(ledger, run)) == {0: self.BYTES}
-
-    def test_scores_without_rows_do_not_prevent_completion(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        claim = claimed(ledger, run)
-        ledger.save_scores(claim, 0, b"")
-
-        assert ledger.complete(claim, a_receipt(run, A)) == 2
-        assert ledger.counts(run).rows_in == 10
 
     def test_a_claim_tells_that_earlier_scores_had_no_room_here(self, client: redis.Redis, run: str) -> None:
         small = Ledger(client, checkpoint_bytes=100)

@@ -12,21 +12,11 @@ from fleet.errors import LeaseLost
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
-from support.ledger_states import A, B, C, claimed, end_lease
+from support.ledger_states import A, B, claimed
 from support.records import a_receipt, a_shard
 
 
 class TestClaims:
-    def test_a_claim_has_all_that_a_worker_needs(self, ledger: Ledger, spec: RunSpec, run: str) -> None:
-        claim = claimed(ledger, run, C)
-
-        assert (claim.run_id, claim.shard, claim.spec, claim.attempt) == (run, C, spec, 1)
-
-    def test_a_second_worker_is_refused(self, ledger: Ledger, run: str) -> None:
-        claimed(ledger, run)
-
-        assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
-
     def test_of_many_threads_one_claims_each_shard(self, redis_url: str, spec: RunSpec) -> None:
         shards = [a_shard(f"{number}") for number in range(40)]
         ledger = Ledger.connect(Settings(redis_url=redis_url))
@@ -41,17 +31,6 @@ class TestClaims:
 
         assert sorted(claim.shard.name for claim in claims) == sorted(shard.name for shard in shards)
         assert len({claim.token for claim in claims}) == len(shards)
-
-    def test_any_worker_may_claim_a_shard_whose_lease_expired(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        first = claimed(ledger, run)
-        end_lease(client, run)
-
-        second = claimed(ledger, run, owner="w2")
-
-        assert second.attempt == 2
-        assert second.token != first.token
 
     @pytest.mark.parametrize(("run_id", "name"), [("nope", "a"), (None, "nope")])
     def test_a_message_that_outlived_its_run_is_refused(

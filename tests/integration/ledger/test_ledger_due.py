@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from fleet.errors import LeaseLost
 from fleet.ledger import Ledger, Refusal
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
@@ -16,26 +15,17 @@ from support.ledger_states import (
     B,
     C,
     again,
-    age_messages,
     claimed,
     end_back_off,
     end_lease,
-    fresh,
     move_clock,
     no_sweep_for,
     redis_ms,
-    resent,
 )
 from support.records import a_receipt, a_shard
 
 
 class TestDue:
-    def test_fresh_shards_are_due_once_as_far_as_there_is_room(self, ledger: Ledger, run: str) -> None:
-        assert fresh(ledger, run, room=0) == []
-        assert fresh(ledger, run, room=2) == [A.name, B.name]
-        assert fresh(ledger, run) == [C.name]
-        assert fresh(ledger, run) == []
-
     def test_started_shards_are_due_even_if_there_is_no_room(
         self, ledger: Ledger, client: redis.Redis, run: str
     ) -> None:
@@ -50,20 +40,6 @@ class TestDue:
         assert sorted(due.again) == [A.name, B.name, C.name]
         assert (due.fresh, len(due)) == ([], 3)
         assert ledger.counts(run).running == 0
-
-    def test_a_shard_that_was_claimed_or_sent_again_meanwhile_is_not_lost(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        fresh(ledger, run)
-        age_messages(client, run)
-        lost = ledger.sent_before(run, seconds=60)
-        claimed(ledger, run, A)
-        ledger.queue_again(run, [B.name], seconds=60)
-        again(ledger, run)
-
-        assert sorted(lost) == [A.name, B.name, C.name]
-        assert ledger.queue_again(run, lost, seconds=60) == [C.name]
-        assert again(ledger, run) == [C.name]
 
     def test_sweeps_at_once_share_the_shards(self, redis_url: str, spec: RunSpec) -> None:
         ledger = Ledger.connect(Settings(redis_url=redis_url))
@@ -81,19 +57,6 @@ class TestDue:
 
         assert len(taken) == len(set(taken)) == 2_500
 
-    def test_forgotten_messages_and_leases_are_due_at_once(self, ledger: Ledger, run: str) -> None:
-        fresh(ledger, run)
-        ledger.release(claimed(ledger, run, B))
-        assert again(ledger, run) == [B.name]
-        claim = claimed(ledger, run)
-
-        ledger.forget_messages(run)
-
-        due = ledger.take_due(run, room=10)
-        assert (sorted(due.again), due.fresh) == ([A.name, B.name], [C.name])
-        with pytest.raises(LeaseLost):
-            ledger.complete(claim, a_receipt(run, A))
-
 
 class TestOutages:
     """No finalizer has swept for longer than three sweeps: Redis was away, and no worker could renew its lease."""
@@ -109,38 +72,6 @@ class TestOutages:
         assert (lease_end - redis_ms(client)) / 1000 == pytest.approx(LEASE_SECONDS, abs=2)
         assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
         ledger.renew(claim, rows=1)
-
-    def test_but_only_one_however_rare_the_sweeps_are(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        claimed(ledger, run)
-        outcomes = []
-        for _ in (1, 2):
-            end_lease(client, run, seconds_ago=10)
-            no_sweep_for(client, run, OUTAGE_SECONDS + 5)
-            outcomes.append(again(ledger, run))
-
-        assert outcomes == [[], [A.name]]
-
-    def test_a_worker_that_renewed_since_is_spared_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        claim = claimed(ledger, run)
-        for _ in (1, 2):
-            end_lease(client, run, seconds_ago=10)
-            no_sweep_for(client, run, OUTAGE_SECONDS + 5)
-            assert again(ledger, run) == []
-            ledger.renew(claim, rows=1)
-
-    def test_leases_that_had_expired_before_are_due(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        claimed(ledger, run)
-        end_lease(client, run, seconds_ago=OUTAGE_SECONDS + 10)
-        no_sweep_for(client, run, OUTAGE_SECONDS + 5)
-
-        assert again(ledger, run) == [A.name]
-
-    def test_a_pause_between_sweeps_is_no_outage(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        claimed(ledger, run)
-        end_lease(client, run, seconds_ago=10)
-        no_sweep_for(client, run, OUTAGE_SECONDS - 5)
-
-        assert again(ledger, run) == [A.name]
 
     def test_the_workers_of_a_large_fleet_are_all_spared(
         self, ledger: Ledger, client: redis.Redis, spec: RunSpec
@@ -173,44 +104,6 @@ class TestClockOfRedis:
         move_clock(client, run, seconds=LEASE_SECONDS + 1)
         no_sweep_for(client, run, 0)
         assert again(ledger, run) == [A.name]
-
-    def test_a_worker_that_renewed_since_keeps_its_whole_lease(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        claim = claimed(ledger, run)
-        again(ledger, run)
-
-        move_clock(client, run, seconds=-3600)
-        ledger.renew(claim, rows=1)
-        again(ledger, run)
-
-        (held,) = ledger.running_shards(run)
-        assert held.lease_seconds_left == pytest.approx(LEASE_SECONDS, abs=2)
-
-    def test_a_back_off_ends_in_time_though_the_clock_went_back(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        ledger.retry_later(claimed(ledger, run), "network", "", after_seconds=100)
-        again(ledger, run)
-
-        move_clock(client, run, seconds=-3600)
-        assert again(ledger, run) == []
-
-        move_clock(client, run, seconds=101)
-        no_sweep_for(client, run, 0)
-        assert again(ledger, run) == [A.name]
-
-    def test_a_lost_message_is_sent_again_in_time_though_the_clock_went_back(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        fresh(ledger, run, room=1)
-
-        move_clock(client, run, seconds=-3600)
-        again(ledger, run)
-
-        move_clock(client, run, seconds=61)
-        no_sweep_for(client, run, 0)
-        assert resent(ledger, run) == [A.name]
 
     @pytest.mark.parametrize("how", ["renew", "complete", "release"])
     def test_an_attempt_is_charged_at_most_a_lease_at_a_time_though_the_clock_went_forward(

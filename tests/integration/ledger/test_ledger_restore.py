@@ -2,41 +2,15 @@
 
 import redis
 
-from fleet.ledger import Ledger, Refusal
+from fleet.ledger import Ledger
 from fleet.ledger.base import Keys
 from fleet.run.spec import RunSpec
-from support.ledger_states import A, B, C, claimed, fresh
+from support.ledger_states import A, B, C, claimed
 from support.records import a_receipt, a_shard
 
 
 class TestRestore:
     """Receipts that are stored with the output restore the shards of a Redis that lost everything."""
-
-    def test_shards_with_a_receipt_are_done(self, ledger: Ledger, run: str) -> None:
-        assert ledger.restore(run, [a_receipt(run, A), a_receipt(run, C)]) == 2
-
-        counts = ledger.counts(run)
-        assert (counts.queued, counts.done, counts.shards) == (1, 2, 3)
-        assert (counts.rows_in, counts.rows_kept, counts.rows_dropped, counts.rows_errored) == (20, 12, 6, 2)
-        assert ledger.claim(run, A.name, "w1") is Refusal.DONE
-        assert fresh(ledger, run) == [B.name]
-        assert list(ledger.receipts(run)) == [a_receipt(run, A), a_receipt(run, C)]
-
-    def test_a_sent_shard_is_taken_too_and_its_message_finds_it_done(self, ledger: Ledger, run: str) -> None:
-        fresh(ledger, run)
-
-        assert ledger.restore(run, [a_receipt(run, A)]) == 1
-
-        assert ledger.claim(run, A.name, "w1") is Refusal.DONE
-        assert ledger.counts(run).open == 2
-
-    def test_a_worker_that_recorded_the_same_receipt_learns_that_it_counts(self, ledger: Ledger, run: str) -> None:
-        claim = claimed(ledger, run)
-        ledger.release(claim)
-        ledger.restore(run, [a_receipt(run, A)])
-
-        assert ledger.complete(claim, a_receipt(run, A)) == 2
-        assert ledger.counts(run).rows_in == 10
 
     def test_more_receipts_than_fit_in_one_call_are_all_taken(self, ledger: Ledger, spec: RunSpec) -> None:
         shards = [a_shard(f"{number:05}") for number in range(1_234)]

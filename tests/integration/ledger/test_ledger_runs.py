@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from fleet.errors import UsageError
-from fleet.ledger import Claim, Ledger
+from fleet.ledger import Ledger
 from fleet.run.spec import RunSpec, Shard
 from support.ledger_states import A, B, C, claimed, fresh
 from support.records import a_receipt, a_shard, a_spec
@@ -38,12 +38,6 @@ class TestRuns:
         assert not was_complete
         assert (ledger.counts(spec.run_id).shards, ledger.is_enqueued(spec.run_id)) == (1_600, True)
 
-    def test_an_unknown_run_is_not_enqueued(self, ledger: Ledger) -> None:
-        assert not ledger.is_enqueued("nope")
-
-    def test_the_spec_comes_back_as_it_was(self, ledger: Ledger, spec: RunSpec, run: str) -> None:
-        assert ledger.spec(run) == spec
-
     def test_the_error_for_an_unknown_run_lists_the_known_ones(self, ledger: Ledger, run: str) -> None:
         with pytest.raises(UsageError, match=f"no run 'nope'.*{run}"):
             ledger.spec("nope")
@@ -56,22 +50,8 @@ class TestRuns:
 
         assert ledger.run_ids()[:2] == [new.run_id, old.run_id]
 
-    def test_runs_do_not_see_each_others_shards(self, ledger: Ledger, run: str) -> None:
-        other = a_spec(input_revision=f"other of {run}")
-        ledger.create_run(other, [A], now=1.0)
-
-        ledger.complete(claimed(ledger, run), a_receipt(run, A))
-
-        assert ledger.counts(other.run_id).done == 0
-        assert isinstance(ledger.claim(other.run_id, A.name, "w2"), Claim)
-
 
 class TestCounts:
-    def test_a_new_run_is_all_queued(self, ledger: Ledger, run: str) -> None:
-        counts = ledger.counts(run)
-
-        assert (counts.shards, counts.queued, counts.open, counts.done, counts.seconds) == (3, 3, 3, 0, 0.0)
-
     def test_rows_of_running_shards_are_seen_and_not_counted_twice(self, ledger: Ledger, run: str) -> None:
         claim = claimed(ledger, run)
         ledger.renew(claim, rows=7)
@@ -84,13 +64,6 @@ class TestCounts:
         after = ledger.counts(run)
         assert (after.rows_running, after.rows_in, after.rows_scored) == (4, 10, 14)
 
-    def test_rows_of_a_dead_attempt_do_not_stay(self, ledger: Ledger, run: str) -> None:
-        ledger.renew(claimed(ledger, run), rows=7)
-
-        claimed(ledger, run)
-
-        assert ledger.counts(run).rows_running == 0
-
     def test_the_time_stops_when_no_shard_is_open(self, ledger: Ledger, run: str) -> None:
         for shard in (A, B, C):
             ledger.complete(claimed(ledger, run, shard), a_receipt(run, shard))
@@ -99,6 +72,3 @@ class TestCounts:
         wait_until(lambda: time.monotonic() > now + 0.02, description="some time passes")
 
         assert ledger.counts(run).seconds == seconds
-
-    def test_no_counts_are_those_of_no_run(self, ledger: Ledger) -> None:
-        assert ledger.counts("nope").shards == 0
