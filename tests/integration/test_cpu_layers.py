@@ -17,8 +17,8 @@ from worker.scoring.backends.cpu import ATTENTION, attend, attend_by_products, f
 from worker.scoring.backends.cpu import ONEDNN_FAMILIES as FAMILIES
 from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from worker.scoring.backends.padded import Padded
+from worker.scoring.device import TOLERANCES, convert
 from worker.scoring.load import load_scorer
-from worker.scoring.precision import TOLERANCES, convert
 from worker.scoring.tokenizing.tokens import Tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread")

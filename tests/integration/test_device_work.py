@@ -14,7 +14,7 @@ from support.odd_texts import real_texts
 from worker.scoring import DeviceUse, Place, Reading, ScorerInfo
 from worker.scoring.device import device_use
 from worker.scoring.load import load_scorer
-from worker.scoring.peak import brief_matmul_peak
+from worker.scoring.peak import matmul_peak
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.service.lease import DeviceMeter
 
@@ -66,11 +66,11 @@ def test_a_real_model_reaches_a_part_of_the_peak(minilm: SequenceClassifier) -> 
 
 def test_the_peak_is_measured_once_in_a_process(minilm: SequenceClassifier) -> None:
     counting(minilm)
-    before = brief_matmul_peak.cache_info()
+    before = matmul_peak.cache_info()
 
     assert counting(minilm).info.matmul_peak == counting(minilm).info.matmul_peak
 
-    assert brief_matmul_peak.cache_info().misses == before.misses
+    assert matmul_peak.cache_info().misses == before.misses
 
 
 @pytest.mark.slow

@@ -35,15 +35,14 @@ from transformers import (
 from fleet.run.text import pairs
 from support.models import with_lively_scores
 from support.nli import nli_classifier
-from worker.scoring import Hypotheses, ModelError, Place, Reading, Scorer
+from worker.scoring import Hypotheses, Place, Reading, Scorer
 from worker.scoring.backends.last_layer import reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import Padded
-from worker.scoring.device import best_device, has_packed_attention
+from worker.scoring.device import best_device, convert, has_packed_attention
 from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
-from worker.scoring.precision import convert
-from worker.scoring.shared_encoder import joint_backend, shared_parts
+from worker.scoring.shared_encoder import joint_backend
 from worker.scoring.tokenizing.tokens import Tokens
 
 CPU = torch.device("cpu")
@@ -149,8 +148,10 @@ def test_two_heads_on_one_packed_encoder_have_their_own_logits(make: Callable[[]
     backends = [packed(model, CPU, attention=one_by_one) for model in (one, other)]
     tokens = random_tokens([5, 40, 17, 1])
 
-    logits = joint_backend(backends, shared_parts(backends)).logits(tokens)
+    joint = joint_backend(backends)
 
+    assert joint
+    logits = joint.logits(tokens)
     alone = [backend.logits(tokens) for backend in backends]
     assert (alone[0] - alone[1]).abs().max() > 0.1
     assert torch.equal(logits, torch.cat(alone, dim=1))
@@ -223,18 +224,12 @@ def test_an_unknown_family_cannot_be_packed() -> None:
         packed(DebertaV2ForSequenceClassification(DebertaV2Config(**SMALL)), CPU)
 
 
-@pytest.mark.skipif(has_packed_attention(best_device()), reason="this machine can pack")
-def test_asking_for_packing_that_is_not_possible_is_an_error(tiny_model: Path) -> None:
-    with pytest.raises(ModelError, match="Packed batches need a GPU .* here are cpu, float32 and bert"):
-        load_scorer(str(tiny_model), "float32", backend="packed")
-
-
 @pytest.mark.skipif(not has_packed_attention(best_device()), reason="needs a CUDA GPU since Ampere")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_on_a_gpu_packed_scores_equal_padded_scores(minilm_model: Path, dtype: str) -> None:
     texts = sample_texts(500)
 
-    in_packs, in_pads = (load_scorer(str(minilm_model), dtype, backend=way) for way in ("packed", "padded"))
+    in_packs, in_pads = (load_scorer(str(minilm_model), dtype, backend=way) for way in ("auto", "padded"))
 
     assert in_packs.backend.name == "packed"
     assert np.abs(in_packs.score(texts).values - in_pads.score(texts).values).max() < 5e-2

@@ -13,11 +13,11 @@ from support.interrupted import whole_partial_resumed
 from support.nli import nli_classifier, pipeline_scores
 from support.parity import assert_close
 from worker.scoring import Hypotheses, ModelError, Reading
-from worker.scoring.activation import apply
-from worker.scoring.batches import plan_batches
 from worker.scoring.load import load_scorer
+from worker.scoring.scorer import apply
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokenize import TextTokenizer, plain_texts
+from worker.scoring.tokenizing.tokens import plan_batches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FAMILIES = ["BART", "BERT", "DeBERTa-v3"]

@@ -12,9 +12,8 @@ from support.nli import nli_classifier
 from support.parity import assert_close
 from support.passages import passages_of
 from worker.scoring import Hypotheses, ModelError, Reading
-from worker.scoring.activation import apply
 from worker.scoring.load import load_scorer
-from worker.scoring.scorer import Scorer
+from worker.scoring.scorer import Scorer, apply
 from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -23,12 +23,11 @@ from fleet.process.tuned import Figures
 from fleet.run.scoring import Scoring
 from worker.scoring import EncodedRows, Reading
 from worker.scoring.backends import Backend
-from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.peak import finish
-from worker.scoring.rows import always
+from worker.scoring.scorer import always
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.tokenizing.tokens import Counts, Tokens
+from worker.scoring.tokenizing.tokens import Counts, Tokens, padded_tokens, plan_batches
 from worker.tuning.texts import TrialTexts
 
 BATCH_SIZES = (*range(5, 45, 5), 64, 128, 256, 768)  # rows of the pipeline
