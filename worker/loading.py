@@ -15,7 +15,7 @@ from fleet.run.sequence_classifier import revision_of_folder, unchanged_folder
 from worker.scoring.load import load_scorer
 from worker.scoring.quiet import quiet_transformers
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded.sharding import Sharding
+from worker.scoring.sharded import Sharding
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from benchmarks.results import provenance_of
 from benchmarks.scorer.case import Case, Model, Name
 from benchmarks.scorer.plans import chosen_cases, plan_for
 from benchmarks.scorer.texts import Lengths
+from fleet.run import choices
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -30,12 +31,6 @@ class Device(StrEnum):
     AUTO = "auto"  # a GPU if there is one
     CPU = "cpu"
     CUDA = "cuda"
-
-
-class BackendChoice(StrEnum):
-    AUTO = "auto"
-    PADDED = "padded"
-    PACKED = "packed"
 
 
 @cli.command(
@@ -53,7 +48,7 @@ def scorer(
     tokenizer: Annotated[str, typer.Option(help="Folder of a WordPiece tokenizer. Default: the demo encoder's.")] = "",
     threads: Annotated[int, typer.Option(min=0, help="CPU threads, the same for all. 0: one a core.")] = 0,
     dtype: Annotated[str, typer.Option(help="Of ours, as `worker start` takes it.")] = "auto",
-    backend: Annotated[BackendChoice, typer.Option(help="Of ours, as `worker start` takes it.")] = BackendChoice.AUTO,
+    backend: Annotated[choices.Backend, typer.Option(help="Of ours, as a worker takes it.")] = "auto",
     compile: Annotated[bool, typer.Option("--compile", help="Ours with torch.compile.")] = False,
     max_batch_tokens: Annotated[int, typer.Option(min=0, help="Of ours. 0: its own choice.")] = 0,
     output: Annotated[Path, typer.Option(help="Folder of the results files.")] = Path("benchmarks/results"),
@@ -78,7 +73,11 @@ def scorer(
     if not cases:
         raise typer.BadParameter("The plan for this device has no such case. Name the model with --models.")
     settings = OurSettings(
-        dtype=dtype, backend=backend.value, compile=compile, max_batch_tokens=max_batch_tokens, threads=threads
+        dtype=dtype,
+        backend=backend,
+        compile=compile,
+        max_batch_tokens=max_batch_tokens,
+        threads=threads,
     )
     found = provenance_of("benchmarks.scorer")
     report = Report(provenance=found, settings=settings, comparisons=[], threads=torch.get_num_threads())

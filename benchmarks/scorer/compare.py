@@ -18,7 +18,7 @@ from benchmarks.scorer.ours import tokenizer_rows_per_core_second
 from benchmarks.scorer.texts import make_texts
 from fleet.run.flops import Shape
 from worker.scoring.device import best_device
-from worker.scoring.peak import finish, matmul_peak, multiplied_in
+from worker.scoring.peak import finish, matmul_peak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class _Contest:
         """Reverse the order every other round, so that no contender always runs on a processor that another has heated."""
         names = list(self.jobs) if number % 2 == 0 else list(reversed(self.jobs))
         dtypes = {self._loaded[name].contender.dtype for name in names}
-        peaks = {dtype: matmul_peak(shape, multiplied_in(dtype), best_device()) for dtype in sorted(dtypes)}
+        peaks = {dtype: matmul_peak(shape, getattr(torch, dtype), best_device()) for dtype in sorted(dtypes)}
         taken = {name: seconds for name in names if (seconds := self._run(name)) is not None}
         self._say(f"  round {number + 1}: " + ", ".join(f"{name} {wall:.2f} s" for name, (wall, _) in taken.items()))
         return Round(

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from benchmarks.scorer.case import Values
 from worker.scoring import EncodedRows
-from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.load import BackendName, load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.scoring.tokenizing.tokens import padded_tokens, plan_batches
 from worker.shard.pipelining import prefetched
 
 WINDOW_ROWS = 8_192  # same as in fleet.run.spec, whose import needs packages that a bare GPU machine may lack

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import IO
 
 from loky import cpu_count
@@ -154,3 +155,14 @@ class Cores:
 def usable_cores() -> Cores:
     """The cores that the CPU affinity, the cgroup and LOKY_MAX_CPU_COUNT allow."""
     return Cores(usable=cpu_count(), physical=cpu_count(only_physical_cores=True))
+
+
+@contextmanager
+def without_main_module() -> Iterator[None]:
+    """Hide the main module: each process that multiprocessing spawns in the block would import it and run the script again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

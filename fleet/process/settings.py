@@ -66,7 +66,7 @@ class Settings(BaseSettings):
     )
     dtype: Annotated[Dtype, Process.WORKER] = Field(
         "auto",
-        description="The only precision that workers serve: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the "
+        description="The only precision that workers serve: float32, bfloat16, float16, or auto: 16-bit if the "
         "device is fast at it, else float32. Unset: that of each run; for `worker tune` auto.",
     )
     device: Annotated[str, Process.WORKER] = Field(
@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     )
     backend: Annotated[Backend, Process.WORKER] = Field(
         "auto",
-        description="packed: no padding, for GPUs and models that support it; padded: works for all; auto: the faster one.",
+        description="auto: without padding if the GPU and the model support it; padded: never so.",
     )
     compile: Annotated[bool, Process.WORKER] = Field(
         False, description="Use torch.compile: starts more slowly, then scores more rows per second."

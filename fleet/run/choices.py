@@ -3,10 +3,10 @@
 import re
 from typing import Literal
 
-Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8", "fp8"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Function = Literal["none", "sigmoid", "softmax"]  # transformers' `function_to_apply`
 Pool = Literal["max", "mean"]
-Backend = Literal["auto", "padded", "packed"]
+Backend = Literal["auto", "padded"]
 WayToShard = Literal["auto", "layers", "tensor"]
 SpotCloud = Literal["aws", "gcp", "azure"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]

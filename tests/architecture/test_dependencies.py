@@ -20,7 +20,6 @@ ALSO = {
     "worker": [
         *EXTRAS["worker"],
         *EXTRAS["sharded"],
-        *EXTRAS["quantize"],
         *EXTRAS["tune"],
         *EXTRAS["train"],
         *EXTRAS["demo"],

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from injected import ACTIONS
 
 from worker.scoring import DeviceUse, Place, ScorerInfo
-from worker.scoring.rows import EncodedRows, GoOn, Scores, always
+from worker.scoring.scorer import EncodedRows, GoOn, Scores, always
 from worker.scoring.tokenizing.tokenize import Texts, plain_texts
 from worker.scoring.tokenizing.tokens import Tokens
 

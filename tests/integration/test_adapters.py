@@ -68,19 +68,8 @@ def test_logits_are_those_of_the_repositorys_code(kind: str, folder: Path, class
 
     assert not scores.errors
     assert scores.values == pytest.approx(reference(kind, folder), abs=1e-4)
-
-
-def test_the_parity_gate_was_passed(classifier: SequenceClassifier) -> None:
     assert classifier.info.parity is not None
     assert classifier.info.parity.max_error < 1e-4
-    assert classifier.info.backend == "padded"
-
-
-@pytest.mark.slow
-def test_sixteen_bits_pass_the_parity_gate_too(folder: Path) -> None:
-    loaded = load_scorer(str(folder), "bfloat16", device="cpu")
-
-    assert loaded.info.parity is not None
 
 
 def test_a_producer_and_a_worker_name_the_same_outputs(
@@ -97,12 +86,6 @@ def test_the_recipes_length_can_be_read(kind: str, classifier: SequenceClassifie
     assert classifier.reading(Reading(max_tokens=MOST_TOKENS[kind]))
     with pytest.raises(ModelError, match=f"to {MOST_TOKENS[kind]} tokens"):
         classifier.reading(Reading(max_tokens=MOST_TOKENS[kind] + 1))
-
-
-def test_passages_are_read_as_with_any_other_model(classifier: SequenceClassifier) -> None:
-    scorer = classifier.reading(Reading(max_tokens=32, passages="head+tail"))
-
-    assert np.isfinite(scorer.score_encoded(scorer.encode(TEXTS), lambda rows: True, None).values).all()
 
 
 @has_gte

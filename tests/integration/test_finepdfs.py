@@ -2,9 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -33,9 +31,9 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["ModernBERT", pytest.param("BERT", marks=pytest.mark.slow)])
-def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return family_classifier(request.param, tmp_path_factory.mktemp("models") / "model")
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return family_classifier("ModernBERT", tmp_path_factory.mktemp("models") / "model")
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +86,6 @@ def test_scores_are_those_of_the_card(classifier: SequenceClassifier, model: Pat
 
     assert scores.errors == {len(TEXTS): "null text"}
     assert scores.values[:-1, 0] == pytest.approx([card.score(text) for text in TEXTS], abs=1e-5)
-
-
-def test_only_the_end_of_a_text_of_more_than_20000_characters_is_read(classifier: SequenceClassifier) -> None:
-    scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, passages="finepdfs"))
-
-    encoded: Any = scorer.encode(["a b " * 5_000, "a b " * 5_000 + "c"])
-
-    assert np.diff(encoded.offsets).tolist() == [1, 2]
 
 
 def test_a_window_without_texts_is_scored(classifier: SequenceClassifier) -> None:

@@ -1,9 +1,8 @@
-"""Pairs of texts, as rerankers score them: two columns of a row, with the scores of transformers' pipeline."""
+"""A run scores pairs of texts, as rerankers do: two columns of a row."""
 
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,40 +11,13 @@ from transformers import pipeline
 import shardsift
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.run.text import pairs
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from support.families import FAMILIES, family_classifier
 from support.outputs import published_rows
-from support.parity import assert_close
 from support.small_run import publish
-from worker.scoring import Reading
 from worker.scoring.load import load_scorer
-from worker.scoring.parity_trial import sample_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-FIRSTS = [*sample_texts(12, seed=1), "short", "a </s> [SEP] b", "long " * 900, "x"]
-EVERYDAY = "BERT", "GPT-2"
-SECONDS = ["what is a list?", *sample_texts(11, seed=2), "z", "c [SEP] </s>", "longer " * 1200, "y " * 600]
-
-
-@pytest.mark.parametrize(
-    "family",
-    [name if name in EVERYDAY else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
-)
-def test_scores_are_the_pipelines(family: str, tmp_path: Path) -> None:
-    model = family_classifier(family, tmp_path / "model", labels=3)
-    classify = pipeline("text-classification", model=str(model), device="cpu", function_to_apply="none", top_k=None)
-    together = [{"text": first, "text_pair": second} for first, second in zip(FIRSTS, SECONDS, strict=True)]
-    found = [{one["label"]: one["score"] for one in classify(pair, truncation=True)} for pair in together]
-
-    scorer = load_scorer(str(model), "float32", device="cpu", parity_rows=0).reading(Reading(pairs=True))
-    texts = pairs(pa.array(FIRSTS, pa.large_string()), pa.array(SECONDS, pa.large_string()))
-    values = scorer.score_encoded(scorer.encode(texts)).values
-
-    expected = np.array([[one[f"LABEL_{number}"] for number in range(3)] for one in found])
-    assert_close(values, expected, task="pairs", family=family)
-    assert expected.std(axis=0).min() > 0.05
 
 
 @pytest.fixture

@@ -182,7 +182,6 @@ def test_a_lone_string_is_refused_before_anything_is_loaded() -> None:
         ({"dtype": "bf16"}, r"^dtype='bf16' is wrong: Input should be "),
         ({"device": "gpu"}, r"^device='gpu' is wrong: 'gpu' is not one of auto, cpu"),
         ({"device": "cuda:7"}, "There is no device cuda:7"),
-        ({"backend": "packed", "dtype": "float32"}, "^Packed batches need a GPU"),
         ({"scorer": "nothing"}, "There is no scorer 'nothing' here"),
     ],
 )

@@ -34,7 +34,7 @@ def scorer(bert_model: Path) -> SequenceClassifier:
 # --- the pipeline's scores --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["", "\x00", "  \n\t ", "\u200b\ufeff", "word", "漢字 and émoji 😀", "a" * 3_000_000])
+@pytest.mark.parametrize("text", ["", "\x00", "  \n\t ", "\u200b\ufeff", "word", "漢字 and émoji 😀"])
 def test_an_odd_text_has_the_pipelines_score(bert_model: Path, scorer: SequenceClassifier, text: str) -> None:
     values = scorer.score([text]).values
 

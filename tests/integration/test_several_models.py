@@ -32,6 +32,7 @@ from worker.scoring import GoOn, NoRoom, Place, Scorer, ScorerInfo, Scores
 from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
 from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.scoring.shared_encoder import JointBackend
 from worker.service.child import load_scorers
 from worker.service.ipc import hand_down
 from worker.shard.scoring_groups import scoring_groups
@@ -184,38 +185,29 @@ class TestOneEncoder:
         weights = [list(scorer.backend.model.base_model.encoder.parameters()) for scorer in (one, other)]
         assert all(ours is theirs for ours, theirs in zip(*weights, strict=True))
 
-    def test_that_differs_in_one_weight_is_not_shared(self, tiny_model: Path, tmp_path: Path) -> None:
-        changed = AutoModelForSequenceClassification.from_pretrained(tiny_model)
-        with torch.no_grad():
-            changed.bert.encoder.layer[1].output.dense.weight[0, 0] += 1e-3
-        changed.save_pretrained(tmp_path / "changed")
-        AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "changed")
-
-        assert loaded(tiny_model).joined_with([loaded(tmp_path / "changed")]) is None
-
-    def test_with_another_rule_but_the_same_weights_is_not_shared(self, tiny_model: Path, tmp_path: Path) -> None:
+    def test_that_differs_in_a_weight_or_a_rule_or_a_tokenizer_is_not_shared(
+        self, tiny_model: Path, tmp_path: Path
+    ) -> None:
         """No weight tells that the activation is another one. The sample texts do."""
-        changed = AutoModelForSequenceClassification.from_pretrained(tiny_model, hidden_act="relu")
-        changed.save_pretrained(tmp_path / "changed")
-        AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "changed")
-
-        assert loaded(tiny_model).joined_with([loaded(tmp_path / "changed")]) is None
-
-    def test_of_another_tokenizer_or_format_is_not_shared(self, tiny_model: Path, tmp_path: Path) -> None:
-        shorter = AutoTokenizer.from_pretrained(tiny_model, model_max_length=64)
-        AutoModelForSequenceClassification.from_pretrained(tiny_model).save_pretrained(tmp_path / "shorter")
-        shorter.save_pretrained(tmp_path / "shorter")
+        weight, rule = (
+            AutoModelForSequenceClassification.from_pretrained(tiny_model, hidden_act=act) for act in ("gelu", "relu")
+        )
+        with torch.no_grad():
+            weight.bert.encoder.layer[1].output.dense.weight[0, 0] += 1e-3
+        same = AutoModelForSequenceClassification.from_pretrained(tiny_model)
         one = loaded(tiny_model)
 
-        assert one.joined_with([loaded(tmp_path / "shorter")]) is None
+        for name, changed, tokens in (("weight", weight, 512), ("rule", rule, 512), ("tokenizer", same, 64)):
+            changed.save_pretrained(tmp_path / name)
+            AutoTokenizer.from_pretrained(tiny_model, model_max_length=tokens).save_pretrained(tmp_path / name)
+            assert one.joined_with([loaded(tmp_path / name)]) is None, name
         assert one.joined_with([load_scorer(str(tiny_model), "bfloat16", device="cpu", parity_rows=0)]) is None
 
 
 def passes_of(scorer: SequenceClassifier, texts: Sequence[str]) -> int:
     """How often the last layer of the encoder ran."""
-    model = scorer.backend.model
-    first = model.models[0] if hasattr(model, "models") else model
-    norms = [module for module in first.modules() if isinstance(module, torch.nn.LayerNorm)]
+    backend = scorer.backend.backends[0] if isinstance(scorer.backend, JointBackend) else scorer.backend
+    norms = [module for module in backend.model.modules() if isinstance(module, torch.nn.LayerNorm)]
     calls = Counter[str]()
     hooks = [norm.register_forward_hook(lambda *_: calls.update(["norm"])) for norm in norms]
     scorer.score(texts)

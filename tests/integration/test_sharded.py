@@ -24,11 +24,11 @@ from support.injected_faults import ROOT, InjectedFaults
 from support.large_models import divisible_llama, ranks_of
 from support.leftovers import processes_with
 from support.waiting import wait_until
-from worker.scoring import DeviceFault, ModelError
+from worker.scoring import DeviceFault
 from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded.sharding import Sharded, Sharding, why_not_tensor
+from worker.scoring.sharded import Sharded, Sharding, why_not_tensor
 
 RANKS = 2
 TOO_LITTLE = {"cpu": "1000KB"}  # for the model, which has 1.1 MB of weights
@@ -143,11 +143,6 @@ def test_heads_that_cannot_be_divided_among_the_ranks_are_named(llama: Path) -> 
 
     assert why_not_tensor(config, 2, CPU) is None
     assert why_not_tensor(config, 4, CPU) == "its num_key_value_heads of 2 cannot be divided by 4"
-
-
-def test_quantised_formats_are_refused(llama: Path) -> None:
-    with pytest.raises(ModelError, match="int8 is for a model on one device"):
-        load_scorer(str(llama), "int8", device="cpu", sharding=Sharding(devices=RANKS))
 
 
 @pytest.mark.slow  # it starts three processes that import torch

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from support.passages import passages_of
 from transformers import AutoTokenizer
 
 from fleet.process.settings import Settings
 from support.nli import nli_classifier
-from support.passages import passages_of
 from support.processes import call_command, run_command
 from worker.cli import main
 from worker.loading import load_model, with_tuned_budget

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,11 +54,10 @@ def options(model: Path, shards: Path, tmp_path: Path) -> RunOptions:
     )
 
 
-@pytest.mark.parametrize("multi_label", [False, True])
 def test_labels_and_scores_are_those_of_the_pipeline(
-    multi_label: bool, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+    options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
 ) -> None:
-    publish(ledger, scorer, replace(options, multi_label=multi_label), scratch=tmp_path / "scratch")
+    publish(ledger, scorer, options, scratch=tmp_path / "scratch")
 
     kept = published_rows(tmp_path / "out")
     expected = pipeline_scores(
@@ -67,7 +65,6 @@ def test_labels_and_scores_are_those_of_the_pipeline(
         kept["text"].to_pylist(),
         LABELS,
         hypothesis_template=options.hypothesis_template,
-        multi_label=multi_label,
     )
     assert np.column_stack([kept[name] for name in COLUMNS]) == pytest.approx(expected, abs=1e-4)
     assert kept["score"].to_numpy() == pytest.approx(expected.max(axis=1), abs=1e-4)
@@ -76,11 +73,10 @@ def test_labels_and_scores_are_those_of_the_pipeline(
     assert shardsift.verify(tmp_path / "out").faults == ()
 
 
-@pytest.mark.parametrize("reading", [{}, {"limit_rows": 20, "max_tokens": 64, "passages": "stride:32"}])
 def test_another_filter_over_the_stored_scores_gives_the_bytes_of_a_fresh_run(
-    reading: dict[str, Any], options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+    options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
 ) -> None:
-    options = replace(options, **reading)
+    options = replace(options, limit_rows=20, max_tokens=64, passages="stride:32")
     earlier = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
     scores = published_rows(tmp_path / "out", "scores")
     where = f"score_climate_change > {float(np.median(scores['score_climate_change']))} or label = 'C++'"

@@ -5,29 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import (
-    AutoTokenizer,
-    BartConfig,
-    BartForSequenceClassification,
-    BertConfig,
-    BertForSequenceClassification,
-    DebertaV2Config,
-    DebertaV2ForSequenceClassification,
-    DistilBertConfig,
-    DistilBertForSequenceClassification,
-    GPT2Config,
-    GPT2ForSequenceClassification,
-    LlamaConfig,
-    LlamaForSequenceClassification,
-    ModernBertConfig,
-    ModernBertForSequenceClassification,
-    PretrainedConfig,
-    PreTrainedModel,
-    RobertaConfig,
-    RobertaForSequenceClassification,
-    XLMRobertaConfig,
-    XLMRobertaForSequenceClassification,
-)
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from support.models import with_lively_scores
 from support.tokenizers import (
@@ -45,38 +23,31 @@ _WIDTHS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    model: type[PreTrainedModel]
-    config: Callable[..., PretrainedConfig]
+    model_type: str  # of transformers
     sizes: dict[str, int | str | list[int]]
     save_tokenizer: Callable[[Path], None]
     weights_std: float = 0.3  # large enough to tell texts apart, small enough for the activations to stay in proportion
 
 
 FAMILIES = {
-    "BERT": Family(
-        model=BertForSequenceClassification, config=BertConfig, sizes={**_WIDTHS}, save_tokenizer=save_bert_tokenizer
-    ),
+    "BERT": Family(model_type="bert", sizes={**_WIDTHS}, save_tokenizer=save_bert_tokenizer),
     "DistilBERT": Family(
-        model=DistilBertForSequenceClassification,
-        config=DistilBertConfig,
+        model_type="distilbert",
         sizes={"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 2},
         save_tokenizer=save_bert_tokenizer,
     ),
     "RoBERTa": Family(
-        model=RobertaForSequenceClassification,
-        config=RobertaConfig,
+        model_type="roberta",
         sizes={**_WIDTHS, "max_position_embeddings": 514, "type_vocab_size": 1},
         save_tokenizer=save_roberta_tokenizer,
     ),
     "XLM-R": Family(
-        model=XLMRobertaForSequenceClassification,
-        config=XLMRobertaConfig,
+        model_type="xlm-roberta",
         sizes={**_WIDTHS, "max_position_embeddings": 514, "type_vocab_size": 1},
         save_tokenizer=save_xlm_roberta_tokenizer,
     ),
     "DeBERTa-v3": Family(
-        model=DebertaV2ForSequenceClassification,
-        config=DebertaV2Config,
+        model_type="deberta-v2",
         sizes={
             **_WIDTHS,
             "relative_attention": True,
@@ -91,14 +62,13 @@ FAMILIES = {
         weights_std=0.2,
     ),
     "ModernBERT": Family(
-        model=ModernBertForSequenceClassification,
-        config=ModernBertConfig,
+        model_type="modernbert",
         sizes={**_WIDTHS, "num_hidden_layers": 4, "local_attention": 32, "classifier_pooling": "mean"},
         save_tokenizer=save_modernbert_tokenizer,
+        weights_std=0.15,
     ),
     "BART": Family(
-        model=BartForSequenceClassification,
-        config=BartConfig,
+        model_type="bart",
         sizes={
             "d_model": 32,
             "encoder_layers": 2,
@@ -112,14 +82,12 @@ FAMILIES = {
         save_tokenizer=save_roberta_tokenizer,
     ),
     "GPT-2": Family(
-        model=GPT2ForSequenceClassification,
-        config=GPT2Config,
+        model_type="gpt2",
         sizes={"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512},
         save_tokenizer=save_gpt2_tokenizer,
     ),
     "Llama": Family(
-        model=LlamaForSequenceClassification,
-        config=LlamaConfig,
+        model_type="llama",
         sizes={**_WIDTHS, "num_key_value_heads": 1, "max_position_embeddings": 512},
         save_tokenizer=save_llama3_tokenizer,
         weights_std=0.15,
@@ -127,7 +95,7 @@ FAMILIES = {
 }
 
 
-def family_classifier(name: str, folder: Path, *, labels: int = 1, problem_type: str | None = None) -> Path:
+def family_classifier(name: str, folder: Path, *, labels: int = 1) -> Path:
     family = FAMILIES[name]
     folder.mkdir(parents=True, exist_ok=True)
     family.save_tokenizer(folder)
@@ -136,8 +104,13 @@ def family_classifier(name: str, folder: Path, *, labels: int = 1, problem_type:
         f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in ("pad", "bos", "eos", "cls", "sep")
     }
     torch.manual_seed(0)
-    config = family.config(
-        vocab_size=len(tokenizer), num_labels=labels, problem_type=problem_type, **family.sizes, **special
+    config = AutoConfig.for_model(
+        family.model_type,
+        vocab_size=len(tokenizer),
+        num_labels=labels,
+        **family.sizes,
+        **special,
     )
-    with_lively_scores(family.model(config), std=family.weights_std).save_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_config(config)
+    with_lively_scores(model, std=family.weights_std).save_pretrained(folder)
     return folder

@@ -6,10 +6,11 @@ scorer.score(["The mitochondrion is …"]).values  # float32, one row per text, 
 The names here need no torch; `load` and `sequence_classifier` do.
 """
 
-from worker.scoring.rows import EncodedRows, GoOn, Scores
 from worker.scoring.scorer import (
     DeviceFault,
     DeviceUse,
+    EncodedRows,
+    GoOn,
     Hypotheses,
     MeteredScorer,
     ModelError,
@@ -20,6 +21,7 @@ from worker.scoring.scorer import (
     ReadingScorer,
     Scorer,
     ScorerInfo,
+    Scores,
     SharingScorer,
 )
 

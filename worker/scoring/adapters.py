@@ -12,8 +12,6 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import ContextPooler
 
 from worker.scoring.scorer import ModelError
 
-# What an adapter is.
-
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
@@ -26,9 +24,7 @@ class Adapter:
     serves: Callable[[Mapping[str, Any]], bool]  # whether a config.json asks for this adapter
     config: Callable[[Mapping[str, Any]], Any]  # config.json → the config of the class
     classifier: Callable[[], Any]
-    max_tokens: Callable[
-        [Any], int
-    ]  # config of the class → tokens that the authors' code reads, special tokens included
+    max_tokens: int | None = None  # that the authors' code reads, special tokens included; None: the model's positions
 
 
 # NVIDIA's DeBERTa classifiers: a linear layer `fc` on the last state of the first token.
@@ -93,7 +89,7 @@ FIRST_TOKEN = Adapter(
     serves=_is_first_token,
     config=_first_token_config,
     classifier=lambda: FirstTokenClassifier,
-    max_tokens=lambda config: _CONTEXT_TOKENS,
+    max_tokens=_CONTEXT_TOKENS,
 )
 
 
@@ -147,7 +143,6 @@ NEW = Adapter(
     serves=lambda config: config.get("model_type") == "new",
     config=_new_config,
     classifier=_classifier,
-    max_tokens=lambda config: int(config.max_position_embeddings),
 )
 
 
@@ -188,7 +183,6 @@ TWO_HEADS = Adapter(
     serves=_is_two_heads,
     config=_two_heads_config,
     classifier=lambda: RegressorOfTwoHeads,
-    max_tokens=lambda config: int(config.max_position_embeddings),
 )
 
 _ADAPTERS = (FIRST_TOKEN, NEW, TWO_HEADS)

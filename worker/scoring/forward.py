@@ -1,6 +1,5 @@
 """Run all batches of a window. A batch that does not fit in memory is halved; a row that fails alone is errored."""
 
-import logging
 from collections import deque
 
 import numpy as np
@@ -8,45 +7,9 @@ import numpy.typing as npt
 import torch
 
 from worker.scoring.backends import Backend
-from worker.scoring.batches import Rows, padded_tokens, plan_batches
-from worker.scoring.peak import brief_matmul_peak, multiplied_in
-from worker.scoring.rows import GoOn, Scores, always
-from worker.scoring.scorer import DeviceFault, ModelShape
-from worker.scoring.tokenizing.tokens import Sequences, Tokens
-
-# Count what a model has done on its device, and how long that would have taken at the device's matmul peak.
-
-logger = logging.getLogger(__name__)
-
-
-class DeviceWork:
-    """One thread adds the batches of a model, and others may read. `peak` is in operations per second.
-
-    `seconds_at_peak` of some work, divided by the seconds that it took, is the model's share of the peak, which others
-    call MFU: Chowdhery et al., PaLM, 2022, appendix B, https://arxiv.org/abs/2204.02311. It counts the operations that the
-    texts' own tokens need, so padding and waiting lower the share, and work that a backend saves raises it.
-    """
-
-    def __init__(self, shape: ModelShape, peak: float) -> None:
-        self.peak = peak
-        self.seconds_at_peak = 0.0
-        self._shape = shape
-
-    def add(self, lengths: npt.NDArray[np.int64]) -> None:
-        """A batch is done. `lengths` has the tokens of each text. A GPU may still be computing the last batches."""
-        self.seconds_at_peak += float(self._shape.flops(lengths).sum()) / self.peak
-
-
-def measured_work(shape: ModelShape | None, dtype: str, device: torch.device) -> DeviceWork | None:
-    """A count that begins now. None for a model of unknown layers, and if the peak cannot be measured."""
-    if shape is None:
-        return None
-    try:
-        return DeviceWork(shape, brief_matmul_peak(shape, multiplied_in(dtype), device))
-    except RuntimeError as error:  # no memory left, or a type that the device cannot multiply
-        logger.warning("The matmul peak of this device is not known: %s", error)
-        return None
-
+from worker.scoring.peak import DeviceWork
+from worker.scoring.scorer import DeviceFault, GoOn, Scores, always
+from worker.scoring.tokenizing.tokens import Counts, Sequences, Tokens, padded_tokens, plan_batches
 
 Known = npt.NDArray[np.bool_]  # shape (texts,)
 
@@ -74,7 +37,7 @@ def forward(
     """
     lengths = tokens.batch_lengths
     pending = deque(plan_batches(lengths, max_batch_tokens=max_batch_tokens))
-    done: list[tuple[Rows, torch.Tensor]] = []
+    done: list[tuple[Counts, torch.Tensor]] = []
     errors: dict[int, str] = {}
     rows_done = 0
     while pending:
@@ -104,7 +67,7 @@ def forward(
     return _scores(done, errors, (len(tokens), outputs))
 
 
-def _check_memory(lengths: Rows, fitted: list[Rows], errors: dict[int, str]) -> None:
+def _check_memory(lengths: Counts, fitted: list[Counts], errors: dict[int, str]) -> None:
     """Without this check, a machine that is short of memory would mark row after row as errored."""
     lost = [row for row, reason in errors.items() if reason == _NO_MEMORY]
     longest_fitted = max((int(lengths[batch].max()) for batch in fitted), default=0)
@@ -141,7 +104,7 @@ def _halved(max_batch_tokens: int, reason: str) -> int:
     return max(1, max_batch_tokens // 2) if reason == _NO_MEMORY else max_batch_tokens
 
 
-def _scores(done: list[tuple[Rows, torch.Tensor]], errors: dict[int, str], shape: tuple[int, int]) -> Scores:
+def _scores(done: list[tuple[Counts, torch.Tensor]], errors: dict[int, str], shape: tuple[int, int]) -> Scores:
     values = np.full(shape, np.nan, dtype=np.float32)
     missing = np.ones(shape[0], dtype=np.bool_)
     if done:

@@ -13,18 +13,25 @@ from worker.scoring.backends.cpu import attend_by_products, fuse_linear_layers, 
 from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import compile_in_place, padded
-from worker.scoring.device import choose_device, default_batch_tokens, device_name, has_packed_attention
+from worker.scoring.device import (
+    Candidate,
+    choose_device,
+    convert,
+    default_batch_tokens,
+    device_name,
+    formats,
+    has_packed_attention,
+)
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
 from worker.scoring.parity_trial import sample_texts
-from worker.scoring.precision import Candidate, convert, formats
 from worker.scoring.saved_model import SavedModel, saved_model
-from worker.scoring.scorer import ModelError, NoRoom
+from worker.scoring.scorer import NoRoom
 from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.scoring.sharded import Sharding
 from worker.scoring.sharded.load import load_sharded
-from worker.scoring.sharded.sharding import Sharding
 
-BackendName = Literal["auto", "padded", "packed"]
+BackendName = Literal["auto", "padded"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each
 
 
@@ -87,30 +94,14 @@ def load_scorer(
     return first_faithful(
         _candidates(dtype, held[0].model.config.model_type, options),
         lambda candidate: _scorer(model, held.pop() if held else load(), candidate, options),
-        advice=_advice(dtype, options),
     )
 
 
 def _candidates(dtype: str, model_type: str, options: _Options) -> list[Candidate]:
     """The ways to try, best first. Unless the user's choices exclude it, the last one is the plain one, which always passes."""
     found = [Candidate(dtype=one) for one in formats(dtype, options.device, model_type)]
-    if options.backend == "packed":  # which float32 cannot be
-        return [one for one in found if one.dtype != "float32"] or found
     may_be_plain = found[-1].dtype == "float32" and not options.compile
     return [*found, Candidate(dtype="float32", is_plain=True)] if may_be_plain else found
-
-
-def _advice(dtype: str, options: _Options) -> str:
-    """The choices to give up: without them, the plain way is tried too."""
-    advice = []
-    if options.compile:
-        advice.append("start the worker without --compile")
-    if options.backend == "packed":
-        advice.append("start the worker without SHARDSIFT_BACKEND=packed")
-    if dtype not in ("auto", "float32"):
-        advice.append("enqueue the run with --dtype auto, which ends with float32")
-    told = " and ".join(advice)
-    return f"{told[:1].upper()}{told[1:]}." if told else ""
 
 
 def _scorer(name: str, loaded: SavedModel, candidate: Candidate, options: _Options) -> SequenceClassifier:
@@ -148,12 +139,6 @@ def _move(name: str, model: Any, device: torch.device) -> None:
 def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backend:
     """Packed where device, format and model all can; else padded, which any model can."""
     can_pack = model.config.model_type in FAMILIES and dtype != "float32" and has_packed_attention(options.device)
-    if options.backend == "packed" and not can_pack:
-        raise ModelError(
-            "Packed batches need a GPU since Ampere, 16 bits and a model of one of the families "
-            f"{', '.join(FAMILIES)}; here are {options.device.type}, {dtype} and {model.config.model_type}. "
-            "Choose another backend, or none, and the best that works is taken."
-        )
     pack = can_pack and options.backend != "padded"
     first_only = tokenizer.padding_side == "right" and reduce_last_layer(model)
     if options.compile:

@@ -11,16 +11,19 @@ import numpy as np
 import torch
 
 from worker.scoring.backends import Backend
-from worker.scoring.device import release_memory
+from worker.scoring.device import TOLERANCES, Candidate, release_memory
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity_trial import Logits, ParityTrial, sample_texts
-from worker.scoring.precision import TOLERANCES, Candidate
 from worker.scoring.saved_model import SavedModel
 from worker.scoring.scorer import ModelError, NoRoom, ParityError
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 _REFERENCE_ROWS = 16  # at once
+_ADVICE = (
+    "Enqueue the run with --dtype auto, which ends with float32. Start the worker without --compile and --sharding tensor, if it "
+    "has them."
+)
 logger = logging.getLogger(__name__)
 
 
@@ -117,11 +120,11 @@ def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Ca
 
 
 def first_faithful(
-    candidates: Sequence[Candidate], load: Callable[[Candidate], SequenceClassifier], *, advice: str
+    candidates: Sequence[Candidate], load: Callable[[Candidate], SequenceClassifier]
 ) -> SequenceClassifier:
     """Load the first candidate that passes the gate. The log and `refused_dtypes` name the formats that do not.
 
-    Raises ParityError with the advice if none does.
+    Raises ParityError if none does, with the choices to give up: without them, the plain way is tried too.
     """
     refused: list[str] = []
     for candidate in candidates[:-1]:
@@ -134,7 +137,7 @@ def first_faithful(
     try:
         return _loaded(load, candidates[-1], refused)
     except ParityError as error:
-        raise ParityError(f"{error} {advice}".strip()) from None
+        raise ParityError(f"{error} {_ADVICE}") from None
 
 
 def _loaded(

@@ -1,68 +1,66 @@
-"""Measure how fast this device multiplies matrices of a model's own shapes. This is the peak that shares refer to.
+"""Count what a model has done, against the fastest that this device multiplies matrices of the model's own shapes.
 
 A datasheet's peak is no useful reference: a laptop, a throttled GPU or a shared core never reaches it. On a CPU the products
 are oneDNN's, as in the scorer: torch's own float32 products use a library that is slower on some, so shares could pass 1.
 """
 
+import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from worker.scoring.backends.cpu import fuse_linear_layers
 from worker.scoring.scorer import ModelShape
 
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How long to look for the peak."""
-
-    tokens: dict[str, tuple[int, ...]]  # by kind of device: rows of the left matrix; the fastest counts
-    seconds: float  # how long each product is repeated, after a warm-up of the same length
+_TOKENS_CPU, _TOKENS_GPU = 512, 32_768  # rows of the left matrix
+_SECONDS = 0.03  # how long each product is repeated, after a warm-up of the same length
+logger = logging.getLogger(__name__)
 
 
-THOROUGH = Effort(tokens={"cpu": (512, 2_048), "cuda": (8_192, 32_768, 131_072)}, seconds=0.1)
-BRIEF = Effort(tokens={"cpu": (512,), "cuda": (32_768,)}, seconds=0.03)
+class DeviceWork:
+    """One thread adds the batches of a model, and others may read. `peak` is in operations per second.
+
+    `seconds_at_peak` of some work, divided by the seconds that it took, is the model's share of the peak, which others
+    call MFU: Chowdhery et al., PaLM, 2022, appendix B, https://arxiv.org/abs/2204.02311. It counts the operations that the
+    texts' own tokens need, so padding and waiting lower the share, and work that a backend saves raises it.
+    """
+
+    def __init__(self, shape: ModelShape, peak: float) -> None:
+        self.peak = peak
+        self.seconds_at_peak = 0.0
+        self._shape = shape
+
+    def add(self, lengths: npt.NDArray[np.int64]) -> None:
+        """A batch is done. `lengths` has the tokens of each text. A GPU may still be computing the last batches."""
+        self.seconds_at_peak += float(self._shape.flops(lengths).sum()) / self.peak
 
 
-def matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device, effort: Effort = THOROUGH) -> float:
-    """Operations per second over the products of one layer, at the fastest number of tokens."""
-    tokens = effort.tokens.get(device.type, effort.tokens["cpu"])
-    return max(_layer_rate(shape, many, dtype, device, effort.seconds) for many in tokens)
+def measured_work(shape: ModelShape | None, dtype: str, device: torch.device) -> DeviceWork | None:
+    """A count that begins now. None for a model of unknown layers, and if the peak cannot be measured."""
+    if shape is None:
+        return None
+    try:
+        return DeviceWork(shape, matmul_peak(shape, getattr(torch, dtype), device))
+    except RuntimeError as error:  # no memory left, or a type that the device cannot multiply
+        logger.warning("The matmul peak of this device is not known: %s", error)
+        return None
 
 
 @lru_cache(maxsize=32)
-def brief_matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> float:
-    """The peak as a worker measures it when it loads a model: once in a process, in a fraction of a second."""
-    return matmul_peak(shape, dtype, device, BRIEF)
-
-
-def multiplied_in(dtype: str) -> torch.dtype:
-    """The type whose peak a format is compared with. 8-bit formats are compared with 16 bits, which they should beat."""
-    named = getattr(torch, dtype, None)
-    return named if isinstance(named, torch.dtype) and named.is_floating_point else torch.bfloat16
-
-
-def finish(device: torch.device) -> None:
-    """Wait for the device. A GPU is still working when a call returns."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
-
-
-def _layer_rate(shape: ModelShape, tokens: int, dtype: torch.dtype, device: torch.device, seconds: float) -> float:
+def matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> float:
+    """Operations per second over the products of one layer. It is measured once in a process, in a fraction of a second."""
+    tokens = _TOKENS_GPU if device.type == "cuda" else _TOKENS_CPU
     operations = sum(2 * tokens * rows * columns * count for rows, columns, count in shape.matrices)
-    spent = sum(
-        count * _seconds(tokens, rows, columns, dtype, device, seconds) for rows, columns, count in shape.matrices
-    )
+    spent = sum(count * _seconds(tokens, rows, columns, dtype, device) for rows, columns, count in shape.matrices)
     return operations / spent
 
 
 @torch.inference_mode()
-def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: torch.device, seconds: float) -> float:
+def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> float:
     """Seconds for one product, the fastest of several: disturbances only make it slower."""
     states = torch.randn(tokens, rows, device=device).to(dtype)
     layer = torch.nn.Sequential(torch.nn.Linear(rows, columns, bias=False, device=device).to(dtype))
@@ -77,15 +75,23 @@ def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: t
         return (time.perf_counter() - start) / times
 
     first = multiply(1)
-    times = max(1, int(seconds / 5 / first))
-    if first < seconds:  # otherwise that product was warm-up enough
-        _repeat(lambda: multiply(times), seconds)
-    return min(_repeat(lambda: multiply(times), seconds))
+    times = max(1, int(_SECONDS / 5 / first))
+    if first < _SECONDS:  # otherwise that product was warm-up enough
+        _repeat(lambda: multiply(times))
+    return min(_repeat(lambda: multiply(times)))
 
 
-def _repeat(measure: Callable[[], float], seconds: float) -> list[float]:
-    end = time.perf_counter() + seconds
+def _repeat(measure: Callable[[], float]) -> list[float]:
+    end = time.perf_counter() + _SECONDS
     measured = [measure()]
     while time.perf_counter() < end:
         measured.append(measure())
     return measured
+
+
+def finish(device: torch.device) -> None:
+    """Wait for the device. A GPU is still working when a call returns."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

@@ -11,10 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from worker.scoring.rows import Indices
-from worker.scoring.scorer import ModelError, Reading
-from worker.scoring.tokenizing.frames import TooLong
-from worker.scoring.tokenizing.passages import SequenceEncoder
+from worker.scoring.scorer import Indices, ModelError, Reading
+from worker.scoring.tokenizing.frames import SequenceEncoder, TooLong
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.scoring.tokenizing.tokens import Counts, Tokens
 

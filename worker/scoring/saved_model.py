@@ -54,7 +54,9 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
         model=loaded.eval(),
         tokenizer=tokenizer,
         revision=revision,  # transformers 5 does not tell the commit, and in an old config.json is that of another model
-        max_tokens=adapter.max_tokens(loaded.config) if adapter else tokens_taken(tokenizer, loaded),
+        max_tokens=(adapter.max_tokens or loaded.config.max_position_embeddings)
+        if adapter
+        else tokens_taken(tokenizer, loaded),
         outputs=loaded.config.num_labels,
     )
 

@@ -3,8 +3,8 @@
 A package offers a scorer of its own by an entry point of the group `shardsift.scorers`; see `fleet/run/scorers.py`.
 """
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -12,9 +12,62 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from worker.scoring.parity_trial import ParityTrial
-from worker.scoring.rows import GoOn, Scores
+from worker.scoring.tokenizing.tokens import Counts, Sequences
 
+Indices = npt.NDArray[np.int64]
+GoOn = Callable[[int], bool]  # takes the rows scored so far in the window; returns whether to score the next batch
+_NONE = np.empty(0, dtype=np.int64)
 Encoded = TypeVar("Encoded")
+
+
+def always(rows: int) -> bool:
+    """A `GoOn` that never stops."""
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedRows:
+    """The token ids of a window: one or more sequences of each text. Rows without a token are in `errors` only."""
+
+    rows: int  # including those in `errors`
+    sequences: Sequences
+    offsets: Counts  # of each text in `sequences`, and the end of the last
+    row_of_text: Indices
+    errors: dict[int, str]  # row → why it has no sequence
+
+
+def token_count(encoded: object) -> int:
+    """The tokens that go through the model, without padding. 0 if the scorer has none."""
+    return int(encoded.sequences.batch_lengths.sum()) if isinstance(encoded, EncodedRows) else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Raw float32 logits of shape (rows, outputs). Rows in `errors` and `missing` are NaN."""
+
+    values: npt.NDArray[np.float32]
+    errors: dict[int, str] = field(default_factory=dict)  # row → reason
+    missing: Indices = field(default_factory=lambda: _NONE)  # rows whose batch was not reached
+
+    @property
+    def has_all_rows(self) -> bool:
+        return not len(self.missing)
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Which rows are scored or errored, shape (rows,)."""
+        known = np.ones(len(self.values), dtype=np.bool_)
+        known[self.missing] = False
+        return known
+
+    def filled_from(self, earlier: "Scores") -> "Scores":
+        """These scores, with missing rows taken from an earlier scoring of the same rows, if it has them."""
+        found = self.missing[earlier.known[self.missing]]
+        values = self.values.copy()
+        values[found] = earlier.values[found]
+        errors = self.errors | {row: earlier.errors[row] for row in found.tolist() if row in earlier.errors}
+        missing = np.setdiff1d(self.missing, found)
+        return replace(self, values=values, errors=dict(sorted(errors.items())), missing=missing)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,3 +218,19 @@ class ParityError(ModelError):
 
 class DeviceFault(RuntimeError):
     """The device or its driver failed. The process can no longer be trusted and must be replaced."""
+
+
+Floats = npt.NDArray[np.float32]
+
+
+def apply(function: str, logits: Floats) -> Floats:
+    """Logits and scores have shape (rows, outputs). "none" returns the logits unchanged."""
+    if function == "sigmoid":
+        with np.errstate(over="ignore"):  # a logit below -88 overflows to 1 / (1 + inf) = 0, the correct score
+            squashed: Floats = np.float32(1) / (np.float32(1) + np.exp(-logits))
+        return squashed
+    if function == "softmax":
+        powers: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares: Floats = powers / powers.sum(axis=1, keepdims=True)
+        return shares
+    return logits

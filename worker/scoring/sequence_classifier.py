@@ -10,20 +10,31 @@ import torch
 
 from worker.scoring.backends import Backend
 from worker.scoring.device import device_name, device_use
-from worker.scoring.forward import DeviceWork, Known, forward, measured_work
+from worker.scoring.forward import Known, forward
 from worker.scoring.parity_trial import ParityTrial, sample_texts
+from worker.scoring.peak import DeviceWork, measured_work
 from worker.scoring.readings import TextReader, one_sequence_each, text_reader, texts_of
-from worker.scoring.rows import EncodedRows, GoOn, Scores, always
-from worker.scoring.scorer import DeviceUse, ModelError, ModelShape, Place, Reading, Scorer, ScorerInfo
-from worker.scoring.sharded.sharding import Sharded
-from worker.scoring.shared_encoder import hold_once, joint_backend, shared_parts
+from worker.scoring.scorer import (
+    DeviceUse,
+    EncodedRows,
+    GoOn,
+    ModelError,
+    ModelShape,
+    Place,
+    Reading,
+    Scorer,
+    ScorerInfo,
+    Scores,
+    always,
+)
+from worker.scoring.sharded import Sharded
+from worker.scoring.shared_encoder import joint_backend
 from worker.scoring.tokenizing.tokenize import Texts, TextTokenizer, plain_texts
 from worker.scoring.tokenizing.tokens import Sequences
 
 Made = TypeVar("Made")
 _MOST_MADE = 32  # readings and joint classifiers that a classifier remembers
 _PROOF_TEXTS = 8
-_COMPARABLE = ("float32", "bfloat16", "float16")  # quantised weights are not compared
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -198,17 +209,16 @@ def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | N
     classifiers hold the weights of their encoder once.
     """
     first, *others = classifiers
-    if first.dtype not in _COMPARABLE or any(_conditions(other) != _conditions(first) for other in others):
+    if any(_conditions(other) != _conditions(first) for other in others):
         return None
-    backends = [classifier.backend for classifier in classifiers]
-    parts = shared_parts(backends)
-    if not parts:
+    backend = joint_backend([classifier.backend for classifier in classifiers])
+    if backend is None:
         return None
     joint = replace(
         first,
         model=" + ".join(classifier.model for classifier in classifiers),
         revision=None,
-        backend=joint_backend(backends, parts),
+        backend=backend,
         outputs=sum(classifier.outputs for classifier in classifiers),
         max_batch_tokens=min(classifier.max_batch_tokens for classifier in classifiers),
         parity=None,
@@ -217,7 +227,7 @@ def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | N
     alone = [replace(one, max_batch_tokens=joint.max_batch_tokens).score(texts).values for one in classifiers]
     if not np.array_equal(joint.score(texts).values, np.hstack(alone)):
         return None
-    hold_once(backends, parts)
+    backend.hold_once()
     return joint
 
 

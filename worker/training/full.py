@@ -24,9 +24,9 @@ from transformers import (
 )
 
 from fleet.errors import Stopped, UsageError
+from fleet.process.children import without_main_module
 from worker.scoring import ModelError
 from worker.scoring.device import choose_device, device_name, multiplies_bfloat16
-from worker.scoring.main_module import without_main_module
 from worker.scoring.quiet import quiet_transformers
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.training.base_model import BaseModel, Trained, load_base

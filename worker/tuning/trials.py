@@ -22,7 +22,7 @@ from worker.scoring import EncodedRows, Reading
 from worker.scoring.backends import Backend
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.peak import finish
-from worker.scoring.rows import always
+from worker.scoring.scorer import always
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.texts import TrialTexts

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from support import tokenizers as families
 from support.encoding import bare_backend
 from support.odd_texts import SHORT_TEXTS
-from worker.scoring.tokenizing.precut import WORD_PATTERNS, cut, may_cut, normalizing
+from worker.scoring.tokenizing.contents import WORD_PATTERNS, cut, may_cut, normalizing
 
 
 @settings(max_examples=200, deadline=None)

@@ -64,10 +64,6 @@ class Packed:
 
     @torch.inference_mode()
     def logits(self, batch: Tokens) -> torch.Tensor:
-        return self.head_logits(*self.states(batch))
-
-    def states(self, batch: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
-        """The encoder's states, shape (states, width), and where each text's begin, with the end of the last."""
         lengths = batch.lengths
         positions = np.arange(len(batch.ids)) - np.repeat(batch.offsets[:-1], lengths)
         positions += self.first_position
@@ -81,9 +77,6 @@ class Packed:
         ).last_hidden_state[0]
         if self.first_only:
             starts = torch.arange(len(starts), device=self.device)
-        return states, starts
-
-    def head_logits(self, states: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
         return self.head(self.model, states, starts).float()
 
     def _token_types(self, batch: Tokens) -> dict[str, torch.Tensor]:

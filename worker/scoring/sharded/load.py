@@ -5,18 +5,22 @@ import tempfile
 import torch
 
 from worker.scoring.backends.padded import padded
-from worker.scoring.device import default_batch_tokens, release_memory
+from worker.scoring.device import (
+    Candidate,
+    default_batch_tokens,
+    formats,
+    keep_heads_in_float32,
+    release_memory,
+)
 from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
 from worker.scoring.parity_trial import Logits, sample_texts
-from worker.scoring.precision import QUANTISED, Candidate, formats, keep_heads_in_float32
 from worker.scoring.saved_model import SavedModel, saved_model
-from worker.scoring.scorer import ModelError, ParityError
+from worker.scoring.scorer import ParityError
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded.sharding import Sharded, Sharding, chosen_way, model_config
+from worker.scoring.sharded import Sharded, Sharding, chosen_way, model_config
 from worker.scoring.sharded.tensor import load_by_tensor
 
 PARITY_ROWS = 16  # in float32 the model may not fit on the devices, and offloaded layers are slow
-_ADVICE = "Start the worker without --sharding tensor, or enqueue the run with --dtype auto, which ends with float32."
 _BATCH_TOKENS_GPU = (
     8_192  # a large model leaves less memory for batches, and its matrices are large enough with fewer tokens
 )
@@ -32,9 +36,7 @@ def load_sharded(
     max_batch_tokens: int,
     parity_rows: int | None,
 ) -> SequenceClassifier:
-    """As `load_scorer`, over several devices. The formats int8 and fp8 are not for divided models."""
-    if dtype in QUANTISED:
-        raise ModelError(f"--dtype {dtype} is for a model on one device. Use bfloat16, float16 or float32.")
+    """Load a model as `load_scorer` does, over several devices."""
     config = model_config(model, revision)
     way = chosen_way(sharding, model, config, device)
     texts = sample_texts(PARITY_ROWS if parity_rows is None else parity_rows)
@@ -58,7 +60,7 @@ def load_sharded(
             backend.close()
             raise
 
-    return first_faithful(candidates, loaded, advice=_ADVICE)
+    return first_faithful(candidates, loaded)
 
 
 def _reference(model: str, revision: str | None, texts: list[str], sharding: Sharding, device: torch.device) -> Logits:

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from worker.scoring.tokenizing.contents import MAX_CHARS, calls, twin_of
-from worker.scoring.tokenizing.frames import FramedEncoder, find_frames
-from worker.scoring.tokenizing.passages import FinePdfsEncoder, SequenceEncoder
+from worker.scoring.tokenizing.frames import FinePdfsEncoder, FramedEncoder, SequenceEncoder, find_frames
 from worker.scoring.tokenizing.tokens import Counts, Tokens, flat, joined
 
 

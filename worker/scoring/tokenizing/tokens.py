@@ -1,4 +1,4 @@
-"""The token ids of many texts in one flat array. Knows nothing of tokenizers or models."""
+"""Token ids of many texts in one flat array, and the batches that they are scored in. Knows nothing of tokenizers or models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,3 +88,25 @@ def ranges(starts: Counts, lengths: Counts) -> Counts:
     offsets = offsets_of(lengths)
     places: Counts = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
     return places
+
+
+def plan_batches(lengths: Counts, *, max_batch_tokens: int) -> list[Counts]:
+    """Group rows of similar length so that a padded batch has at most `max_batch_tokens`, longest rows first.
+
+    The plan depends on the lengths alone, so a window that is scored again has the same batches and the same rounding.
+    A row longer than the budget gets a batch of its own.
+    """
+    by_length = np.argsort(-lengths, kind="stable")
+    batches = []
+    start = 0
+    while start < len(by_length):
+        longest = max(1, int(lengths[by_length[start]]))
+        rows = max(1, max_batch_tokens // longest)
+        batches.append(by_length[start : start + rows])
+        start += rows
+    return batches
+
+
+def padded_tokens(lengths: Counts, batch: Counts) -> int:
+    """The number of tokens in a batch when every row is padded to the longest."""
+    return len(batch) * int(lengths[batch].max())
