@@ -16,7 +16,6 @@ from fleet.storage.errors import translated
 BLOCK_BYTES = 8 << 20  # decompressed
 MOST_RECORD_BYTES = 64 << 20  # as much as a window; a record of a block more is an error
 SAMPLE_BYTES = 16 << 20  # the types of columns are those of so much of the first shard
-THEN_RETRY = "then run `producer retry`"  # before there is a run, `producer/planning/inputs.py` says another end
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -132,5 +131,5 @@ def is_utf8(data: bytes) -> bool:
 
 def _hint(error: OSError) -> str:
     if "too much memory" not in str(error):
-        return f" Replace it, {THEN_RETRY}."
+        return " Replace it, then repeat the command or run `producer retry`."
     return " It was compressed with zstd --long. Compress it again without: zstd -dc --long=31 OLD | zstd -o NEW"

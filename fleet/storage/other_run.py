@@ -11,9 +11,11 @@ from fleet.storage.output import MANIFEST_PATH
 
 def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:
     """`there` is the other run's spec as its output discloses it; None if it cannot be read."""
+    advice = "Choose another --output, or use that run's options to continue it."
+    if there and there.input_revision != here.input_revision:
+        advice += f" To score changed files of its failed shards as they are now: producer retry {run_id}"
     return OutputTaken(
-        f"The output {uri} holds the data of another run, {run_id}.{_difference(there, here)} "
-        "Choose another --output, or use that run's options to continue it.",
+        f"The output {uri} holds the data of another run, {run_id}.{_difference(there, here)} {advice}",
         run_id=run_id,
     )
 

@@ -2,13 +2,15 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleet.process.command_line import Commands, print_json, print_table, print_with_whole_ids, say
-from producer.commands.arguments import AsJson, Verify
-from producer.commands.reports import report
+from producer.commands.shared import AsJson, Verify, report
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 commands = Commands()
 
@@ -117,12 +119,25 @@ def recipes(as_json: AsJson = False) -> None:
     recipes have only been read from their source, which --json and docs/recipes.md name.
     """
     from fleet.run.recipes import RECIPES
-    from producer.planning.models import recipe_table
 
     if as_json:
         print_json([recipe.as_json() for recipe in RECIPES])
     else:
-        print_table(recipe_table(RECIPES))
+        print_table(_recipe_table())
+
+
+def _recipe_table() -> "Table":
+    """The recipes without their sources, which make the table too wide for a terminal."""
+    from rich.table import Table
+
+    from fleet.run.recipes import RECIPES, as_arguments
+
+    table = Table(box=None, pad_edge=False)
+    for name, width in (("model", None), ("options", 50), ("note", 40)):
+        table.add_column(name, overflow="fold", max_width=width)
+    for recipe in RECIPES:
+        table.add_row(recipe.model, as_arguments(recipe.options), recipe.note)
+    return table
 
 
 @commands.command(

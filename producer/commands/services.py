@@ -7,7 +7,7 @@ import typer
 
 from fleet.process.command_line import USAGE, Commands
 from fleet.run.choices import LogLevel
-from producer.commands.arguments import AsJson
+from producer.commands.shared import AsJson
 
 commands = Commands()
 

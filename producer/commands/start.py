@@ -4,19 +4,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.process.command_line import Commands, say
-from fleet.process.wording import counted
-from producer.commands.arguments import AsJson, DryRun, MaxCost, MaxWorkers, Verify
-from producer.commands.reports import (
-    print_enqueued,
+from fleet.process.command_line import Commands, print_json, say
+from producer.commands.shared import (
+    AsJson,
+    DryRun,
+    MaxCost,
+    MaxWorkers,
+    Verify,
     print_plan,
     report,
     say_begun,
-    say_findings,
-    say_if_paused,
-    say_instead_of,
     say_left_out,
-    taken_over,
 )
 from producer.planning.options import RunOptions, with_run_options
 
@@ -62,11 +60,14 @@ def enqueue(
     plan = _planned(options)  # after Redis has answered, since planning may take long
     app = make_app("producer", settings)
     done = enqueue_plan(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering)
-    say_instead_of(done)
-    say_findings(done)
+    say_begun(done)
     if wait:
         report(looked_at(ledger, _watched(ledger, done), hashes=verify), as_json=as_json)
-    print_enqueued(done, as_json=as_json)
+    if as_json:
+        print_json(done.as_json())
+        return
+    say(f"Watch it: producer status {done.run_id}")
+    typer.echo(done.run_id)
 
 
 @commands.command(
@@ -130,12 +131,13 @@ def refilter(
     from fleet.process.settings import read_settings
     from fleet.process.wording import is_place
     from producer.opening import published_output_of
-    from producer.planning.kept import Choice
-    from producer.planning.refilter import RefilterOptions, plan_refilter
+    from producer.planning.refilter import plan_refilter
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
-    options = RefilterOptions(
-        choice=Choice(min_score=min_score, where=where, keep_all=keep_all),
+    options = RunOptions(
+        min_score=min_score,
+        where=where,
+        keep_all=keep_all,
         output_uri=output,
         input_uris=tuple(input_uris or ()),
         public=public,
@@ -154,8 +156,6 @@ def _planned(options: RunOptions) -> "Plan":
         say(f"Publishing to {plan.spec.output_uri} (created {sight}).")
     for line in plan.recipes:
         say(f"Recipe of {line}.")
-    if plan.kept:
-        say(plan.kept)
     say_left_out(plan)
     return plan
 
@@ -165,8 +165,6 @@ def _watched(ledger: "Ledger", done: "Enqueued") -> "RunStatus":
     from producer.status import ExitCode
     from producer.status.watch import watch
 
-    say(f"{counted(done.added, 'shard')} new{taken_over(done)}, {done.counts.done} of {done.counts.shards} done.")
-    say_if_paused(done)
     try:
         return watch(ledger, done.run_id)
     except KeyboardInterrupt as stop:

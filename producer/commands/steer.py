@@ -6,8 +6,7 @@ import typer
 
 from fleet.process.command_line import Commands, say
 from fleet.process.wording import counted
-from producer.commands.arguments import MaxCost, MaxWorkers, RunId
-from producer.commands.reports import report
+from producer.commands.shared import MaxCost, MaxWorkers, RunId, report
 
 commands = Commands()
 

@@ -1,30 +1,28 @@
-"""Choose the output of a run: the one that the user names or, for a crawl, a repository of the token's user."""
+"""Choose the output of a run, and check early that its places are usable and that the Hub answers."""
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from fsspec import get_filesystem_class
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils._validators import validate_repo_id
 
 from fleet.errors import UsageError
-from fleet.run.choices import CRAWLS_DATASET, DEFAULT_MODEL
+from fleet.run.choices import CRAWLS_DATASET
 from fleet.run.model import SEQUENCE_CLASSIFIER, with_revision
 from fleet.storage.hub import repo_id_of
 from fleet.storage.hub_access import check_hub_answers, hub_token
 from producer.planning.options import RunOptions
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
-_DIGEST_DIGITS = 8
+_FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 
 
 def with_output(options: RunOptions, models: Iterable[str]) -> RunOptions:
-    """The options with an output filled in. Raises UsageError if none can be chosen.
+    """The options with an output: the one that the user names or, for a crawl, a repository of the token's user.
 
     Asks the Hub once for the token's user, and only if an output has to be chosen, because the Hub limits such requests.
+    Raises UsageError if none can be chosen.
     """
     if options.output_uri:
         return options
@@ -36,45 +34,13 @@ def with_output(options: RunOptions, models: Iterable[str]) -> RunOptions:
 
 
 def default_repo_id(user: str, *, crawl: str, model: str) -> str:
-    """`<user>/fineweb-<crawl>-<model>`, in characters that the Hub allows. A long name is shortened and ends in a digest."""
+    """`<user>/fineweb-<crawl>-<model>`, in characters that the Hub allows, and cut to its limit.
+
+    The Hub allows no `--` or `..`, no `.git` at the end, and no `-` or `.` at either end.
+    """
     words = "-".join(PurePosixPath(part).name for part in (CRAWLS_DATASET, crawl, model))
-    name = _clean(words)
-    room = _LONGEST_REPO_ID - len(user) - 1
-    if len(name) > room:
-        digest = hashlib.sha256(words.encode()).hexdigest()[:_DIGEST_DIGITS]
-        name = f"{_clean(name[: room - _DIGEST_DIGITS - 1])}-{digest}"
-    return f"{user}/{name}"
-
-
-def _clean(name: str) -> str:
-    """Make a name valid: the Hub allows no `--` or `..`, no `.git` at the end, and no `-` or `.` at either end."""
-    allowed = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
-    single = re.sub(r"\.{2,}", ".", re.sub(r"-{2,}", "-", allowed))
-    return single.removesuffix(".git").strip("-.") or "shardsift"
-
-
-def _user() -> str:
-    try:
-        token = hub_token()
-    except UsageError as error:
-        raise UsageError(f"{error} Set another, or name an --output.") from error
-    if token is None:
-        raise UsageError(
-            "There is no --output and no Hugging Face token. Set HF_TOKEN to publish to a private dataset of yours "
-            "on the Hub, or name a folder with --output FOLDER."
-        )
-    return token.user
-
-
-# Check early that the URIs of a run are usable and that the Hub answers.
-
-_INSTALLS = {
-    **dict.fromkeys(("s3", "s3a"), "'shardsift[s3]'"),
-    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
-    **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
-    **dict.fromkeys(("http", "https"), "aiohttp requests"),
-}
-_FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
+    name = re.sub(r"(?:[^A-Za-z0-9._]|\.(?=\.))+", "-", words)
+    return f"{user}/{name[: _LONGEST_REPO_ID - len(user) - 1].removesuffix('.git').strip('-.')}"
 
 
 def check_places(options: RunOptions) -> None:
@@ -98,27 +64,25 @@ def check_output_place(uri: str) -> None:
     check_place("--output", uri)
 
 
-def check_hub_has_places(options: RunOptions) -> None:
-    """Raises UsageError if the input or the output is on the Hub and the Hub does not answer."""
-    places = (*options.input_uris, options.output_uri)
-    if options.crawl is not None or any(uri.startswith("hf://") for uri in places):
-        _check_hub_answers()
-
-
-def check_hub_has_model(scorer: str, model: str) -> None:
-    """Raises UsageError if the model is on the Hub and the Hub does not answer."""
-    is_classifier = scorer == SEQUENCE_CLASSIFIER
-    if not is_classifier or Path(model).expanduser().exists() or not _is_repo_id(model):
-        return
+def check_place(option: str, uri: str) -> None:
+    """Raises UsageError for a URL of unknown kind, or one that needs another package."""
     try:
-        _check_hub_answers()
-    except UsageError as error:
-        if model == DEFAULT_MODEL:
-            raise UsageError(f"The default --model, {DEFAULT_MODEL}, comes from the Hub. {error}") from error
-        raise UsageError(f"There is no folder {model!r} here, so the model must come from the Hub. {error}") from error
+        get_filesystem_class(_protocol(uri))
+    except (ImportError, ValueError) as error:  # fsspec says which package to install
+        raise UsageError(f"{option} {uri} cannot be used: {error}.") from error
 
 
-def _check_hub_answers() -> None:
+def check_hub(options: RunOptions, models: Iterable[str] = ()) -> None:
+    """Raises UsageError if the input, the output or a model is on the Hub and the Hub does not answer.
+
+    The Hub's client itself would try for half a minute.
+    """
+    uris = (*options.input_uris, options.output_uri)
+    is_needed = options.crawl is not None or any(uri.startswith("hf://") for uri in uris)
+    if options.scorer == SEQUENCE_CLASSIFIER:
+        is_needed = is_needed or any(_is_on_hub(with_revision(model)[0]) for model in models)
+    if not is_needed:
+        return
     try:
         check_hub_answers()
     except UsageError as error:
@@ -127,27 +91,22 @@ def _check_hub_answers() -> None:
         ) from error
 
 
-def check_place(option: str, uri: str) -> None:
-    """Raises UsageError for a URL of unknown kind, or one that needs another package."""
-    protocol = _protocol(uri)
+def _user() -> str:
     try:
-        get_filesystem_class(protocol)
-    except ImportError as error:
-        package = _INSTALLS.get(protocol, "a package for it")
+        token = hub_token()
+    except UsageError as error:
+        raise UsageError(f"{error} Set another, or name an --output.") from error
+    if token is None:
         raise UsageError(
-            f"{option} {protocol}:// needs a package that is not installed: pip install {package}."
-        ) from error
-    except ValueError as error:
-        raise UsageError(f"{option} {uri}: {protocol}:// is not a known kind of place.") from error
+            "There is no --output and no Hugging Face token. Set HF_TOKEN to publish to a private dataset of yours "
+            "on the Hub, or name a folder with --output FOLDER."
+        )
+    return token.user
 
 
 def _protocol(uri: str) -> str:
     return uri.split("::")[0].partition("://")[0] if "://" in uri else "file"
 
 
-def _is_repo_id(model: str) -> bool:
-    try:
-        validate_repo_id(model)
-    except HFValidationError:
-        return False
-    return True
+def _is_on_hub(model: str) -> bool:
+    return not model.startswith((".", "/", "~")) and not Path(model).expanduser().exists()

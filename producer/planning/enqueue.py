@@ -17,7 +17,6 @@ from fleet.storage.output import Publishing, Recovered
 from producer.finalizer.publish import look_again
 from producer.opening import patient
 from producer.planning.plan import Plan
-from producer.planning.same_run import changed_files_told
 from producer.planning.steering import AS_IT_WAS, SteeringOptions, steered
 
 
@@ -39,6 +38,15 @@ class Enqueued:
     findings: tuple[Finding, ...] = ()
     instead_of: str | None = None  # a run of this output that had scored nothing, and is cancelled now
     paused: bool = False  # it waits for `producer resume`: enqueueing a run again does not end its pause
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "run_id": self.run_id,
+            "queue": self.queue,
+            "shards": self.counts.shards,
+            "added": self.added,
+            "paused": self.paused,
+        }
 
     def __repr__(self) -> str:
         shards = counted(self.counts.shards, "shard")
@@ -63,8 +71,7 @@ def enqueue(
     spec = plan.spec
     how = steered(ledger, spec.run_id, steering)
     output = open_output(spec.output_uri, spec.run_id)
-    with changed_files_told(spec, plan.shards, ledger):
-        instead_of = _reserved(output, spec, ledger, public=plan.public)
+    instead_of = _reserved(output, spec, ledger, public=plan.public)
     # Read and record receipts before the run is marked as enqueued: if the producer dies here, or cannot read them, no
     # worker scores finished shards, and the next call reads the receipts.
     recovered, taken = Recovered(), list[Receipt]()

@@ -1,6 +1,7 @@
-"""Estimate what a planned run takes: rows and tokens from a sample, hours from an earlier run or from a GPU's peak.
+"""Report a dry run: the plan, and what it is estimated to take.
 
-Each figure is rough, and says so. Needs no torch and downloads no weights.
+Rows and tokens are from a sample, hours from an earlier run or from a GPU's peak. Each figure is rough, and says so. Needs no
+torch and downloads no weights.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,14 +11,21 @@ from dataclasses import asdict, dataclass
 import redis
 
 from fleet.errors import ShardsiftError, UsageError
+from fleet.inputs.formats import has_footer
 from fleet.ledger import Ledger
 from fleet.process.settings import Settings
+from fleet.process.wording import counted
 from fleet.run.spec import RunSpec, Shard
+from producer.planning.inputs import count_rows
 from producer.planning.plan import Plan
 from producer.planning.sample import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
 from producer.status.cost import GIVEN, GPUS, LISTED, gpu_called
 
 _SECONDS = 3600
+_REMOTE_FOOTERS, _LOCAL_FOOTERS = 16, 2_000  # reading more than this takes too long
+_LINES_BYTES = 1 << 30  # reading more than this of files of lines takes too long
+_LEAST = 0.01  # hours or money that are shown as a number
+_DIGITS = 3  # of a total that is not exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +37,9 @@ class Range:
 
     def __mul__(self, factor: float) -> "Range":
         return Range(low=self.low * factor, high=self.high * factor)
+
+    def __str__(self) -> str:
+        return f"{max(_LEAST, self.low):,.2f} to {max(_LEAST, self.high):,.2f}"
 
 
 # The range goes over the part of the peak that encoders reach in the programs that publish figures: 26 to 33 % on an A100 in
@@ -54,6 +65,15 @@ class DeviceEstimate:
     price_from: str = ""
     cost: Range | None = None
 
+    @property
+    def line(self) -> str:
+        price = (
+            f"{self.cost} at {self.price_per_gpu_hour:.2f} an hour, {self.price_from}"
+            if self.cost
+            else "no price known"
+        )
+        return f"  {self.device}: {self.gpu_hours} hours, {self.basis}; {price}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
@@ -69,6 +89,44 @@ class Estimate:
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """A line about rows and tokens, one for each kind of device, and what is missing."""
+        known = []
+        if self.rows is not None:
+            known.append(f"{self.rows:,} rows" if self.rows_are_counted else f"{_about(self.rows)} rows")
+        if self.tokens is not None:
+            known.append(f"{_about(self.tokens)} tokens")
+            known.append(f"from {self.sampled_rows:,} rows of {counted(self.sampled_shards, 'shard')}")
+        yield f"estimate: {', '.join(known) or 'unknown'}"
+        if self.devices and all(one.gpu_hours.high < _LEAST for one in self.devices):
+            yield "  under a minute of work on each kind of device"
+        else:
+            yield from (one.line for one in self.devices)
+        yield from (f"  {note}" for note in self.notes)
+        if self.devices:
+            yield "  Starts of workers and their idle time come on top."
+
+
+def plan_report(plan: Plan) -> dict[str, int | str]:
+    """The plan, with its rows if they are cheap to count."""
+    spec = plan.spec
+    sizes = [shard.size_bytes for shard in plan.shards]
+    return {
+        "run_id": spec.run_id,
+        "input": ", ".join(spec.input_uris),
+        "revision": spec.input_revision,
+        "shards": len(plan.shards),
+        "rows": _rows(plan.shards),
+        "bytes": sum(size for size in sizes if size is not None),
+        "model": ", ".join(f"{scoring.model.name} at {scoring.model.revision}" for scoring in spec.scorings),
+        "recipe": "; ".join(plan.recipes) or "none",
+        "added_columns": ", ".join(spec.added_columns),
+        "filter": spec.where or "none",
+        "output": spec.output_uri,
+        "tasks": len(plan.shards),
+        "queue": spec.queue,
+    }
 
 
 def estimate_run(
@@ -191,3 +249,18 @@ def _notes(work: Sequence[Work], devices: Sequence[DeviceEstimate]) -> Iterator[
             "GPU-hours are unknown: no earlier run measured this model, and operations are counted for known layers "
             "in 16 bits only"
         )
+
+
+def _rows(shards: tuple[Shard, ...]) -> int | str:
+    is_local = all(shard.uri.startswith("file:") for shard in shards)
+    if len(shards) > (_LOCAL_FOOTERS if is_local else _REMOTE_FOOTERS):
+        where = "" if is_local else " over the network"
+        return f"not counted: it would take reading {len(shards):,} footers{where}"
+    lines = [shard for shard in shards if not has_footer(shard.uri)]
+    if lines and (not is_local or sum(shard.size_bytes or 0 for shard in lines) > _LINES_BYTES):
+        return f"not counted: it would take reading {counted(len(lines), 'file')} whole"
+    return count_rows(shards)
+
+
+def _about(number: int) -> str:
+    return f"about {round(number, _DIGITS - len(str(number))):,}"

@@ -1,21 +1,19 @@
 """Turn a crawl, or files, folders, globs and URLs, into the shards of a run, at one revision of the input."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
-from fleet.errors import ShardError, ShardsiftError, UsageError
+from fleet.errors import ShardError, UsageError
 from fleet.inputs.formats import without_ending
-from fleet.inputs.line_blocks import THEN_RETRY
 from fleet.inputs.listing import Listing, list_files
 from fleet.inputs.opening import open_input
 from fleet.run.choices import CRAWLS_DATASET
@@ -45,22 +43,18 @@ class Input:
 
 
 def crawl_input(crawl: str) -> Input:
-    """A crawl of FineWeb. Raises UsageError, which lists the crawls that there are."""
+    """A crawl of FineWeb. Raises UsageError, which says where the crawls are listed."""
     try:
         return replace(list_input(f"hf://datasets/{CRAWLS_DATASET}/data/{crawl}/*.parquet"), crawl=crawl)
     except UsageError as error:
-        known = _crawls()
-        if not known or crawl in known:
-            raise
-        raise UsageError(f"{CRAWLS_DATASET} has no crawl {crawl!r}. It has: {', '.join(known)}.") from error
+        page = f"https://huggingface.co/datasets/{CRAWLS_DATASET}/tree/main/data"
+        raise UsageError(f"The crawl {crawl!r} cannot be read. The crawls are listed at {page}. {error}") from error
 
 
 def list_input(*uris: str) -> Input:
     """The input files that files, folders, globs or fsspec URLs name. Raises UsageError if one of them names none, or two one."""
-    if repeated := next((uri for uri, times in Counter(uris).items() if times > 1), None):
-        raise UsageError(f"--input {repeated} is given twice. Leave one out.")
     parts = [_list(uri) for uri in uris]
-    _refuse_files_named_twice((uri, shard) for uri, part in zip(uris, parts, strict=True) for shard in part.shards)
+    _refuse_files_named_twice(uris, parts)
     shards = tuple(shard for part in parts for shard in part.shards)
     _refuse_same_names(shards)
     commit = parts[0].commit if len(parts) == 1 else None
@@ -108,18 +102,19 @@ def _list(uri: str, *, most: int | None = None) -> _Part:
     )
 
 
-def _refuse_files_named_twice(named: Iterable[tuple[str, Shard]]) -> None:
-    """`named` are the shards, each with the user's URI. The two shards of one file may have different names."""
-    seen: dict[Hashable, tuple[str, str]] = {}
-    for uri, shard in named:
-        path = shard.uri.removeprefix("file://")
-        first_uri, first_path = seen.setdefault(_file(shard), (uri, path))
-        if (first_uri, first_path) != (uri, path):
-            again = "" if path == first_path else f" as {path}"
-            raise UsageError(
-                f"The file {first_path} is named twice: by --input {first_uri} and{again} by --input {uri}. "
-                "Its rows would be there twice. Leave one of the two out."
-            )
+def _refuse_files_named_twice(uris: Sequence[str], parts: Sequence[_Part]) -> None:
+    """`uris` are as the user wrote them. One file may be two shards of different names."""
+    seen: dict[Hashable, tuple[int, str]] = {}
+    for number, part in enumerate(parts):
+        for shard in part.shards:
+            path = shard.uri.removeprefix("file://")
+            first, first_path = seen.setdefault(_file(shard), (number, path))
+            if (first, first_path) != (number, path):
+                again = "" if path == first_path else f" as {path}"
+                raise UsageError(
+                    f"The file {first_path} is named twice: by --input {uris[first]} and{again} by --input {uris[number]}. "
+                    "Its rows would be there twice. Leave one of the two out."
+                )
 
 
 def _file(shard: Shard) -> Hashable:
@@ -138,22 +133,9 @@ def _refuse_same_names(shards: Iterable[Shard]) -> None:
         if shard.name in uris:
             raise UsageError(
                 f"Two files would become shard {shard.name}: {uris[shard.name]} and {shard.uri}. "
-                f"{_remedy(uris[shard.name], shard.uri)}"
+                "Rename one, leave one out, or pass their common parent folder as the only --input."
             )
         uris[shard.name] = shard.uri
-
-
-def _remedy(first: str, second: str) -> str:
-    folder, _, name = second.rpartition("/")
-    if first.rpartition("/")[0] != folder:
-        return "Rename one, or pass their common parent folder as the only --input."
-    ending = name.removeprefix(without_ending(name))
-    return f"Rename one, or choose one ending with a glob, like --input '{folder.removeprefix('file://')}/*{ending}'."
-
-
-def told_before_a_run(error: ShardsiftError) -> str:
-    """The message of an error that a worker would raise too. There is no run to retry yet."""
-    return str(error).replace(THEN_RETRY, "then repeat the command")
 
 
 def limited(source: Input, rows: int | None) -> Input:
@@ -163,7 +145,7 @@ def limited(source: Input, rows: int | None) -> Input:
     try:
         return replace(source, shards=tuple(_first_rows(source.shards, rows)))
     except ShardError as error:
-        raise UsageError(f"The rows cannot be counted. {told_before_a_run(error)}") from error
+        raise UsageError(f"The rows cannot be counted. {error}") from error
 
 
 def count_rows(shards: tuple[Shard, ...]) -> int:
@@ -172,7 +154,7 @@ def count_rows(shards: tuple[Shard, ...]) -> int:
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
             return sum(pool.map(_rows, shards))
     except ShardError as error:
-        raise UsageError(f"The rows cannot be counted. {told_before_a_run(error)}") from error
+        raise UsageError(f"The rows cannot be counted. {error}") from error
 
 
 def _first_rows(shards: tuple[Shard, ...], limit: int) -> Iterator[Shard]:
@@ -188,13 +170,6 @@ def _rows(shard: Shard, most: int | None = None) -> int:
     limits = [limit for limit in (shard.row_limit, most) if limit is not None]
     with open_input(shard.uri) as file:
         return file.count_rows(min(limits, default=None))
-
-
-def _crawls() -> list[str]:
-    with suppress(ShardsiftError), translated(f"Listing {CRAWLS_DATASET}"):  # the original error says more
-        tree = HfApi().list_repo_tree(CRAWLS_DATASET, "data", repo_type="dataset")
-        return sorted(PurePosixPath(entry.path).name for entry in tree)
-    return []
 
 
 def pinned_uri(uri: str) -> tuple[str, str | None]:

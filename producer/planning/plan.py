@@ -1,5 +1,7 @@
 """From the user's options to a checked run. Nothing is written yet."""
 
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -7,8 +9,6 @@ import pyarrow as pa
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.columns import Columns
-from fleet.inputs.formats import has_footer
-from fleet.inputs.input_file import BadRowLimit, BadRows
 from fleet.inputs.opening import open_input
 from fleet.process.redact import redacted
 from fleet.run.choices import DEFAULT_MODEL
@@ -18,18 +18,15 @@ from fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
 from fleet.run.options import options_by_model, recipe_options, scoring_of
 from fleet.run.recipes import recipe_line
 from fleet.run.scorers import resolve_model
-from fleet.run.scoring import Scoring
+from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
 from fleet.run.spec import RunSpec, Shard
 from fleet.run.text import check_takes_columns, chosen_columns, template_of, text_columns
+from fleet.storage.opening import open_output
 from producer.opening import patient
-from producer.planning.destination import check_hub_has_model, check_hub_has_places, check_places, with_output
-from producer.planning.inputs import Input, crawl_input, limited, list_input, told_before_a_run
-from producer.planning.kept import Choice, kept_told, with_threshold
-from producer.planning.models import check_recipe_columns, models_by_column
+from producer.planning.destination import check_hub, check_places, with_output
+from producer.planning.inputs import Input, crawl_input, digest_of, limited, list_input
+from producer.planning.kept import condition, with_threshold
 from producer.planning.options import RunOptions
-from producer.planning.same_run import resumed
-
-_FIRST_ROWS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +37,6 @@ class Plan:
     shards: tuple[Shard, ...]
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
     recipes: tuple[str, ...] = ()  # what to tell the user of the models' recipes
-    kept: str | None = None  # what to tell the user of the rows that are kept, if that may surprise
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
 
 
@@ -50,17 +46,14 @@ def plan_run(options: RunOptions) -> Plan:
     _check_input_is_named(options)
     names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub
     options = with_output(options, names.values())
-    source = checked_input(options)
+    source = checked_input(options, names.values())
     schema = schema_of(source.shards[0], chosen_columns(options.columns))
-    _check_first_rows(source.shards[0], schema, options)
     models = {column: _model(options.scorer, name) for column, name in names.items()}
     given = options_by_model(models, options)
     recipes = {column: recipe_options(model, given[column]) for column, model in models.items()}
-    for column, model in models.items():
-        check_recipe_columns(model, recipes[column], options, schema, source.shards[0])
     completed = {column: replace(given[column], **recipe) for column, recipe in recipes.items()}
     scorings = tuple(_scoring(column, models[column], one, schema, source) for column, one in completed.items())
-    choice = with_threshold(_choice(next(iter(completed.values()))), scorings)
+    keep = with_threshold(next(iter(completed.values())), scorings)
     spec = RunSpec(
         input_uris=source.uris,
         input_revision=source.revision,
@@ -68,7 +61,7 @@ def plan_run(options: RunOptions) -> Plan:
         columns=describe_columns(schema),
         only_columns=options.columns is not None,
         scorings=scorings,
-        where=choice.condition(scorings[0].score_column),
+        where=condition(keep, scorings),
         output_uri=absolute_uri(options.output_uri),
         row_columns=_row_columns(options),
         limit_rows=options.limit_rows,
@@ -81,24 +74,47 @@ def plan_run(options: RunOptions) -> Plan:
         shards=shards,
         public=options.public,
         recipes=tuple(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
-        kept=kept_told(choice, scorings),
         left_out=source.left_out,
     )
 
 
+def models_by_column(models: Sequence[str]) -> dict[str, str]:
+    """Each model, MODEL or MODEL@REVISION, by its score column.
+
+    Raises UsageError if several models have no names or the same one.
+    """
+    named = [name_and_model(text) for text in models]
+    if not all(model for _, model in named) or not named:
+        raise UsageError("--model is empty: is a shell variable unset? Name a Hub model or a folder.")
+    if len(named) > 1:
+        if unnamed := [model for name, model in named if name is None]:
+            raise UsageError(f"Give each of several models a name for its columns, like --model edu={unnamed[0]}.")
+        check_names_differ(name for name, _ in named if name)
+    return {score_column_of(name) if name else "score": model for name, model in named}
+
+
+def resumed(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
+    """The run and its shards. Files that have changed since, and that `producer retry` accepted, make no other run."""
+    with suppress(ShardError):  # reserving the output says what is wrong with it
+        for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():
+            earlier = replace(spec, input_revision=digest_of(map(accepted.as_enqueued, source.listed)))
+            if earlier.run_id == run_id:
+                shards, limits = source.shards, accepted.row_limits
+                if limits:  # the files have other lengths now, so the limit of rows would choose other shards
+                    named = (shard for shard in source.listed if shard.name in limits)
+                    shards = tuple(replace(shard, row_limit=limits[shard.name]) for shard in named)
+                return earlier, tuple(replace(shard, changed=accepted.has(shard)) for shard in shards)
+    return spec, source.shards
+
+
 def _model(scorer: str, named: str) -> Model:
     name, revision = with_revision(named)
-    check_hub_has_model(scorer, name)
     try:
         return resolve_model(scorer, name, revision)
     except UsageError as error:
         if scorer == SEQUENCE_CLASSIFIER or name != DEFAULT_MODEL:
             raise
         raise UsageError(f"{error} Name a model of the scorer {scorer} with --model.") from error
-
-
-def _choice(options: RunOptions) -> Choice:
-    return Choice(min_score=options.min_score, where=options.where, keep_all=options.keep_all)
 
 
 def _scoring(column: str, model: Model, options: RunOptions, schema: pa.Schema, source: Input) -> Scoring:
@@ -114,13 +130,13 @@ def _scoring(column: str, model: Model, options: RunOptions, schema: pa.Schema, 
     )
 
 
-def checked_input(options: RunOptions) -> Input:
+def checked_input(options: RunOptions, models: Iterable[str] = ()) -> Input:
     """The shards that the options name. Raises UsageError if input or output cannot be used, or overlap."""
     for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
         refuse_secrets(option, uri)
     check_places(options)
     _check_output_is_apart(options)
-    check_hub_has_places(options)
+    check_hub(options, models)
     return limited(_input(options), options.limit_rows)
 
 
@@ -139,25 +155,7 @@ def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
         with open_input(shard.uri, chosen, only=chosen is not None) as file:
             return file.schema
     except ShardError as error:
-        raise UsageError(f"The first shard cannot be read. {told_before_a_run(error)}") from error
-
-
-def _check_first_rows(shard: Shard, schema: pa.Schema, options: RunOptions) -> None:
-    """Raises UsageError if a first shard of few lines will fail because too many cannot be read. Workers judge longer ones."""
-    if has_footer(shard.uri):
-        return
-    limit, bad, rows = BadRowLimit(most_share=options.max_bad_rows), BadRows(), 0
-    most = min(_FIRST_ROWS, shard.row_limit or _FIRST_ROWS)
-    try:
-        with open_input(shard.uri, describe_columns(schema), only=options.columns is not None) as file:
-            batches = file.batches(bad=bad, most_rows=most)
-            while rows < most and (batch := next(batches, None)) is not None:
-                rows = min(most, rows + len(batch))
-        if rows < most or most == shard.row_limit:
-            limit.add([row for number, row in bad.items() if number < rows])
-            limit.check(rows, f"Shard {shard.name}")
-    except ShardError as error:
-        raise UsageError(f"The first shard cannot be read. {told_before_a_run(error)}") from error
+        raise UsageError(f"The first shard cannot be read. {error}") from error
 
 
 def absolute_uri(uri: str) -> str:

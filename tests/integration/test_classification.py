@@ -14,7 +14,7 @@ from transformers import pipeline
 import shardsift
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from producer.planning.kept import Choice, check_choice
+from producer.planning.kept import condition
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
 from support.models import tiny_classifier
@@ -125,21 +125,6 @@ def test_a_threshold_that_keeps_every_row_or_none_is_refused(
         plan_run(replace(options, **choice))
 
 
-def test_the_plan_says_what_a_threshold_keeps_and_the_condition_that_it_names_works(
-    two_labels: Path, shards: Path, tmp_path: Path
-) -> None:
-    options = RunOptions(
-        input_uris=(str(shards),), output_uri=str(tmp_path / "out"), models=(str(two_labels),), min_score=0.9
-    )
-
-    told = plan_run(options).kept
-
-    assert told == (
-        "Rows are kept whose best label, whichever it is, scores 0.9 or more. For one label: --where 'score_1 >= 0.5'."
-    )
-    plan_run(replace(options, min_score=None, where="score_1 >= 0.5"))
-
-
 def test_a_stored_score_is_filtered_by_no_threshold_that_keeps_every_row(
     two_labels: Path, shards: Path, tmp_path: Path
 ) -> None:
@@ -149,7 +134,7 @@ def test_a_stored_score_is_filtered_by_no_threshold_that_keeps_every_row(
     scorings = plan_run(options).spec.scorings
 
     with pytest.raises(UsageError, match="Name a label"):
-        check_choice(Choice(min_score=0.4, where=None, keep_all=False), scorings)
+        condition(RunOptions(min_score=0.4), scorings)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +156,6 @@ def test_a_model_of_one_score_is_filtered_by_its_own_threshold_or_the_user_must_
     if where:
         assert plan_run(options).spec.where == where
     else:
-        with pytest.raises(UsageError, match="--min-score, --where or --keep-all. The model .* has no threshold"):
+        with pytest.raises(UsageError, match="--min-score, --where or --keep-all"):
             plan_run(options)
     assert plan_run(replace(options, min_score=2.0)).spec.where == '"score" >= 2.0'

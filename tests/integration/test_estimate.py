@@ -15,10 +15,9 @@ from fleet.ledger import Ledger
 from fleet.storage.opening import open_output
 from hubserver import HubServer
 from producer.local.demo_data import write_shards
-from producer.planning.estimate import Estimate, earlier_speeds, estimate_run
+from producer.planning.estimate import Estimate, earlier_speeds, estimate_run, plan_report
 from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_run
-from producer.planning.plan_report import plan_report
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.processes import run_command

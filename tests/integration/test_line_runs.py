@@ -15,11 +15,10 @@ import redis
 from fleet.errors import Stopped, UsageError
 from fleet.ledger import Ledger
 from producer.local.demo_data import write_shards
-from producer.planning.kept import Choice
+from producer.planning.estimate import plan_report
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from producer.planning.plan_report import plan_report
-from producer.planning.refilter import RefilterOptions, plan_refilter
+from producer.planning.refilter import plan_refilter
 from producer.verify.verify import verify
 from support.claimed_shards import Office
 from support.line_files import write_as_lines, write_file, write_json_lines
@@ -165,8 +164,7 @@ class TestBadRows:
         earlier = published(".jsonl", tmp_path / "out", **given)
         fresh = published(".jsonl", tmp_path / "fresh", where="score >= 3", **given)
 
-        choice = Choice(min_score=None, where="score >= 3", keep_all=False)
-        options = RefilterOptions(choice=choice, output_uri=str(tmp_path / "again"), input_uris=given["input_uris"])
+        options = RunOptions(where="score >= 3", output_uri=str(tmp_path / "again"), input_uris=given["input_uris"])
         plan = plan_refilter(str(earlier), options)
         scores_from = plan.spec.scorings[0].scores_from
         assert scores_from is not None
@@ -174,18 +172,6 @@ class TestBadRows:
 
         assert data_digests(tmp_path / "again") == data_digests(fresh)
         assert manifest_lines(tmp_path / "again")[0]["errors"] == manifest_lines(fresh)[0]["errors"]
-
-    def test_too_many_in_the_first_shard_are_told_when_planned(
-        self, published: Published, spoilt: Path, tmp_path: Path
-    ) -> None:
-        with pytest.raises(UsageError, match="cannot be read. Shard 000_00000: 4 rows of 34 cannot be read.* line 1: "):
-            published(".jsonl", tmp_path / "out", input_uris=(str(spoilt / "spoilt.jsonl"),))
-
-    @pytest.mark.parametrize("limit_rows", [None, 16_000])
-    def test_many_at_the_start_of_a_long_file_do_not_refuse_a_plan_that_the_worker_accepts(
-        self, long: Callable[..., RunOptions], limit_rows: int | None
-    ) -> None:
-        assert len(plan_run(long(limit_rows=limit_rows)).shards) == 1
 
 
 def test_a_limit_on_rows_takes_the_first_rows(published: Published, folder: Path, tmp_path: Path) -> None:
@@ -206,9 +192,8 @@ def test_chosen_columns_are_published_alone(published: Published, folder: Path, 
     assert str(published_rows(output).schema.field("token_count").type) == "double"
     assert len(published_rows(output).schema) == 6  # with shard, row and score
     assert verify(str(output), source=(str(folder / "in.json.gz"),)).faults == ()
-    choice = Choice(min_score=None, where="token_count > 20", keep_all=False)
     source = (str(folder / "in.json.gz"),)
-    options = RefilterOptions(choice=choice, output_uri=str(tmp_path / "again"), input_uris=source)
+    options = RunOptions(where="token_count > 20", output_uri=str(tmp_path / "again"), input_uris=source)
     assert plan_refilter(str(output), options).spec.columns == (
         ("text", "string"),
         ("token_count", "double"),
@@ -239,7 +224,6 @@ class TestPlanning:
             ('{"text": 1}', 'The column "text" holds int64, not text'),
             ('{"text": null}\n{"text": {"en": "a"}}', 'The column "text" holds struct<en: string>, not text'),
             ("", "The first shard cannot be read. .*a.jsonl has no row with a field"),
-            ('{"text": "a"}\n{"text"', "The first shard cannot be read. .*line 2: not valid JSON"),
         ],
     )
     def test_a_first_shard_that_cannot_be_scored_is_told(

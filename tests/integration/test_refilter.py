@@ -20,10 +20,9 @@ from fleet.run.spec import RunSpec
 from producer.finalizer.publish import inspect_published, look_again
 from producer.local.demo_data import write_shards
 from producer.local.redis import embedded_redis
-from producer.planning.kept import Choice
 from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_run
-from producer.planning.refilter import RefilterOptions, plan_refilter
+from producer.planning.refilter import plan_refilter
 from producer.verify.verify import verify
 from support.models import tiny_classifier
 from support.outputs import data_digests, published_rows
@@ -79,8 +78,7 @@ class Earlier:
         return self.folder / "fresh"
 
     def plan(self, *, to: str = "again", inputs: tuple[str, ...] = (), **choice: Any) -> Plan:
-        chosen = Choice(**{"min_score": None, "where": None, "keep_all": False, **choice})
-        options = RefilterOptions(choice=chosen, output_uri=str(self.folder / to), input_uris=inputs)
+        options = RunOptions(output_uri=str(self.folder / to), input_uris=inputs, **choice)
         return plan_refilter(str(self.output), options, earlier=self.spec)
 
     def refiltered(self, *, to: str = "again", **choice: Any) -> Path:
@@ -174,9 +172,7 @@ class TestWhatItRefuses:
             earlier.plan(where="scor > 1")
 
     def test_a_place_where_nothing_is_published(self, earlier: Earlier, source: Path) -> None:
-        options = RefilterOptions(
-            choice=Choice(min_score=1.0, where=None, keep_all=False), output_uri=str(earlier.folder / "x")
-        )
+        options = RunOptions(min_score=1.0, output_uri=str(earlier.folder / "x"))
         with pytest.raises(UsageError, match=r"No run is published at .*shards: there is no manifest\.parquet"):
             plan_refilter(str(source), options)
 
@@ -187,9 +183,7 @@ class TestWhatItRefuses:
             earlier.plan(min_score=1.0)
 
     def test_an_input_whose_place_is_not_known(self, earlier: Earlier) -> None:
-        options = RefilterOptions(
-            choice=Choice(min_score=1.0, where=None, keep_all=False), output_uri=str(earlier.folder / "x")
-        )
+        options = RunOptions(min_score=1.0, output_uri=str(earlier.folder / "x"))
         with pytest.raises(UsageError, match=r"which was named shards\. Add --input PATH"):
             plan_refilter(str(earlier.output), options)
 
@@ -201,7 +195,7 @@ class TestWhatItRefuses:
         pq.write_table(pq.read_table(changed).slice(1), changed)
         shutil.copy(changed, other / "new.parquet")
 
-        with pytest.raises(UsageError, match=r"changed: 000_00002; added: new; removed: 000_00001\. Name that input"):
+        with pytest.raises(UsageError, match="differ: 000_00001, 000_00002, new. Name that input"):
             earlier.plan(min_score=1.0, inputs=(str(other),))
 
     def test_the_place_of_the_earlier_run(self, earlier: Earlier) -> None:

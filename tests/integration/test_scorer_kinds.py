@@ -8,7 +8,6 @@ from fleet.errors import UsageError
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from fleet.run.scorers import ScorerKind, check_requirements, load_scorer, resolve_model
 from fleet.run.sequence_classifier import threshold_of
-from producer.planning.destination import check_hub_has_model
 
 PACKAGE = """
 from fleet.errors import UsageError
@@ -75,7 +74,6 @@ def test_a_file_is_no_classifier_and_the_kinds_that_packages_add_are_named(
     monkeypatch.chdir(tmp_path)
 
     for model in ("model.bin", str(tmp_path / "model.bin")):
-        check_hub_has_model(SEQUENCE_CLASSIFIER, model)  # before the network is asked
         with pytest.raises(UsageError) as refused:
             resolve_model(SEQUENCE_CLASSIFIER, model, None)
 

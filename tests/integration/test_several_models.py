@@ -20,10 +20,9 @@ from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.run.scorers import published_run
 from fleet.run.sequence_classifier import resolve_classifier
-from producer.planning.kept import Choice
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from producer.planning.refilter import RefilterOptions, plan_refilter
+from producer.planning.refilter import plan_refilter
 from support.families import family_classifier
 from support.models import tiny_classifier, with_another_head
 from support.outputs import data_digests, published_rows
@@ -113,8 +112,7 @@ class TestARun:
         fresh = replace(options, output_uri=str(tmp_path / "fresh"), where=where)
         publish(ledger, list(scorers.values()), fresh, scratch=tmp_path / "scratch")
 
-        choice = Choice(min_score=None, where=where, keep_all=False)
-        wanted = RefilterOptions(choice=choice, output_uri=str(tmp_path / "again"))
+        wanted = RunOptions(where=where, output_uri=str(tmp_path / "again"))
         plan = plan_refilter(earlier.output_uri, wanted, earlier=earlier)
         stored = load_stored_scores(plan.spec.served_by[0], None)
         publish_plan(ledger, stored, plan, scratch=tmp_path / "scratch")
@@ -125,15 +123,14 @@ class TestARun:
     def test_a_min_score_does_not_say_of_which_model_it_is(
         self, options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path
     ) -> None:
-        message = "--where, like \"edu_score >= 3 and tox_label = 'LABEL_0' and far_label = 'LABEL_0'\", or --keep-all"
+        message = "--where or --keep-all: a --min-score is for a single model"
         with pytest.raises(UsageError, match=message):
             plan_run(replace(options, where=None, min_score=3.0))
         with pytest.raises(UsageError, match=message):
             plan_run(replace(options, where=None))
         earlier = publish(ledger, list(scorers.values()), options, scratch=tmp_path / "scratch")
-        choice = Choice(min_score=3.0, where=None, keep_all=False)
         with pytest.raises(UsageError, match=message):
-            plan_refilter(earlier.output_uri, RefilterOptions(choice=choice, output_uri="again"), earlier=earlier)
+            plan_refilter(earlier.output_uri, RunOptions(min_score=3.0, output_uri="again"), earlier=earlier)
 
     def test_its_card_and_manifest_name_each_model(
         self, options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path

@@ -13,10 +13,9 @@ import shardsift
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.run.scorers import published_run
-from producer.planning.kept import Choice
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from producer.planning.refilter import RefilterOptions, plan_refilter
+from producer.planning.refilter import plan_refilter
 from support.nli import nli_classifier, pipeline_scores
 from support.outputs import data_digests, published_rows
 from support.same_footer import rewrite_shuffled, write_uncompressed
@@ -83,8 +82,8 @@ def test_another_filter_over_the_stored_scores_gives_the_bytes_of_a_fresh_run(
     fresh = replace(options, output_uri=str(tmp_path / "fresh"), keep_all=False, where=where)
     publish(ledger, scorer, fresh, scratch=tmp_path / "scratch")
 
-    choice = Choice(min_score=None, where=where, keep_all=False)
-    wanted = RefilterOptions(choice=choice, output_uri=str(tmp_path / "again"))
+    where_again = where
+    wanted = RunOptions(where=where_again, output_uri=str(tmp_path / "again"))
     plan = plan_refilter(earlier.output_uri, wanted, earlier=earlier)
     stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
     publish_plan(ledger, stored, plan, scratch=tmp_path / "scratch")
@@ -103,9 +102,9 @@ def test_texts_that_were_exchanged_are_given_no_scores(
     earlier = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
     rewrite_shuffled(tmp_path / "in/a.parquet")
 
-    choice = Choice(min_score=None, where="label = 'C++'", keep_all=False)
+    where_again = "label = 'C++'"
     plan = plan_refilter(
-        earlier.output_uri, RefilterOptions(choice=choice, output_uri=str(tmp_path / "again")), earlier=earlier
+        earlier.output_uri, RunOptions(where=where_again, output_uri=str(tmp_path / "again")), earlier=earlier
     )
     stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
     with pytest.raises(ShardError, match="a, rows 0 to 19: these are not the texts"):

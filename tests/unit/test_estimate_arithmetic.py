@@ -10,7 +10,6 @@ import pytest
 from fleet.run.scoring import ZeroShot
 from fleet.run.spec import Shard
 from producer.planning.estimate import DeviceEstimate, Estimate, Range, priced, rows_by_size
-from producer.planning.plan_report import estimate_lines
 from producer.planning.sample import SampledShard, texts_in, tokens_read
 from producer.status.cost import GPUS, PRICED_ON, gpu_called
 from support.records import a_shard, a_spec
@@ -128,44 +127,28 @@ def an_estimate(**changes: Any) -> Estimate:
 
 
 def test_the_screen_says_about_when_a_figure_is_from_a_sample() -> None:
-    lines = list(estimate_lines(an_estimate()))
-
-    assert lines == [
-        "estimate: about 211,000,000 rows, about 77,100,000,000 tokens (from 1,000 rows of 4 shards)",
-        "  H200  95 to 284 GPU-hours  $475 to $1,420  estimated from its peak, not measured",
-        "  $ an hour: H200 5.00 (list price of Hugging Face Jobs on 2026-11-21)",
+    assert list(an_estimate().lines()) == [
+        "estimate: about 211,000,000 rows, about 77,100,000,000 tokens, from 1,000 rows of 4 shards",
+        "  H200: 95.00 to 284.00 hours, estimated from its peak, not measured; 475.00 to 1,420.00 at 5.00 an hour, list price "
+        "of Hugging Face Jobs on 2026-11-21",
         "  Starts of workers and their idle time come on top.",
     ]
 
 
 def test_what_is_not_known_is_said_with_its_reason() -> None:
-    lines = list(estimate_lines(Estimate(notes=("rows are unknown: files of lines do not say how many they have",))))
+    unknown = Estimate(notes=("rows are unknown: files of lines do not say how many they have",))
 
-    assert lines == ["estimate: rows are unknown: files of lines do not say how many they have"]
-
-
-def of_device(name: str, low: float, high: float) -> DeviceEstimate:
-    return priced(name, Range(low=low, high=high), "estimated from its peak, not measured", 5.0)
-
-
-def test_a_small_input_has_no_row_of_hours_and_prices_that_round_to_nothing() -> None:
-    devices = (of_device("H200", 1e-6, 4e-6), of_device("T4", 1e-5, 4e-5))
-
-    lines = list(estimate_lines(an_estimate(rows=2, rows_are_counted=True, tokens=8, devices=devices)))
-
-    assert lines == [
-        "estimate: 2 rows, about 8 tokens (from 1,000 rows of 4 shards)",
-        "  under a minute of work on each of 2 kinds of devices",
-        "  Starts of workers and their idle time come on top.",
+    assert list(unknown.lines()) == [
+        "estimate: unknown",
+        "  rows are unknown: files of lines do not say how many they have",
     ]
 
 
-def test_no_figure_is_shown_as_nothing() -> None:
-    devices = (of_device("H200", 1e-6, 4e-6), of_device("T4", 0.001, 2.5))
+def test_a_small_input_has_no_hours_and_prices_that_round_to_nothing() -> None:
+    small = DeviceEstimate(device="H200", gpu_hours=Range(low=1e-6, high=4e-6), basis="estimated from its peak")
 
-    lines = list(estimate_lines(an_estimate(devices=devices)))
-
-    assert lines[1:3] == [
-        "  H200  0.01 GPU-hours         0.01        estimated from its peak, not measured",
-        "  T4    0.01 to 2.5 GPU-hours  0.01 to 12  estimated from its peak, not measured",
+    assert list(an_estimate(rows=2, rows_are_counted=True, tokens=8, devices=(small,)).lines()) == [
+        "estimate: 2 rows, about 8 tokens, from 1,000 rows of 4 shards",
+        "  under a minute of work on each kind of device",
+        "  Starts of workers and their idle time come on top.",
     ]

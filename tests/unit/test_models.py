@@ -10,8 +10,8 @@ from fleet.errors import UsageError
 from fleet.process.command_line import options_from
 from fleet.process.settings import Settings
 from fleet.run.model import with_revision
-from producer.planning.models import models_by_column
 from producer.planning.options import RunOptions
+from producer.planning.plan import models_by_column
 
 EDU, TOX = "edu=HuggingFaceFW/fineweb-edu-classifier", "tox=unitary/toxic-bert@abc123"
 
@@ -43,7 +43,7 @@ def test_a_folder_may_have_an_equals_sign_and_an_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("models", "says"),
     [
-        ((EDU, "me/my-m@v2"), "Give each of several models a name for its columns, like --model my_m=me/my-m@v2."),
+        ((EDU, "me/my-m@v2"), "Give each of several models a name for its columns, like --model edu=me/my-m@v2."),
         (("my-edu=me/m",), "'my-edu' cannot name columns. Use letters, digits and _"),
         ((EDU, "EDU=me/m"), "Two models are called edu."),
         (("",), "--model is empty"),

@@ -6,20 +6,16 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-import pyarrow as pa
 import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from fleet.errors import UsageError
 from fleet.run.choices import is_passages
 from fleet.run.model import Model
 from fleet.run.options import recipe_options
 from fleet.run.recipes import RECIPES, Recipe, adds_int_score, as_arguments, recipe_line, recipe_of
-from fleet.run.spec import Shard
 from fleet.run.text import columns_of
 from producer.cli import cli
-from producer.planning.models import check_recipe_columns
 from producer.planning.options import RunOptions
 from worker.api.loaded import scorings_of
 
@@ -41,8 +37,6 @@ CHECKED_BY = {  # beginning of models' names → the test
     "nvidia/domain": "integration/test_adapters.py",
     "nvidia/multilingual": "integration/test_adapters.py",
 }
-TEXT_ONLY = pa.schema({"text": pa.string()})
-SHARD = Shard(name="a", uri="file:///a.parquet", identity="1")
 
 
 def model_of(name: str, **changes: Any) -> Model:
@@ -143,32 +137,6 @@ class TestWhatTheUserIsTold:
         assert as_arguments(recipe_of(TOPICS).options) == (  # type: ignore[union-attr]
             "--text-column '{url}\\n\\n{text}' --max-tokens 8192 --function-to-apply softmax"
         )
-
-    @pytest.mark.parametrize(
-        ("columns", "says"),
-        [
-            (
-                None,
-                "and shard a has none; it has: text. Name the columns to score with --text-column, or put the text together from "
-                "your columns, like '{url}\\n\\n{text}'.",
-            ),
-            (
-                "text",
-                "and --columns leaves it out. Add url to --columns, or put the text together from other columns with "
-                "--text-column, like '{url}\\n\\n{text}'.",
-            ),
-        ],
-    )
-    def test_a_missing_column_of_the_template_and_what_to_do(self, columns: str | None, says: str) -> None:
-        with pytest.raises(UsageError) as refused:
-            check_recipe_columns(model_of(TOPICS), used(TOPICS), RunOptions(columns=columns), TEXT_ONLY, SHARD)
-
-        assert str(refused.value) == f'The recipe of {TOPICS} reads the column "url", {says}'
-
-    def test_a_template_of_the_user_is_not_the_recipes(self) -> None:
-        options = RunOptions(text_column="{nope}")
-
-        check_recipe_columns(model_of(TOPICS), used(TOPICS, text_column="{nope}"), options, TEXT_ONLY, SHARD)
 
 
 class TestTheCommand:

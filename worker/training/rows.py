@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fleet.errors import ShardsiftError, UsageError
-from fleet.inputs.line_blocks import THEN_RETRY
 from fleet.inputs.opening import open_input
 from fleet.process.wording import counted
 from fleet.run.columns import is_text
@@ -147,7 +146,7 @@ def read_labelled(source: LabelSource) -> Labelled:
         files = [_read(uri, source) for uri in source.file_uris]
         rows = pa.concat_tables(files, promote_options="permissive")
     except ShardsiftError as error:
-        raise UsageError(str(error).replace(THEN_RETRY, "then repeat the command")) from error
+        raise UsageError(str(error)) from error
     except pa.ArrowTypeError as error:
         raise UsageError(
             f'The labels in "{source.label_column}" of {source.shown} are not alike: {error}. Store them alike.'

@@ -35,17 +35,16 @@ class TestChangedInput:
 
         assert (again.run_id, again.added) == (first.run_id, 0)
 
-    def test_files_that_changed_are_named(self, options: RunOptions, ledger: Ledger, app: Celery, source: Path) -> None:
+    def test_a_changed_file_makes_another_run_and_the_refusal_names_the_retry(
+        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
+    ) -> None:
         first = do(options, ledger, app)
         ledger.renew(claimed(ledger, first.run_id), rows=5)
         write(source / "a.parquet", id=["other"] * 10)
-        (source / "c.parquet").rename(source / "d.parquet")
 
-        with pytest.raises(UsageError) as refusal:
+        with pytest.raises(UsageError, match="holds the data of another run.*the files of the input") as refusal:
             do(options, ledger, app)
 
-        assert "holds the data of another run" in str(refusal.value)
-        assert "input files were changed: a; added: d; removed: c." in str(refusal.value)
         assert str(refusal.value).endswith(f"producer retry {first.run_id}")
         assert ledger.run_ids() == [first.run_id]
 
@@ -82,7 +81,7 @@ class TestChangedInput:
         assert do(options, ledger, app).run_id == first.run_id
 
         write(source / "b.parquet", id=["mended"] * 10)
-        with pytest.raises(UsageError, match="input files were changed: b"):
+        with pytest.raises(UsageError, match="the files of the input"):
             do(options, ledger, app)
         (source / "b.parquet").write_bytes(original)
         ledger.redis.flushall()
@@ -117,7 +116,7 @@ class TestChangedInput:
         write(source / "a.parquet", id=["other"] * 10)
         retry_run(ledger, plan.spec.run_id)
 
-        with pytest.raises(UsageError, match="input files were changed: a"):
+        with pytest.raises(UsageError, match="the files of the input"):
             do(options, ledger, app)
 
 

@@ -11,9 +11,9 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.process.queues import queue_length
 from fleet.run.disclosure import disclosed_spec
+from producer.planning.estimate import plan_report
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from producer.planning.plan_report import plan_report
 from support.enqueued_runs import copied_model, do, write
 from support.ledger_states import claimed
 
