@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
 from fleet.errors import ShardError
@@ -158,7 +159,34 @@ class JsonLines:
             )
         except pa.ArrowException:
             return None
-        return table if len(table) == data.count(b"\n") + 1 else None
+        if len(table) != data.count(b"\n") + 1 or (any(map(_has_large, table.columns)) and self._is_rounded(data)):
+            return None
+        return table
+
+    def _is_rounded(self, data: bytes) -> bool:
+        """Whether pyarrow reads a whole number as a double that does not hold it."""
+        row_type = pa.struct(list(self.schema))
+        return any(rounds(json.loads(line), row_type) for line in data.split(b"\n"))
+
+
+def _has_large(values: pa.ChunkedArray) -> bool:
+    """Whether there are doubles from 2**53 on, which do not hold every whole number."""
+    if pa.types.is_struct(values.type):
+        return any(map(_has_large, values.flatten()))
+    if pa.types.is_list(values.type):
+        return _has_large(pc.list_flatten(values))
+    return bool(pa.types.is_floating(values.type) and pc.any(pc.greater_equal(pc.abs(values), float(1 << 53))).as_py())
+
+
+def rounds(value: Any, data_type: pa.DataType) -> bool:
+    """Whether a whole number in a JSON value is one that a column of doubles does not hold."""
+    if isinstance(value, dict):
+        return any(rounds(value[inner.name], inner.type) for inner in data_type if inner.name in value)
+    if isinstance(value, list):
+        return any(rounds(item, data_type.value_type) for item in value)
+    if type(value) is not int or not pa.types.is_floating(data_type):
+        return False
+    return value.bit_length() > 1_023 or int(float(value)) != value
 
 
 def _last_end(piece: bytes) -> int:

@@ -154,7 +154,7 @@ def _planned(options: RunOptions) -> "Plan":
     if not options.output_uri:
         sight = "public" if options.public else "private; --public makes it public"
         say(f"Publishing to {plan.spec.output_uri} (created {sight}).")
-    for line in plan.recipes:
+    for line in plan.notes:
         say(f"Recipe of {line}.")
     say_left_out(plan)
     return plan

@@ -36,6 +36,16 @@ def condition(options: RunOptions, scorings: Sequence[Scoring]) -> str | None:
     return f'"{scorings[0].score_column}" >= {options.min_score}'
 
 
+def kept_lines(options: RunOptions, scorings: Sequence[Scoring]) -> list[str]:
+    """Say what a threshold keeps of a model with several labels, whose score is that of the best one."""
+    if options.min_score is None or scorings[0].outputs == 1:
+        return []
+    return [
+        f"Rows are kept whose best label, whichever it is, scores {options.min_score:g} or more. "
+        f"For one label: --where {shlex.quote(_of_one_label(scorings[0]))}."
+    ]
+
+
 def _check_min_score(min_score: float, scoring: Scoring) -> None:
     function, labels = scoring.function_to_apply, scoring.outputs
     if function != "none" and min_score > 1:

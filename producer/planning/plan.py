@@ -25,7 +25,7 @@ from fleet.storage.opening import open_output
 from producer.opening import patient
 from producer.planning.destination import check_hub, check_places, with_output
 from producer.planning.inputs import Input, crawl_input, digest_of, limited, list_input
-from producer.planning.kept import condition, with_threshold
+from producer.planning.kept import condition, kept_lines, with_threshold
 from producer.planning.options import RunOptions
 
 
@@ -36,7 +36,7 @@ class Plan:
     spec: RunSpec
     shards: tuple[Shard, ...]
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
-    recipes: tuple[str, ...] = ()  # what to tell the user of the models' recipes
+    notes: tuple[str, ...] = ()  # what to tell the user: the recipes that are used, and what a threshold keeps
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
 
 
@@ -73,7 +73,10 @@ def plan_run(options: RunOptions) -> Plan:
         spec=spec,
         shards=shards,
         public=options.public,
-        recipes=tuple(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
+        notes=(
+            *(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
+            *kept_lines(keep, scorings),
+        ),
         left_out=source.left_out,
     )
 

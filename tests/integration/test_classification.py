@@ -125,6 +125,21 @@ def test_a_threshold_that_keeps_every_row_or_none_is_refused(
         plan_run(replace(options, **choice))
 
 
+def test_the_plan_says_what_a_threshold_keeps_and_the_condition_that_it_names_works(
+    two_labels: Path, shards: Path, tmp_path: Path
+) -> None:
+    options = RunOptions(
+        input_uris=(str(shards),), output_uri=str(tmp_path / "out"), models=(str(two_labels),), min_score=0.9
+    )
+
+    notes = plan_run(options).notes
+
+    assert notes == (
+        "Rows are kept whose best label, whichever it is, scores 0.9 or more. For one label: --where 'score_1 >= 0.5'.",
+    )
+    plan_run(replace(options, min_score=None, where="score_1 >= 0.5"))
+
+
 def test_a_stored_score_is_filtered_by_no_threshold_that_keeps_every_row(
     two_labels: Path, shards: Path, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ for options in json.loads(sys.argv[1]):
     try:
         plan = plan_run(RunOptions(**options))
         (scoring,) = plan.spec.scorings
-        answers.append([scoring.text_template, scoring.max_tokens, scoring.function_to_apply, list(plan.recipes)])
+        answers.append([scoring.text_template, scoring.max_tokens, scoring.function_to_apply, list(plan.notes)])
     except UsageError as error:
         answers.append(str(error))
 print(json.dumps(answers))

@@ -321,6 +321,18 @@ def test_lines_are_counted_one_at_a_time(tmp_path: Path) -> None:
 
 
 class TestBadRows:
+    def test_a_whole_number_that_no_double_holds_is_not_rounded(self, tmp_path: Path) -> None:
+        numbers = ["1.5", str(2**60), str(2**60 + 1), "1e300", "-9007199254740993", "null"]
+        lines = [f'{{"n": {number}, "inner": [{{"n": {number}}}]}}' for number in numbers]
+        file = write_file(tmp_path / "a.jsonl", "\n".join(lines).encode())
+
+        rows, bad = read_with_bad(file, (("n", "double"), ("inner", "list<item: struct<n: double>>")))
+
+        assert rows["n"].to_pylist() == [1.5, 2.0**60, None, 1e300, None, None]
+        assert [(row, str(found)) for row, found in bad.items()] == [
+            (row, f'line {row + 1}: "n" has a value that the run cannot read as double') for row in (2, 4)
+        ]
+
     def test_of_many_are_found_wherever_they_are(self, tmp_path: Path) -> None:
         choice = random.Random(1)
         lines, expected = [], []
