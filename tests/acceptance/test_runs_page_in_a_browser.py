@@ -81,7 +81,7 @@ def test_a_run_is_shown_and_markup_stays_text(fleet: Fleet, tmp_path: Path) -> N
 def shown_run(run_id: str, profile: Path) -> str | None:
     """None until Flower answers."""
     html = page(PORT, f"/runs/{run_id}", profile / "profile")
-    return html if 'class="cell state-' in html and "Live" in html else None
+    return html if "producer retry" in html and "Live" in html else None
 
 
 def test_it_follows_a_run_without_reload_also_after_a_restart_of_flower(
