@@ -175,15 +175,13 @@ class TestWaves:
         assert run.ledger.publication(run.run_id).commit == run.hub.commits(run.repo)[0].oid
 
     @pytest.mark.parametrize("fault", [{"status": 503}, {"drop": True}, {"drop_after": True}])
-    def test_a_branch_that_could_not_be_removed_is_removed_by_a_later_look(
+    def test_a_branch_that_could_not_be_removed_is_removed_by_another_try(
         self, run: HubRun, scored: dict[str, bytes], fault: dict[str, Any]
     ) -> None:
         run.look(2)
         run.score(C, D)
         run.hub.fault("/branch/", method="DELETE", **fault)
 
-        with pytest.raises(TransientError, match="Removing the branch"):
-            run.look(2)
         run.look(2)
 
         assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
@@ -249,15 +247,13 @@ class TestWaves:
         assert "the Hub answered 429" in run.ledger.publish_error(run.run_id)
         assert run.hub.requests == []
 
+    @pytest.mark.slow  # the finalizer tries for 23 s
     def test_a_branch_that_the_hub_never_removes_does_not_keep_the_run_from_being_published(self, run: HubRun) -> None:
         run.score(A, B)
         run.look(2)
         run.score(C, D)
-        run.hub.fault("/branch/", method="DELETE", status=500, times=3)
+        run.hub.fault("/branch/", method="DELETE", status=500, times=6)
 
-        for _ in range(2):
-            with pytest.raises(TransientError, match="Removing the branch"):
-                run.look(2)
         run.look(2)
 
         assert run.ledger.publication(run.run_id).shards == 4
