@@ -177,14 +177,14 @@ class Settings(BaseSettings):
         description="Folder for the Redis data and logs of `producer run`, the history of `producer flower` and the results of "
         "`worker tune`.",
     )
-    scratch_dir: Annotated[Path | None, Process.SEVERAL] = Field(
+    scratch_dir: Annotated[Path | None, Process.WORKER] = Field(
         None, description="Folder in which workers build output files. Unset: the system's temporary folder."
     )
     price_per_gpu_hour: Annotated[float | None, Process.PRODUCER] = Field(
         None,
         ge=0,
         description="What a GPU costs, for estimates, costs and --max-cost. A worker counts as one GPU while it has a shard. "
-        "Unset: the list prices that shardsift knows.",
+        "Unset: no cost is shown, and estimates use list prices.",
     )
     flower_auth: Annotated[str | None, Process.PRODUCER] = Field(
         None, description="user:password for Flower. Unset: generated and printed at the start."

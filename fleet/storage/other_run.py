@@ -8,6 +8,8 @@ from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec
 from fleet.storage.output import MANIFEST_PATH
 
+_NAMES = {"input_uris": "the input", "input_revision": "the files of the input", "where": "the filter"}
+
 
 def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:
     """`there` is the other run's spec as its output discloses it; None if it cannot be read."""
@@ -47,4 +49,5 @@ def _difference(there: RunSpec | None, here: RunSpec) -> str:
             for field in fields(Scoring)
             if any(getattr(one, field.name) != getattr(other, field.name) for one, other in pairs)
         ]
-    return f" It differs in: {', '.join(found) or 'the location of the input or the model'}."
+    named = [_NAMES.get(name, name.replace("_", " ")) for name in found]
+    return f" It differs in: {', '.join(named) or 'the location of the input or the model'}."

@@ -78,16 +78,16 @@ def check_hub(options: RunOptions, models: Iterable[str] = ()) -> None:
     The Hub's client itself would try for half a minute.
     """
     uris = (*options.input_uris, options.output_uri)
-    is_needed = options.crawl is not None or any(uri.startswith("hf://") for uri in uris)
-    if options.scorer == SEQUENCE_CLASSIFIER:
-        is_needed = is_needed or any(_is_on_hub(with_revision(model)[0]) for model in models)
-    if not is_needed:
+    named = [with_revision(model)[0] for model in models] if options.scorer == SEQUENCE_CLASSIFIER else []
+    on_hub = [name for name in named if _is_on_hub(name)]
+    if options.crawl is None and not on_hub and not any(uri.startswith("hf://") for uri in uris):
         return
     try:
         check_hub_answers()
     except UsageError as error:
+        no_folder = f"There is no folder {on_hub[0]!r} here, so the model must come from the Hub. " if on_hub else ""
         raise UsageError(
-            f"{error} Check the network; --input, --model and --output may also be folders of this machine."
+            f"{no_folder}{error} Check the network; --input, --model and --output may also be folders of this machine."
         ) from error
 
 

@@ -66,7 +66,7 @@ def test_producer_workers_and_finalizer_finish_a_run_together(
         waited = fleet.call_producer(*enqueue_arguments(fleet, shards, tiny_model, tmp_path / "out", "--wait"))
 
     assert waited.returncode == 0, waited.stderr
-    assert "0 shards new" in waited.stderr
+    assert f"Run {run_id}: 8 shards, 0 done" in waited.stderr
     status = fleet.call_producer("status", "--json")
     assert status.returncode == 0
     assert json.loads(status.stdout)["state"] == "published"

@@ -49,18 +49,20 @@ class Case:
 
 ALL = tuple(f"000_{number:05}" for number in range(SHARDS))
 CASES = {
-    "a data file is deleted": Case(happens=(("delete", DATA_B),), said=(f"{DATA_B} is missing",), shards=(B,), rows=0),
+    "a data file is deleted": Case(
+        happens=(("delete", DATA_B),), said=(f"{DATA_B} is missing",), shards=(B,), rows=ROWS
+    ),
     "a data file is cut": Case(
         happens=(("truncate", DATA_B),),
         said=(f"{DATA_B} has changed since it was written (its size differs)",),
         shards=(B,),
-        rows=0,
+        rows=ROWS,
     ),
     "a data file is flipped": Case(
         happens=(("flip", DATA_B),),
         said=(f"{DATA_B} has changed since it was written (its sha256 differs)",),
         shards=(B,),
-        rows=0,
+        rows=ROWS,
         verify=True,
     ),
     "a score file is deleted": Case(
@@ -105,6 +107,7 @@ CASES = {
         happens=(("delete", DATA_B), ("write_theirs", FOREIGN)),
         said=(f"{DATA_B} is missing", f"{FOREIGN} is not a file of this run"),
         shards=(B,),
+        rows=ROWS,
         exit_code=1,
     ),
 }

@@ -143,4 +143,4 @@ def test_a_run_of_a_popular_model_by_its_name_reads_texts_as_its_authors_do(
     line = f"{TOPICS}: --text-column '{{url}}\\n\\n{{text}}' --max-tokens 8192 --function-to-apply softmax (checked)"
     assert by_name == ["{url}\n\n{text}", 8192, "softmax", [line]]
     assert without[:3] == [None, 8192, "softmax"]
-    assert refused.startswith(f'The recipe of {TOPICS} reads the column "url", and shard texts has none; it has: text.')
+    assert refused.startswith('Shard texts has no column "url"; it has: text.')

@@ -78,8 +78,6 @@ def _score(ledger: Ledger, claim: Claim, scorer: StandInScorer, folder: Path) ->
         claim,
         device=DeviceMeter("cpu", ()),
         stopping=stopping,
-        report=lambda _line: None,
-        report_seconds=10,
         watchdog=Watchdog(900, sys.__stderr__),
     )
     with lease, open_checkpoint(claim, ledger, output, stopping) as checkpoint:

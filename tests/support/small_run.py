@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +58,6 @@ def _scored(ledger: Ledger, scorer: Scorers, spec: RunSpec, shard: Shard, scratc
             claim,
             device=DeviceMeter("cpu", ()),
             stopping=stopping,
-            report=StringIO().write,
-            report_seconds=60,
             watchdog=Watchdog(60, report),
         )
         with lease, open_checkpoint(claim, ledger, output, stopping) as checkpoint:

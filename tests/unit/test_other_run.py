@@ -19,5 +19,5 @@ def test_fields_of_the_run_and_of_its_scorings_are_told() -> None:
     other = replace(SPEC, where=None, limit_rows=7, scorings=(replace(scoring, dtype="auto", int_score=False),))
 
     assert told(SPEC).startswith("the location of the input or the model. Choose")
-    assert told(other).startswith("where, limit_rows, dtype, int_score. Choose")
+    assert told(other).startswith("the filter, limit rows, dtype, int score. Choose")
     assert told(replace(SPEC, scorings=())).startswith("scorings. Choose")

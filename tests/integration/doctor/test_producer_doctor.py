@@ -90,8 +90,8 @@ def test_a_hub_that_does_not_answer_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("write", "scopes", "result", "says"),
     [
-        (True, None, Result.OK, "The token is of ada. It may write to ada"),
-        (True, ("org", "ada/kept"), Result.OK, "It may write to ada/kept, org."),
+        (True, None, Result.OK, "The token is of ada, role write."),
+        (True, ("org", "ada/kept"), Result.OK, "The token is of ada, role fineGrained."),
         (False, None, Result.WARNING, "It may only read."),
     ],
 )

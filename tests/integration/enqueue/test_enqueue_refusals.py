@@ -149,7 +149,7 @@ class TestOutputsThatAreRefused:
         ledger.renew(claimed(ledger, first.run_id), rows=5)
 
         with pytest.raises(
-            UsageError, match=rf"holds the data of another run, {first.run_id}\. It differs in: where\."
+            UsageError, match=rf"holds the data of another run, {first.run_id}\. It differs in: the filter\."
         ):
             do(replace(options, min_score=1.0), ledger, app)
 
@@ -166,7 +166,7 @@ class TestOutputsThatAreRefused:
         first = do(options, ledger, app)
         plan = plan_run(options)
         ledger.redis.flushall()
-        other, differs = replace(options, row_columns="s,r"), "It differs in: row_columns"
+        other, differs = replace(options, row_columns="s,r"), "It differs in: row columns"
 
         with pytest.raises(UsageError, match=differs):
             do(other, ledger, app)

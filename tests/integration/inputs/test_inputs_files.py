@@ -162,11 +162,8 @@ class TestFormats:
         write_file(tmp_path / "a.jsonl", b"")
         write_file(tmp_path / "a.jsonl.gz", b"")
 
-        with pytest.raises(
-            UsageError, match=r"Two files would become shard a: .*Rename one, or choose one ending with a"
-        ) as told:
+        with pytest.raises(UsageError, match=r"Two files would become shard a: .*Rename one, leave one out, or pass"):
             list_input(str(tmp_path))
-        assert f"--input '{tmp_path}/*.jsonl.gz'" in str(told.value)
         assert names(f"{tmp_path}/*.jsonl.gz") == ["a"]
 
     @pytest.mark.parametrize("name", ["a.txt", "a.jsonl.xz", "a.tsv", "RC_2019-04.zst"])
@@ -274,7 +271,7 @@ class TestSeveralInputs:
                 list_input(*inputs)
 
     def test_so_is_an_input_that_is_given_twice(self, folder: Path) -> None:
-        with pytest.raises(UsageError, match=rf"^--input {folder} is given twice\. Leave one out\.$"):
+        with pytest.raises(UsageError, match="is named twice: by --input .*"):
             list_input(str(folder), str(folder))
 
 
