@@ -72,23 +72,28 @@ def check_place(option: str, uri: str) -> None:
         raise UsageError(f"{option} {uri} cannot be used: {error}.") from error
 
 
-def check_hub(options: RunOptions, models: Iterable[str] = ()) -> None:
-    """Raises UsageError if the input, the output or a model is on the Hub and the Hub does not answer.
+def check_hub(options: RunOptions) -> None:
+    """Raises UsageError if the input or the output is on the Hub and the Hub does not answer.
 
     The Hub's client itself would try for half a minute.
     """
-    uris = (*options.input_uris, options.output_uri)
-    named = [with_revision(model)[0] for model in models] if options.scorer == SEQUENCE_CLASSIFIER else []
-    on_hub = [name for name in named if _is_on_hub(name)]
-    if options.crawl is None and not on_hub and not any(uri.startswith("hf://") for uri in uris):
-        return
+    if options.crawl is not None or any(uri.startswith("hf://") for uri in (*options.input_uris, options.output_uri)):
+        _ask_the_hub()
+
+
+def check_models(scorer: str, models: Iterable[str]) -> None:
+    """Raises UsageError if a model is no folder here and the Hub does not answer."""
+    names = [with_revision(model)[0] for model in models] if scorer == SEQUENCE_CLASSIFIER else []
+    if on_hub := next(filter(_is_on_hub, names), None):
+        _ask_the_hub(f"There is no folder {on_hub!r} here, so the model must come from the Hub. ")
+
+
+def _ask_the_hub(why: str = "") -> None:
     try:
         check_hub_answers()
     except UsageError as error:
-        no_folder = f"There is no folder {on_hub[0]!r} here, so the model must come from the Hub. " if on_hub else ""
-        raise UsageError(
-            f"{no_folder}{error} Check the network; --input, --model and --output may also be folders of this machine."
-        ) from error
+        advice = "Check the network; --input, --model and --output may also be folders of this machine."
+        raise UsageError(f"{why}{error} {advice}") from error
 
 
 def _user() -> str:

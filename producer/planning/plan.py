@@ -1,6 +1,6 @@
 """From the user's options to a checked run. Nothing is written yet."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from fleet.run.spec import RunSpec, Shard
 from fleet.run.text import check_takes_columns, chosen_columns, template_of, text_columns
 from fleet.storage.opening import open_output
 from producer.opening import patient
-from producer.planning.destination import check_hub, check_places, with_output
+from producer.planning.destination import check_hub, check_models, check_places, with_output
 from producer.planning.inputs import Input, crawl_input, digest_of, limited, list_input
 from producer.planning.kept import condition, kept_lines, with_threshold
 from producer.planning.options import RunOptions
@@ -46,7 +46,8 @@ def plan_run(options: RunOptions) -> Plan:
     _check_input_is_named(options)
     names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub
     options = with_output(options, names.values())
-    source = checked_input(options, names.values())
+    source = checked_input(options)
+    check_models(options.scorer, names.values())
     schema = schema_of(source.shards[0], chosen_columns(options.columns))
     models = {column: _model(options.scorer, name) for column, name in names.items()}
     given = options_by_model(models, options)
@@ -133,13 +134,13 @@ def _scoring(column: str, model: Model, options: RunOptions, schema: pa.Schema, 
     )
 
 
-def checked_input(options: RunOptions, models: Iterable[str] = ()) -> Input:
+def checked_input(options: RunOptions) -> Input:
     """The shards that the options name. Raises UsageError if input or output cannot be used, or overlap."""
     for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
         refuse_secrets(option, uri)
     check_places(options)
     _check_output_is_apart(options)
-    check_hub(options, models)
+    check_hub(options)
     return limited(_input(options), options.limit_rows)
 
 
