@@ -72,7 +72,7 @@ def test_a_worker_that_comes_back_after_another_did_its_shard_drops_its_output_a
     made_by = {str(line["shard"]): str(line["worker"]) for line in runs.manifest()}
     assert len({path.name for path in of_shard}) <= 1
     assert len(receipts_of(runs, run_id, shard)) == 1
-    assert made_by[shard] == receipt.worker
+    assert made_by[shard] == receipt.provenance.worker
     assert runs.faults.rows_scored() <= ALL_ROWS + SHARD_ROWS
     assert runs.staged_files(run_id) == []
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
