@@ -68,38 +68,29 @@ def list_input(*uris: str) -> Input:
     )
 
 
-def first_of_input(uri: str) -> tuple[Shard, int]:
-    """The first shard that a URI names, and the number of its files, of which no other is opened. Raises UsageError."""
-    part = _list(uri, most=1)
-    return part.shards[0], part.files
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Part:
     """The shards that one URI names."""
 
     uri: str
     commit: str | None
-    files: int
     shards: tuple[Shard, ...]
     left_out: tuple[str, ...]
 
 
-def _list(uri: str, *, most: int | None = None) -> _Part:
-    """The shards that a URI names, or the first `most` of them."""
+def _list(uri: str) -> _Part:
+    """The shards that a URI names."""
     try:
         with translated(f"Listing {uri}"):
             pinned, commit = pinned_uri(uri)
             listing = list_files(pinned, shown_as=uri)
             with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-                shards = tuple(pool.map(lambda info: _shard(info, listing), listing.files[:most]))
+                shards = tuple(pool.map(lambda info: _shard(info, listing), listing.files))
     except ShardError as error:
         raise UsageError(str(error)) from error
     except _NO_SUCH_PLACE as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
-    return _Part(
-        uri=_absolute(pinned), commit=commit, files=len(listing.files), shards=shards, left_out=listing.left_out
-    )
+    return _Part(uri=_absolute(pinned), commit=commit, shards=shards, left_out=listing.left_out)
 
 
 def _refuse_files_named_twice(uris: Sequence[str], parts: Sequence[_Part]) -> None:
