@@ -34,7 +34,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What one check found. `mend` is the sentence that says what to do; empty if all is well."""
+    """The finding of one check. `mend` is the sentence that says what to do; empty if all is well."""
 
     result: Result
     says: str

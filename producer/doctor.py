@@ -101,7 +101,7 @@ def _output(uri: str) -> Verdict:
 
 
 def _existing_root(uri: str) -> str:
-    """Of a local folder that does not exist yet, the nearest parent that does, so that no folder is left behind."""
+    """The nearest existing parent of a local folder, so that no folder is left behind."""
     filesystem, root = url_to_fs(uri)
     if not isinstance(filesystem, LocalFileSystem):
         return uri

@@ -1,4 +1,4 @@
-"""What a package imports that offers a scorer of its own. examples/own_scorer is such a package.
+"""The names that a package with a scorer of its own imports. examples/own_scorer is such a package.
 
 A `ScorerKind` is the light half: it names the model and its labels, for the producer. A `Scorer` is the other half: it scores
 texts in a worker. The package registers its kind as an entry point of the group `shardsift.scorers`.

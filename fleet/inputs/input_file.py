@@ -1,4 +1,4 @@
-"""What the rest of the code knows of an input file."""
+"""The interface of an input file to the rest of the code."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field

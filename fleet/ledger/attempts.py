@@ -1,4 +1,4 @@
-"""What a worker does with one shard: claim it, renew the lease, store scores, and end the attempt."""
+"""The steps of a worker with one shard: claim it, renew the lease, store scores, and end the attempt."""
 
 from contextlib import suppress
 from typing import Any

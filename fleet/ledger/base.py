@@ -1,4 +1,4 @@
-"""What all parts of the ledger stand on: the connection, the scripts, the keys of a run, and its spec."""
+"""Shared by all parts of the ledger: the connection, the scripts, the keys of a run, and its spec."""
 
 from collections.abc import Iterable, Iterator
 from importlib import resources

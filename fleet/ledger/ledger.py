@@ -113,7 +113,7 @@ class Ledger(Attempts, Messages, Publishing, Results):
         return added
 
     def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
-        """As `create_run`, without marking the run as enqueued: no shard is sent or published before `mark_enqueued`."""
+        """Add shards to a run that is not marked as enqueued: no shard is sent or published before `mark_enqueued`."""
         keys = Keys(spec.run_id)
         self.redis.set(VERSION_KEY, VERSION)
         self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now})
@@ -277,7 +277,7 @@ class Ledger(Attempts, Messages, Publishing, Results):
         self.redis.pexpire(REFUSED, _REFUSED_MS)
 
     def refused(self) -> dict[str, int]:
-        """What was refused lately, over all runs, and how often. Forgotten a day after the last refusal."""
+        """Count the recent refusals over all runs, by kind. Forgotten a day after the last refusal."""
         return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
 
 

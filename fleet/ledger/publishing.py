@@ -1,4 +1,4 @@
-"""What a finalizer notes of a run: that it is being published, was published, or could not be."""
+"""A finalizer's notes about a run: that it is being published, was published, or could not be."""
 
 import redis
 from pydantic import TypeAdapter
@@ -12,7 +12,7 @@ _DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard
 
 
 class Publishing(LedgerBase):
-    """What is published, the output itself says; this tells who is at it, and whether to try again."""
+    """The state of a publication: which finalizer works on it, and whether to try again. The output says what is published."""
 
     def wait_for_finished_run(self, seconds: float) -> bool:
         """Wait for a worker that has done the last shard of a run. Returns whether there was one within this time.

@@ -136,7 +136,7 @@ class Steering:
     price_per_gpu_hour: float | None = None
 
     def cost(self, worker_seconds: float) -> float | None:
-        """What this much work costs, if the price is known. Each worker has one GPU."""
+        """The cost of this much work, if the price is known. Each worker has one GPU."""
         return None if self.price_per_gpu_hour is None else worker_seconds / 3600 * self.price_per_gpu_hour
 
     def why_too_expensive(self, worker_seconds: float) -> str | None:

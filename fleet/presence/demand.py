@@ -1,4 +1,4 @@
-"""What the open shards of all runs need: which models, in which precision, and how many shards wait for them.
+"""The needs of the open shards of all runs: which models, in which precision, and how many shards wait for them.
 
 Counted in the ledger. The length of a queue would be misleading: a running shard has no message there, and a message may be lost.
 """
@@ -16,7 +16,7 @@ from fleet.run.spec import RunSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a worker loads. It then serves the queue of these models."""
+    """The models and the precision that a worker loads. It then serves the queue of these models."""
 
     models: tuple[Model, ...]
     dtype: Dtype
@@ -46,7 +46,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What the user lets a machine serve: a kind of scorer, these models together, a precision. The defaults allow any run.
+    """The user's limits on a machine: a kind of scorer, these models together, a precision. The defaults allow any run.
 
     With `any_revision`, a run may have pinned another commit of a model on the Hub.
     """
@@ -65,7 +65,7 @@ class Wanted:
 
     @property
     def preload(self) -> Load | None:
-        """What to load while no run needs anything. None if the user named no model."""
+        """The load to begin with while no run needs anything. None if the user named no model."""
         return Load(models=self.models, dtype=self.dtype or "auto") if self.models else None
 
     def _keys(self, models: Iterable[Model]) -> set[tuple[str, str, str]]:

@@ -33,5 +33,5 @@ def redacted(text: str) -> str:
 
 
 def all_redacted(fields: dict[str, Any]) -> dict[str, Any]:
-    """The same fields, with strings redacted."""
+    """Redact the strings among fields."""
     return {name: redacted(value) if isinstance(value, str) else value for name, value in fields.items()}

@@ -80,7 +80,7 @@ def _is_about_redis(record: logging.LogRecord) -> bool:
 
 
 def _reason(record: logging.LogRecord) -> str:
-    """The same for all that a lost connection raises. Of other errors among the arguments, their first words."""
+    """One reason for all that a lost connection raises; for other errors their first words."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     error = next((argument for argument in arguments if isinstance(argument, Exception)), "")
     if type(error) in _NO_CONNECTION or isinstance(error, OSError):

@@ -227,7 +227,7 @@ class Settings(BaseSettings):
 
     @property
     def broker_url(self) -> str | None:
-        """The same server as Celery spells it: `redis+socket` for a unix socket."""
+        """The Redis server as Celery spells it: `redis+socket` for a unix socket."""
         url = self.ledger_url
         return url.replace("unix://", "redis+socket://", 1) if url else None
 

@@ -17,7 +17,7 @@ FILE_NAME = "tuning.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """What a budget applies to."""
+    """The model, device and format that a budget applies to."""
 
     model: str
     revision: str  # the Hub commit, or the digest of a folder's files

@@ -1,4 +1,4 @@
-"""What a published output reveals about where it was made: no path, host or bucket.
+"""Limit what a published output reveals about where it was made: no path, host or bucket.
 
 Input files are named relative to their root, a model folder by its last part, and a worker by a hash that is constant
 within a run. Hub names stay complete: a revision means nothing without them, and they reveal nothing about a machine.

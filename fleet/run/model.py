@@ -1,4 +1,4 @@
-"""What scores the texts of a run: a kind of scorer, and the model that it loads. Found and loaded by `fleet/run/scorers.py`."""
+"""The model of a run: a kind of scorer, and the model that it loads. Found and loaded by `fleet/run/scorers.py`."""
 
 import json
 import re

@@ -167,7 +167,7 @@ _MOST_BYTES = 4096
 
 
 class Phase(StrEnum):
-    """What the thread that scores a shard is doing. It is in one phase at a time, so they add up to the attempt's time."""
+    """A phase of the thread that scores a shard. It is in one phase at a time, so they add up to the attempt's time."""
 
     INPUT = "input"  # it waits for rows to be read
     TOKENIZE = "tokenize"  # it waits for the tokenizer, which works ahead in a thread of its own

@@ -37,7 +37,7 @@ class ZeroShot:
 
     @property
     def function(self) -> Function:
-        """What turns the logits of the labels into the scores of transformers' pipeline."""
+        """The function that turns the logits of the labels into the scores of transformers' pipeline."""
         return "sigmoid" if self.judges_each_alone else "softmax"
 
 
@@ -85,7 +85,7 @@ _MOST_LABEL_HISTOGRAMS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """What to score and with what. The names of the columns that it adds begin with `score_column`."""
+    """One model applied to one text. The names of the columns that it adds begin with `score_column`."""
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
@@ -114,7 +114,7 @@ class Scoring:
 
     @property
     def served_by(self) -> Model:
-        """What a worker loads to do this scoring."""
+        """The load of a worker that does this scoring."""
         return self.scores_from or self.model
 
     @property

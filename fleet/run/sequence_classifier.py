@@ -269,7 +269,7 @@ def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _function(config: dict[str, Any], *, outputs: int) -> Function:
-    """What `pipeline("text-classification")` applies to the logits, except that a single output stays a raw score."""
+    """The function of `pipeline("text-classification")` on the logits, except that a single output stays a raw score."""
     problem = config.get("problem_type")
     if problem == "multi_label_classification":
         return "sigmoid"

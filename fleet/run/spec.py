@@ -25,7 +25,7 @@ _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """What to read, how to score it, what to keep, and where to put it."""
+    """Everything that decides what a run publishes: input, scorings, filter and output."""
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
@@ -57,7 +57,7 @@ class RunSpec:
 
     @property
     def served_by(self) -> tuple[Model, ...]:
-        """What a worker loads for this run, each once."""
+        """The loads of a worker for this run, each once."""
         return tuple(dict.fromkeys(scoring.served_by for scoring in self.scorings))
 
     @property

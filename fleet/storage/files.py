@@ -105,7 +105,7 @@ class Files:
                     yield path, content
 
     def problem(self, file: OutputFile, path: str, *, hashes: bool) -> Problem | None:
-        """What is wrong with the copy of a receipt's file at `path`."""
+        """Say what is wrong with the copy of a receipt's file at `path`."""
         try:
             size = self._fs.size(self._at(path))
             is_looked_at = hashes and size == file.size_bytes

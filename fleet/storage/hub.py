@@ -80,7 +80,7 @@ class HubOutput:
         """Does nothing: the Hub drops blobs that no commit refers to."""
 
     def accepted(self) -> dict[str, AcceptedFiles]:
-        """Those of a run that is not published yet from its own branch, since other branches may have an old copy of main."""
+        """Read those of an unpublished run from its own branch, since other branches may have an old copy of main."""
         found = {}
         with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError):
             for name, head in {MAIN: MAIN, **self._branch.all_of_runs()}.items():

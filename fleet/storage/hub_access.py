@@ -36,7 +36,7 @@ def check_hub_answers() -> None:
 
 
 def hub_token() -> HubToken | None:
-    """What the Hub says of the token here; None if there is no token. The Hub limits such requests, so ask once.
+    """Ask the Hub about the token here; None if there is no token. The Hub limits such requests, so ask once.
 
     Raises UsageError if the Hub refuses the token or cannot be reached, TransientError if it has trouble.
     """

@@ -36,7 +36,7 @@ _DETAILS = {Problem.SIZE: "its size differs", Problem.SHA256: "its sha256 differ
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What is not as it was published. `shard` is None for the manifest, the card and foreign files."""
+    """A path that is not as it was published. `shard` is None for the manifest, the card and foreign files."""
 
     path: str
     shard: str | None = None
@@ -54,7 +54,7 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """What is wrong, without the path."""
+        """Say what is wrong, without the path."""
         detail = self.detail or _DETAILS.get(self.problem)
         return _SENTENCES[self.problem] + (f" ({detail})" if detail else "")
 
@@ -71,7 +71,7 @@ class StoredFile:
 
 
 def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> list[Finding]:
-    """What is wrong with the data and score files: first those in receipts, in the receipts' order, then foreign files.
+    """Find what is wrong with the data and score files: first those in receipts, in the receipts' order, then foreign files.
 
     `stored` holds every file below `data/` and `scores/`, by path.
     """
@@ -79,7 +79,7 @@ def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> li
 
 
 def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
-    """What is wrong with one file."""
+    """Find what is wrong with one file."""
     if stored is None:
         return Problem.MISSING
     if stored.size_bytes != file.size_bytes:

@@ -68,7 +68,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a run has published."""
+    """The manifest of a published run."""
 
     run_id: str
     spec: RunSpec  # as far as it is disclosed
@@ -129,7 +129,7 @@ def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
 def document_findings(
     content: bytes | None, card: bytes | None, run_id: str, receipts: Sequence[Receipt]
 ) -> Iterator[Finding]:
-    """What is wrong with the manifest that should list these receipts, and with the card. Missing files are None."""
+    """Find what is wrong with the manifest that should list these receipts, and with the card. Missing files are None."""
     manifest = read_manifest(content)
     if content is None:
         yield Finding(path=MANIFEST_PATH, problem=Problem.MISSING)

@@ -74,7 +74,7 @@ class Published(Manifest):
 
 
 def published_at(uri: str, content: bytes | None) -> Published | None:
-    """What the manifest of the output at `uri` says. None if it is damaged or shardsift did not write it."""
+    """Read the manifest of the output at `uri`. None if it is damaged or shardsift did not write it."""
     manifest = read_manifest(content)
     return Published(uri=uri, **vars(manifest)) if manifest else None
 

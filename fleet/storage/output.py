@@ -61,7 +61,7 @@ CARD_PATH = "README.md"
 
 
 class Staging(Protocol):
-    """What a worker does with the output of a run. Methods raise TransientError or ShardError; each may be called twice."""
+    """A worker's side of the output of a run. Methods raise TransientError or ShardError; each may be called twice."""
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         """Upload a finished file without making it visible at `path`. Returns the path at which it is staged."""
@@ -89,7 +89,7 @@ class Staging(Protocol):
 
 
 class Publishing(Protocol):
-    """What the control side does with the output of a run. Methods raise as those of Staging; each may be called twice."""
+    """The control side of the output of a run. Methods raise as those of Staging; each may be called twice."""
 
     staged_files_stay: ClassVar[bool]
     """Whether staged files stay until they are published. The Hub drops them after about a day."""
@@ -136,7 +136,7 @@ class Publishing(Protocol):
         """The run that is currently published here; None if there is none, or its manifest is damaged."""
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
-        """What is wrong with the published files of these receipts, the manifest and the card, and which files are foreign.
+        """Find what is wrong with the published files of these receipts, the manifest and the card, and which files are foreign.
 
         Compares sizes, and with `hashes` also content; if the output lists hashes, it always compares content.
         """

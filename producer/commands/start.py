@@ -123,7 +123,7 @@ def refilter(
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish other rows of a run by its stored scores: a new threshold without a GPU, and without torch.
+    """Re-filter a published run from its stored scores: a new threshold without a GPU, and without torch.
 
     Reads the input and the scores, and does a whole run on this machine, as `producer run` does. The result is what a run
     with that filter would publish. The same command resumes an interrupted run.

@@ -95,7 +95,7 @@ def _title(spec: RunSpec) -> str:
 
 
 def _plain_input(spec: RunSpec) -> str:
-    """What the first input is called: a folder before its wildcards, or a file without its suffix."""
+    """The name of the first input: a folder before its wildcards, or a file without its suffix."""
     first = disclosed_inputs(spec)[0]
     fixed = re.split(r"/?[^/]*[*?\[]", first)[0].rstrip("/")
     return without_ending(fixed.rpartition("/")[2]) or f"{kind_of(first)} files"
@@ -251,7 +251,7 @@ def _kind(scoring: Scoring) -> str:
 
 
 def _said_of(spec: RunSpec, place: int, receipts: list[Receipt]) -> dict[str, str]:
-    """What is said of a scoring, by the names of the table's rows."""
+    """The table's rows about a scoring, by their names."""
     scoring = spec.scorings[place]
     said = {
         "Model": f"{_model(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",

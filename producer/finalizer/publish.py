@@ -86,7 +86,7 @@ def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, .
 
 
 def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
-    """What is wrong with the output of a run that is published according to the ledger. Changes nothing."""
+    """Find what is wrong with the output of a run that is published according to the ledger. Changes nothing."""
     spec = ledger.spec(run_id)
     if ledger.publication(run_id) is None or ledger.counts(run_id).open:
         return ()

@@ -87,7 +87,7 @@ def _listed(ledger: Ledger, run_id: str, present: Present) -> dict[str, object]:
 
 
 def summary(status: RunStatus) -> dict[str, object]:
-    """What a list of runs says of each, and the page of a run first."""
+    """Summarise a run for the list of runs and the head of its page."""
     said = verdict(_with_one_failure(status))
     return {
         "level": level(status),

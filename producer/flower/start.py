@@ -77,7 +77,7 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
 
 
 def _new_application(celery: Celery, arguments: Sequence[str]) -> Flower:
-    """What the command `celery flower` builds from its arguments and FLOWER_… variables, with templates of ours."""
+    """Build the application of `celery flower` from its arguments and FLOWER_… variables, with templates of ours."""
     apply_env_options()
     apply_options("flower", arguments)
     extract_settings()
@@ -94,7 +94,7 @@ def is_news(application: Flower, record: logging.LogRecord) -> bool:
 
 
 def _serve(application: Flower, celery: Celery) -> None:
-    """As the command `celery flower` does, but end soon after a signal, also while Redis is away."""
+    """Serve like the command `celery flower`, but end soon after a signal, also while Redis is away."""
     signal.signal(signal.SIGTERM, sigterm_handler)
     port = application.start_http_server()
     print_banner(celery, ssl="ssl_options" in flower_settings, port=port)

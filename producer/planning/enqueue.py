@@ -22,7 +22,7 @@ from producer.planning.steering import AS_IT_WAS, SteeringOptions, steered
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Enqueued:
-    """What enqueueing did: how many shards are new to the ledger, and how the run stands now.
+    """The result of enqueueing: how many shards are new to the ledger, and how the run stands now.
 
     `restored` are those of the new that were done before the ledger was lost. `findings` are what was wrong with the
     output of a published run; what can be mended is mended, or its shards are queued again.
@@ -136,7 +136,7 @@ def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
 
 
 def _losses(output: Publishing, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
-    """What a published output has lost, if the ledger was lost too; those shards are scored again."""
+    """Find what a published output has lost, if the ledger was lost too; those shards are scored again."""
     if not recovered.partial or output.published() != spec.run_id:
         return ()
     return tuple(output.inspect([*recovered.whole, *recovered.partial], hashes=hashes))

@@ -23,7 +23,7 @@ _KEEP, _OUTPUT = "What to keep", "Where to put it"
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What to read. The annotations are those of the command line."""
+    """The input of a run. The annotations are those of the command line."""
 
     crawl: Annotated[
         str | None,
@@ -61,7 +61,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ScoreOptions, Reading):
-    """What a user may choose about a run."""
+    """The options of a run."""
 
     models: Annotated[
         tuple[str, ...],

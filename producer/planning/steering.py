@@ -15,7 +15,7 @@ from fleet.storage.output import AcceptedFiles
 
 @dataclass(frozen=True, kw_only=True)
 class SteeringOptions:
-    """What a user gave. None was not given, and stays as it is; 0 ends the limit of workers or of cost."""
+    """The limits that a user gave. None was not given, and stays as it is; 0 ends the limit of workers or of cost."""
 
     max_workers: int | None = None
     max_cost: float | None = None

@@ -41,7 +41,7 @@ def verdict(status: RunStatus) -> str:
 
 
 def troubles(status: RunStatus) -> Iterator[str]:
-    """What a person should know of a run that goes on nevertheless."""
+    """Say what a person should know of a run that goes on."""
     if status.counts.failed:
         yield f"{counted(status.counts.failed, 'shard')} failed"
     if status.retries:
@@ -67,7 +67,7 @@ def level(status: RunStatus) -> Level:
 
 
 def why_a_person(status: RunStatus) -> str | None:
-    """What is wrong and the command that helps. None for a run that is on its way, or where somebody left it."""
+    """Say what is wrong, with the command that helps. None for a run that is on its way or was ended by a person."""
     return None if level(status) == "good" or status.word in _LEFT_ALONE else verdict(status)
 
 
@@ -170,7 +170,7 @@ def _on_no_kept_row(status: RunStatus) -> Iterator[str]:
 
 
 def what_it_waits_for(status: RunStatus) -> Iterator[str]:
-    """What must happen before the run goes on. Nothing if it runs or has ended."""
+    """Say what must happen before the run goes on. Nothing if it runs or has ended."""
     match status.word:
         case "cancelled":
             yield f"Take it up again: producer retry {status.run_id}"
@@ -214,7 +214,7 @@ def _on_workers_elsewhere(status: RunStatus) -> Iterator[str]:
 
 
 def _higher_limit(status: RunStatus) -> str:
-    """What `resume` needs too, if the run has cost what it may."""
+    """The option that `resume` needs too, if the run has cost what it may."""
     limit, cost = status.steering.max_cost, status.steering.cost(status.counts.worker_seconds)
     if limit is None or cost is None or cost < limit:
         return ""

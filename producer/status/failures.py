@@ -13,12 +13,12 @@ _NUMBER = re.compile(r"\b(?![45]\d\d\b)\d[\d,.]*\b")  # an HTTP status tells cau
 
 
 def failure_lines(failures: Sequence[Failure]) -> Iterator[str]:
-    """What failed, cause by cause."""
+    """List what failed, cause by cause."""
     return _lines(failures, one="failed", many="failed with one error")
 
 
 def retry_lines(retries: Sequence[Failure]) -> Iterator[str]:
-    """What went wrong with shards that are tried again by themselves."""
+    """List what went wrong with shards that are tried again."""
     return _lines(retries, one="is tried again after it failed", many="are tried again after one error")
 
 

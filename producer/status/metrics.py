@@ -149,7 +149,7 @@ def _phases(run: RunStatus) -> _Samples:
 
 
 def _idle_seconds(run: RunStatus) -> float | None:
-    """Of a run that should be scored now, else None."""
+    """The idle time of a run that should be scored now, else None."""
     return None if run.is_over or run.is_paused else run.pace.idle_seconds
 
 

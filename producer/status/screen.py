@@ -24,7 +24,7 @@ _SHOWN_SHARE = 0.05  # of the time of an attempt
 
 
 def status_screen(status: RunStatus) -> list[str]:
-    """What `producer status` prints: the verdict, the facts, and what to do."""
+    """Draw the screen of `producer status`: the verdict, the facts, and what to do."""
     first, (run, *facts) = verdict(status), status_lines(status)
     return [first, "", run, *_bar(status), *facts, *(line for line in what_next(status) if line not in first)]
 
@@ -61,7 +61,7 @@ def status_lines(status: RunStatus) -> list[str]:
 
 
 def _kept(status: RunStatus) -> Iterator[str]:
-    """What is known of the scores while the run goes on. `producer scores` tells more."""
+    """Say what is known of the scores while the run goes on. `producer scores` tells more."""
     if status.counts.open and status.rows_written:
         yield f"kept     {status.rows_kept / status.rows_written:.1%} so far"
     for column, histogram in status.histograms.items():
@@ -136,7 +136,7 @@ def _of_attempt(shard: RunningShard) -> str:
 
 
 def _of_device(report: AttemptReport) -> str:
-    """What is known of `; 41% of peak, 63% of memory, 97% busy`."""
+    """Say how the device is used: `; 41% of peak, 63% of memory, 97% busy`."""
     shares = {"of peak": report.peak_share, "of memory": report.memory_share, "busy": report.busy_share}
     known = [f"{share:.0%} {what}" for what, share in shares.items() if share is not None]
     return f"; {', '.join(known)}" if known else ""

@@ -103,7 +103,7 @@ class RunStatus:
         return "\n".join(status_screen(self))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The status as a notebook shows it."""
         return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
@@ -113,7 +113,7 @@ class RunStatus:
 
     @property
     def rows_kept(self) -> int:
-        """Of `rows_written`."""
+        """The rows of `rows_written` that are kept."""
         return self.counts.rows_kept + sum(shard.report.rows_kept for shard in self.running if shard.report)
 
     @property
@@ -188,7 +188,7 @@ class RunStatus:
 
     @property
     def cost(self) -> Cost | None:
-        """What the workers cost, if a price was given."""
+        """The cost of the workers, if a price was given."""
         return cost_of(self.counts, self.remaining, self.price_per_gpu_hour)
 
     @property

@@ -64,7 +64,7 @@ def screen_text(status: RunStatus) -> Text:
 
 
 def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None]) -> RunStatus:
-    """What `look` returns, as soon as Redis answers. `on_error` is told once if it does not."""
+    """Call `look` until Redis answers. `on_error` is called once if it does not."""
     is_told = False
     while True:
         try:
@@ -78,8 +78,7 @@ def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None
 
 @contextmanager
 def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterator[Callable[[RunStatus], None]]:
-    """What shows a status: as a screen that replaces the one before, or without a terminal as a line if it has changed, every ten
-    seconds at most."""
+    """Show a status as a screen that is redrawn. Without a terminal, write a changed line every ten seconds at most."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as screen:
             yield lambda status: screen.update(screen_text(status), refresh=True)
@@ -97,7 +96,7 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
 
 
 def progress_line(status: RunStatus) -> str:
-    """What the run is doing, or the verdict with the command that helps."""
+    """Say what the run is doing, or the verdict with the command that helps."""
     if status.is_of_this_machine and status.word in ("queued", "stopped"):
         return "waiting for a worker"  # which this command starts
     said = verdict(status)

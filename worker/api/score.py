@@ -161,7 +161,7 @@ def _resolved(scorer: str, name: str) -> Model:
 
 @contextmanager
 def _model_errors_told() -> Iterator[None]:
-    """What the scoring core says of a model that it cannot serve, as an error of ours."""
+    """Raise the scoring core's errors about a model as UsageError."""
     try:
         yield
     except ModelError as error:

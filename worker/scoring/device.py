@@ -98,7 +98,7 @@ def has_packed_attention(device: torch.device) -> bool:
 
 
 def device_use(device: torch.device) -> DeviceUse:
-    """Of a GPU only. The CPU and its memory serve the whole machine, so their figures would say little of a worker."""
+    """Read the use of a GPU. The CPU and its memory serve the whole machine, so their figures would say little of a worker."""
     if device.type != "cuda":
         return DeviceUse()
     return DeviceUse(
@@ -157,7 +157,7 @@ _SAFE_IN_FLOAT16 = (
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """What the parity gate accepts. Errors are relative to the sample's largest logit, or absolute if that is below 1."""
+    """The errors that the parity gate accepts, relative to the sample's largest logit, or absolute if that is below 1."""
 
     error: float  # highest of a logit
     rank_correlation: float  # lowest, Spearman's

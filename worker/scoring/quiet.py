@@ -15,7 +15,7 @@ def quieten_imports() -> None:
 
 @contextmanager
 def quiet_imports() -> Iterator[None]:
-    """The same for a block, in a user's process."""
+    """Keep them quiet during a block, in a user's process."""
     loggers = [logging.getLogger(name) for name in _NOISY]
     levels = [logger.level for logger in loggers]
     quieten_imports()

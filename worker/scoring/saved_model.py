@@ -74,7 +74,7 @@ def agree_on_padding(model: Any, tokenizer: Any) -> None:
 
 
 def tokens_taken(tokenizer: Any, model: Any) -> int:
-    """What tokenizer and positions both allow."""
+    """The longest input that tokenizer and positions both allow."""
     positions = getattr(model.config, "max_position_embeddings", None) or 0
     allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
     return int(min(tokenizer.model_max_length, allowed, _UNLIMITED))

@@ -1,4 +1,4 @@
-"""What a scorer is: texts in, scores out. Needs no torch.
+"""The protocol of a scorer: texts in, scores out. Needs no torch.
 
 A package offers a scorer of its own by an entry point of the group `shardsift.scorers`; see `fleet/run/scorers.py`.
 """
@@ -150,14 +150,14 @@ class ReadingScorer(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUse:
-    """What a device's driver says of it, with all processes that use it."""
+    """The use of a device by all processes, as its driver reports it."""
 
     memory_share: float | None = None  # of its memory that is taken
     busy_share: float | None = None  # of the last second, in which it computed anything
 
 
 class ModelShape(Protocol):
-    """What a model's work consists of. It is hashable, so that a peak is measured once for each shape."""
+    """The sizes that decide a model's work. It is hashable, so that a peak is measured once for each shape."""
 
     def __hash__(self) -> int: ...
 
@@ -176,7 +176,7 @@ class MeteredScorer(Protocol):
     config: Any  # of transformers; None if there is none
 
     def metered(self, shape: ModelShape | None) -> "Scorer[Any]":
-        """The same scorer, which counts its work from now on. None for a model whose layers are not known.
+        """Count the scorer's work from now on. None for a model whose layers are not known.
 
         Takes under a second, to measure the device's matmul peak.
         """
@@ -186,7 +186,7 @@ class MeteredScorer(Protocol):
         """How long all its batches would have taken at the peak. None if that is not known. Any thread may ask."""
 
     def device_use(self) -> DeviceUse:
-        """As it is now. Any thread may ask."""
+        """The current use of the device. Any thread may ask."""
 
 
 @runtime_checkable

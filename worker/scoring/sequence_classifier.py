@@ -109,7 +109,7 @@ class SequenceClassifier:
         )
 
     def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
-        """As `score`. Batches whose rows an `earlier`, ended scoring of the same rows has all are not computed again.
+        """Score encoded rows. Batches whose rows an `earlier`, ended scoring of the same rows has all are not computed again.
 
         A text is errored if one of its sequences cannot be scored, and missing if one of them was not reached.
         """
@@ -175,7 +175,7 @@ class SequenceClassifier:
         return self._remembered(reading, lambda: _reading(self, reading))
 
     def _remembered(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What was made of this classifier. It is kept with the classifier, so that a notebook gets its memory back."""
+        """The classifiers made from this one. They are kept with the classifier, so that a notebook gets its memory back."""
         if key not in self._made:
             made = make()
             if len(self._made) == _MOST_MADE:

@@ -205,5 +205,5 @@ class DeviceMeter:
 
 
 def metered(scorer: Scorer[Any]) -> Scorer[Any]:
-    """The same scorer, which counts its work from now on if its model is one whose operations are known."""
+    """Count the scorer's work from now on, if its model is one whose operations are known."""
     return scorer.metered(shape_of(scorer.config)) if isinstance(scorer, MeteredScorer) else scorer

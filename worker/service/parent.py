@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 class Parent:
-    """What the main process of a worker does besides Celery's own work. Created in the main thread, before any child."""
+    """The work of a worker's main process besides Celery's own work. Created in the main thread, before any child."""
 
     def __init__(self, settings: Settings, ledger: Ledger, models: tuple[Model, ...], *, hostname: str) -> None:
         self.queue = worker_queue(model.queue(settings.dtype) for model in models)

@@ -34,7 +34,7 @@ _ABOUT_CANCELLING = r"(?s).*worker_cancel_long_running_tasks_on_connection_loss"
 
 
 class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
-    """What `worker start` and `celery -A worker.app worker` run. Its `parent` outlives each of its child processes."""
+    """The program of `worker start` and `celery -A worker.app worker`. Its `parent` outlives each of its child processes."""
 
     parent: Parent
 

@@ -28,7 +28,7 @@ def prefetched(items: Iterable[Item], name: str) -> Iterator[Iterator[Item]]:
 
 @contextmanager
 def mapped_ahead(action: Callable[[Item], Made], items: Iterable[Item], name: str) -> Iterator[Iterator[Made]]:
-    """What `action` makes of each item, in order. A thread makes the next one while the one before is used.
+    """Apply `action` to each item, in order. A thread makes the next one while the one before is used.
 
     The items are read in the caller's thread: some, such as the rows of a database cursor, cannot be read in another.
     """

@@ -1,4 +1,4 @@
-"""What an attempt at a shard has done so far, and where its time went. One thread works; others may read at any time."""
+"""The progress of an attempt at a shard, and where its time went. One thread works; others may read at any time."""
 
 import time
 from collections.abc import Mapping

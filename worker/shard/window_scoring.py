@@ -70,7 +70,7 @@ class WindowScoring:
             )
 
     def _encoded(self, place: Place, texts: dict[Hashable, "_Texts"], earlier: Sequence[Scores | None]) -> list[Any]:
-        """What each group scores. Groups of one encoding get the same."""
+        """Encode the texts for each group. Groups of one encoding share the rows."""
         found: dict[Hashable, Any] = {}
         encoded: list[Any] = []
         for group in self._groups:
@@ -166,7 +166,7 @@ def without(texts: pa.LargeStringArray, rows: dict[int, str]) -> pa.LargeStringA
 
 
 def with_reasons(scores: Scores, unscorable: dict[int, str], scoring: Scoring, *, rows: int) -> Scores:
-    """What a scorer returned for a window of `rows`, with a reason for every row that has no score.
+    """Add a reason for every row of a window that has no score.
 
     Raises ShardError if it is not one row of scores per text: a package's own scorer may return anything.
     """

@@ -70,7 +70,7 @@ def find_places(
 
 
 def _gpus(wanted: str) -> list[str]:
-    """What CUDA_VISIBLE_DEVICES is for each wanted GPU."""
+    """The value of CUDA_VISIBLE_DEVICES for each wanted GPU."""
     found = visible_gpus()
     if wanted == ALL:
         return found

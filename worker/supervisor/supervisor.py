@@ -76,7 +76,7 @@ def start(
 
 
 def _wanted(settings: Settings) -> Wanted:
-    """What the user has named. Models are looked up now, so that a wrong name ends the command before a worker starts."""
+    """The models that the user named. They are looked up now, so that a wrong name ends the command before a worker starts."""
     named = settings.model_fields_set
     scorer = settings.scorer if "scorer" in named else None
     dtype = settings.dtype if "dtype" in named else None
@@ -281,7 +281,7 @@ def free_workers(workers: Iterable[WorkerState]) -> Counter[str]:
 
 
 def next_load(demands: Iterable[Demand], free: Counter[str], avoids: Callable[[Load], object]) -> Load | None:
-    """What one more worker should serve, of the queues that lack workers. None: nothing.
+    """Choose what one more worker should serve, of the queues that lack workers. None: nothing.
 
     That is the queue that lacks the most workers, of equal ones that of the oldest run.
     """

@@ -93,7 +93,7 @@ def _head(report: TrainReport) -> str:
 
 
 def _base_model(report: TrainReport) -> str:
-    """What the demo's encoder is called on the Hub; any other base model as it was given."""
+    """The name of the demo's encoder on the Hub; any other base model as it was given."""
     base = report.options.base_model
     return DEMO_ENCODER_ON_HUB if base == DEMO_ENCODER else base
 

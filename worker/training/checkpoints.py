@@ -17,7 +17,7 @@ _ADDRESSES = ("output", "data", "label_with", "validation")
 
 
 def described(options: TrainOptions, split: Split, *, processes: int) -> dict[str, Any]:
-    """What decides the weights: two trainings that are described alike give the same model, wherever their files are."""
+    """Describe what decides the weights: two trainings that are described alike give the same model, wherever their files are."""
     chosen = dataclasses.asdict(options)
     for name in (*NOT_OF_THE_WEIGHTS, *_ADDRESSES):
         del chosen[name]

@@ -36,7 +36,7 @@ class LabelSource:
 
 
 def label_source(options: TrainOptions) -> LabelSource:
-    """What a training learns from. Raises UsageError if there is nothing, or the options do not say which labels."""
+    """Find the labels of a training. Raises UsageError if there is nothing, or the options do not say which labels."""
     if (options.data is None) == (options.label_with is None):
         raise UsageError("Say what to learn from: either --data FILES or --label-with OUTPUT.")
     if options.label_with is not None:

@@ -42,7 +42,7 @@ class Labelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a classifier is trained to give: a number, or one of some classes.
+    """The output that a classifier is trained for: a number, or one of some classes.
 
     `classes` are their names, in the order of the outputs; none in a regression.
     """
@@ -185,7 +185,7 @@ def _check_filled(values: pa.Array, problem: str) -> None:
 
 
 def _target_of(labelled: Labelled, options: TrainOptions) -> Target:
-    """What is learned from these labels. Raises UsageError if they do not suit the task, or nothing can be learned."""
+    """Decide what is learned from these labels. Raises UsageError if they do not suit the task, or nothing can be learned."""
     column, kind = labelled.label_column, labelled.labels.type
     has_names = is_text(kind) or pa.types.is_boolean(kind)
     if options.task == "classification" and pa.types.is_floating(kind):

@@ -31,7 +31,7 @@ NO_CHART = Path("none")
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions:
-    """What a user may choose about a trial. The annotations are those of the command line."""
+    """The options of a trial. The annotations are those of the command line."""
 
     input_uri: Annotated[
         str | None,

@@ -80,7 +80,7 @@ class Packed:
         return self.head(self.model, states, starts).float()
 
     def _token_types(self, batch: Tokens) -> dict[str, torch.Tensor]:
-        """Those of pairs, if the model has types. Single texts are of type 0, as is the model's default."""
+        """Token types of pairs, if the model has types. Single texts are of type 0, as is the model's default."""
         if batch.types is None or not self.model.config.to_dict().get("type_vocab_size", 0) > 1:
             return {}
         return {"token_type_ids": to_device(batch.types[None, :], self.device).long()}

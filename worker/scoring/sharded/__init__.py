@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Sharding:
-    """What the user chooses, and what the process that loads the model provides."""
+    """The user's choice of how to divide a model, and what the process that loads it provides."""
 
     devices: int
     way: Literal["auto", "layers", "tensor"] = "auto"  # auto: tensor if it works for the model, otherwise layers

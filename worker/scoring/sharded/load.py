@@ -98,7 +98,7 @@ def load_by_layers(
 
 
 def _free_memory(devices: int, device: torch.device) -> dict[int | str, int]:
-    """Of the first GPUs, and of the CPU. Without this limit, accelerate would take every GPU that it sees."""
+    """The free memory of the first GPUs and of the CPU. Without this limit, accelerate would take every GPU that it sees."""
     from accelerate.utils import get_max_memory
 
     wanted = {"cpu", *(range(devices) if device.type == "cuda" else ())}

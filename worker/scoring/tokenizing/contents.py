@@ -87,7 +87,7 @@ def twin_of(tokenizer: Any) -> Any:
 
 
 def _twin(backend: Any) -> Any:
-    """Of a tokenizers.Tokenizer."""
+    """Copy a tokenizers.Tokenizer."""
     twin = type(backend)(backend.model)
     for part in _PARTS:
         setattr(twin, part, getattr(backend, part))

@@ -28,7 +28,7 @@ class TooLong(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Frames:
-    """What stands before and after any text: special tokens, and a second text if there is one."""
+    """The tokens before and after any text: special tokens, and a second text if there is one."""
 
     head: Ids  # before each text
     tails: Tokens  # after it: one for each second text
@@ -81,7 +81,7 @@ class FramedTokens:
 
     @property
     def batch_lengths(self) -> Counts:
-        """Those of each text's longest sequence, so that the sequences of a text are neighbours in a batch."""
+        """The length of each text's longest sequence, so that the sequences of a text are neighbours in a batch."""
         kept = np.minimum(self.lengths[:, None], self.room)
         return np.repeat((kept + self.frames.lengths).max(axis=1), len(self.frames.tails))
 

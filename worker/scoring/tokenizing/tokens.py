@@ -43,7 +43,7 @@ class Tokens:
 
 
 class Sequences(Protocol):
-    """What a model scores, each sequence by itself. They may be put together only when they are taken."""
+    """The sequences that a model scores, each by itself. They may be put together only when they are taken."""
 
     def __len__(self) -> int:
         """The number of sequences."""
