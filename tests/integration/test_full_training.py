@@ -18,7 +18,7 @@ from fleet.errors import Stopped, UsageError
 from support.labelled import write_topics
 from support.models import tiny_classifier, without_dropout
 from support.waiting import wait_until
-from worker.training.full import loading_arguments
+from worker.training.all_weights import loading_arguments
 from worker.training.options import TrainOptions
 from worker.training.report import TrainReport
 from worker.training.train import train

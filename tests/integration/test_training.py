@@ -39,10 +39,10 @@ from support.models import tiny_classifier
 from worker.cli import main
 from worker.training.base_model import DemoEncoderError, verified_demo_encoder
 from worker.training.card import model_card, next_step
-from worker.training.frozen import fit_head
-from worker.training.options import DEMO_ENCODER, TrainOptions, check_installed
+from worker.training.labelled import Target
+from worker.training.last_layer import fit_head
+from worker.training.options import DEMO_ENCODER, TrainOptions
 from worker.training.report import TrainReport
-from worker.training.rows import Target
 from worker.training.train import train
 
 FIT_TOKENS, SCORE_TOKENS = 128, 256
@@ -314,7 +314,7 @@ def test_without_the_extra_an_error_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == "sklearn" else found(module))
 
     with pytest.raises(UsageError, match=r"Training needs scikit-learn. .*: pip install 'shardsift\[worker,train\]'"):
-        check_installed()
+        train(TrainOptions(data="d", base_model="m", output="o"))
 
 
 def test_a_demo_encoder_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

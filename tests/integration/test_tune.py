@@ -236,7 +236,6 @@ def test_a_result_for_another_scorer_or_against_the_users_setting_is_not_used(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--budgets", "512,many"), "worker: --budgets takes token counts"),
         (("--model", "one,two"), "`worker tune` tries one model"),
         (("--passages", "head+tail", "--reference"), "The plain pipeline takes neither --passages nor"),
         (("--max-tokens", "100000"), "The model takes 3 to 512 tokens, not 100000. Choose another --max-tokens"),
