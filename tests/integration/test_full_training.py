@@ -18,7 +18,7 @@ from fleet.errors import Stopped, UsageError
 from support.labelled import write_topics
 from support.models import tiny_classifier, without_dropout
 from support.waiting import wait_until
-from worker.training.full import loading_arguments
+from worker.training.all_weights import loading_arguments
 from worker.training.options import TrainOptions
 from worker.training.report import TrainReport
 from worker.training.train import train
@@ -167,27 +167,9 @@ def test_a_folder_with_other_files_does_not_become_that_of_the_checkpoints(spec:
         trained(dataclasses.replace(spec, checkpoints=str(tmp_path / "mine")))
 
 
-@pytest.mark.slow
-def test_bfloat16_trains_nearly_as_float32(spec: TrainOptions, undisturbed: TrainReport) -> None:
-    report = trained(dataclasses.replace(spec, dtype="bfloat16"))
-
-    assert report.dtype == "bfloat16"
-    assert losses(report, "eval_loss") == pytest.approx(losses(undisturbed, "eval_loss"), rel=0.02)
-
-
 def test_float16_without_a_gpu_is_one_clear_error(spec: TrainOptions) -> None:
     with pytest.raises(UsageError, match="--dtype float16 needs a GPU to train on"):
         trained(dataclasses.replace(spec, dtype="float16"))
-
-
-@pytest.mark.slow
-def test_other_processes_may_prepare_the_batches(
-    spec: TrainOptions, undisturbed: TrainReport, capfd: pytest.CaptureFixture[str]
-) -> None:
-    report = trained(dataclasses.replace(spec, loader_processes=1))
-
-    assert report.held_out == undisturbed.held_out
-    assert "WARNING" not in capfd.readouterr().err
 
 
 def test_the_processes_that_prepare_batches_are_not_forked_from_one_with_threads() -> None:

@@ -21,10 +21,9 @@ from support.outputs import published_rows
 from support.small_run import publish
 from worker.scoring.load import load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.training.labels import label_source
+from worker.training.labelled import label_source, read_labelled
 from worker.training.options import TrainOptions
 from worker.training.report import TrainReport
-from worker.training.rows import read_labelled
 from worker.training.train import train
 
 LABELS = ("climate change", "technology", "health")

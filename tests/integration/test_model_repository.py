@@ -89,18 +89,6 @@ class TestTheRepository:
 
         assert hub.read(repo, "README.md", repo_type="model") == b"# Theirs\n"
 
-    def test_that_was_filled_during_the_training_is_not_written(
-        self, hub: HubServer, worker: Client, repo: str, folder: Path
-    ) -> None:
-        worker.call(reserve, f"hf://{repo}")
-        write(folder.parent / "theirs" / "config.json", b'{"theirs": 1}')
-        hub.add_folder(repo, folder.parent / "theirs", repo_type="model")
-
-        with pytest.raises(UsageError, match="already holds files"):
-            worker.call(store, f"hf://{repo}", folder)
-
-        assert hub.read(repo, "config.json", repo_type="model") == b'{"theirs": 1}'
-
     @pytest.mark.slow
     def test_that_cannot_be_written_is_refused_before_the_training(
         self, hub: HubServer, worker: Client, repo: str

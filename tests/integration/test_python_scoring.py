@@ -197,20 +197,6 @@ def test_a_model_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
         shardsift.load_scorer(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("function", "says"),
-    [
-        ("softmax", "every score of a model with one output 1"),
-        ("relu", "function_to_apply='relu' is wrong: Input should be 'none', "),
-    ],
-)
-def test_a_function_that_does_not_fit_is_a_usage_error(
-    function: Any, says: str, scorer: shardsift.LoadedScorer
-) -> None:
-    with pytest.raises(shardsift.UsageError, match=says):
-        scorer.score(TEXTS, function_to_apply=function)
-
-
 def test_settings_come_from_the_environment_unless_they_are_given(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,28 +250,13 @@ def test_a_user_chooses_from_labels_of_their_own(tmp_path: Path) -> None:
     assert again == pytest.approx(scores[:1], abs=1e-5)
 
 
-def test_wrong_labels_are_refused_as_a_python_user_writes_them(
-    three_labels: shardsift.LoadedScorer,
-) -> None:
-    with pytest.raises(
-        shardsift.UsageError, match="cannot choose from labels: none of its outputs is called entailment"
-    ):
-        three_labels.score(TEXTS, labels=["sport"])
-
-
-def test_labels_may_come_from_an_iterator(tmp_path: Path) -> None:
-    scorer = shardsift.load_scorer(nli_classifier(tmp_path / "nli", "BERT"), dtype="float32", parity_rows=0)
-
-    scores = shardsift.score(TEXTS[:1], scorer, labels=(label for label in ("sport", "food")))
-
-    assert scores == pytest.approx(scorer.score(TEXTS[:1], labels=["sport", "food"]), abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
         ({"task": "zero-shot"}, TypeError, "There is no option 'task'. The options are: max_tokens, "),
         ({"multi_label": True}, shardsift.UsageError, "multi_label is for labels"),
+        ({"labels": ["sport"]}, shardsift.UsageError, "cannot choose from labels: none of its outputs is called ent"),
+        ({"function_to_apply": "relu"}, shardsift.UsageError, "function_to_apply='relu' is wrong: Input should be '"),
         ({"passages": "tail"}, shardsift.UsageError, r"^passages must be head, .*, not 'tail'\.$"),
         ({"max_tokens": 0}, shardsift.UsageError, "max_tokens=0 is wrong: the least is 1"),
         (
@@ -300,3 +271,8 @@ def test_wrong_arguments_are_refused_in_the_words_of_python(
 ) -> None:
     with pytest.raises(error, match=says):
         three_labels.score(TEXTS, **options)
+
+
+def test_a_share_of_one_output_is_a_usage_error(scorer: shardsift.LoadedScorer) -> None:
+    with pytest.raises(shardsift.UsageError, match="every score of a model with one output 1"):
+        scorer.score(TEXTS, function_to_apply="softmax")

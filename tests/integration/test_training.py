@@ -7,7 +7,6 @@ import os
 import shlex
 import subprocess
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from typer.testing import CliRunner
 import worker.training.base_model
 from fleet.errors import UsageError
 from producer.cli import cli
-from producer.local.demo_data import Document, Kind, Part, documents, write_labelled
+from producer.local.demo_data import write_labelled
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
 from support.labelled import write_topics
@@ -39,14 +38,12 @@ from support.models import tiny_classifier
 from worker.cli import main
 from worker.training.base_model import DemoEncoderError, verified_demo_encoder
 from worker.training.card import model_card, next_step
-from worker.training.frozen import fit_head
-from worker.training.options import DEMO_ENCODER, TrainOptions, check_installed
+from worker.training.labelled import Target
+from worker.training.last_layer import fit_head
+from worker.training.options import DEMO_ENCODER, TrainOptions
 from worker.training.report import TrainReport
-from worker.training.rows import Target
 from worker.training.train import train
 
-FIT_TOKENS, SCORE_TOKENS = 128, 256
-ROWS, UNSEEN_ROWS = 400, 150
 REGRESSION = Target()
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -57,58 +54,10 @@ def spec_of(data: Path, output: Path, **options: Any) -> TrainOptions:
     return dataclasses.replace(spec, **options)
 
 
-def fit_demo_head(output: Path, *, rows: int) -> TrainReport:
-    write_labelled(output.with_suffix(".parquet"), rows=rows, seed=0)
-    return train(spec_of(output.with_suffix(".parquet"), output, max_tokens=FIT_TOKENS), device="cpu")
-
-
-@pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainReport]:
-    folder = tmp_path_factory.mktemp("models") / "demo"
-    return folder, fit_demo_head(folder, rows=ROWS)
-
-
 @pytest.fixture
 def tiny_base(tmp_path: Path) -> str:
     """A random encoder of which all layers but the last count as trained."""
     return str(tiny_classifier(tmp_path / "base"))
-
-
-def scores_of(folder: Path, unseen: list[Document]) -> np.ndarray:
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    scores = np.empty(len(unseen))
-    by_length = sorted(range(len(unseen)), key=lambda row: len(unseen[row].text))
-    with torch.inference_mode():
-        for first in range(0, len(unseen), 25):
-            rows = by_length[first : first + 25]
-            texts = [unseen[row].text for row in rows]
-            batch = tokenizer(texts, truncation=True, max_length=SCORE_TOKENS, padding=True, return_tensors="pt")
-            scores[rows] = model(**batch).logits[:, 0].numpy()
-    return scores
-
-
-@pytest.mark.slow
-def test_a_head_tells_unseen_texts_apart(fitted: tuple[Path, TrainReport]) -> None:
-    unseen = list(islice(documents(1, part=Part.SHARDS), UNSEEN_ROWS))
-
-    scores = scores_of(fitted[0], unseen)
-
-    truth = np.array([document.kind is Kind.EDUCATIONAL for document in unseen])
-    assert np.mean((scores >= 3) == truth) >= 0.85
-
-
-@pytest.mark.slow
-def test_the_encoder_stays_frozen_and_its_tokenizer_unchanged(fitted: tuple[Path, TrainReport]) -> None:
-    encoder = verified_demo_encoder()
-    before = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1).state_dict()
-    after = AutoModelForSequenceClassification.from_pretrained(fitted[0]).state_dict()
-
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-
-    assert changed == {"classifier.weight", "classifier.bias"}
-    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (encoder, fitted[0])]
-    assert tokenizers[0]("The same ids.", padding=False) == tokenizers[1]("The same ids.", padding=False)
 
 
 def test_texts_as_labels_become_the_names_of_the_outputs(tmp_path: Path) -> None:
@@ -212,7 +161,7 @@ def test_other_users_may_read_the_model_if_the_umask_allows_it(tiny_base: str, t
     assert {oct(file.stat().st_mode & 0o777) for file in (tmp_path / "model").iterdir()} == {"0o644"}
 
 
-def test_a_head_of_several_layers_keeps_all_but_its_last(tmp_path: Path) -> None:
+def test_all_but_the_last_layer_stays_frozen_and_the_tokenizer_unchanged(tmp_path: Path) -> None:
     size = {"vocab_size": 30_522, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     config = RobertaConfig(**size, intermediate_size=8, num_labels=3, max_position_embeddings=130)
     base = RobertaForSequenceClassification(config)
@@ -222,9 +171,11 @@ def test_a_head_of_several_layers_keeps_all_but_its_last(tmp_path: Path) -> None
 
     train(spec_of(tmp_path / "l.parquet", tmp_path / "model", base_model=str(tmp_path / "roberta")), device="cpu")
 
-    after = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").state_dict()
-    changed = {name for name, weights in base.state_dict().items() if not torch.equal(weights, after[name])}
+    trained = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").state_dict()
+    changed = {name for name, weights in base.state_dict().items() if not torch.equal(weights, trained[name])}
     assert changed == {"classifier.out_proj.weight", "classifier.out_proj.bias"}
+    before, after = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("roberta", "model"))
+    assert before("The same ids.", padding=False) == after("The same ids.", padding=False)
 
 
 def test_an_encoder_without_trained_weights_below_the_head_is_refused(tmp_path: Path) -> None:
@@ -245,8 +196,6 @@ TEXTS = [f"text {number}" for number in range(20)]
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"label": [1.0]}, {}, 'has no column "text"; it has: label. Name one with --text-column'),
-        ({"text": ["a"]}, {}, 'has no column "label"; it has: text. Name one with --label-column'),
         ({"text": [1], "label": [1.0]}, {}, 'column "text" holds int64, not text'),
         ({"text": ["a"], "label": [[1]]}, {}, 'column "label" of .* holds list.*, not numbers or texts'),
         ({"text": ["a", None], "label": [1.0, 2.0]}, {}, "Row 1 of .* has no text"),
@@ -254,7 +203,6 @@ TEXTS = [f"text {number}" for number in range(20)]
         ({"text": ["a", "b"], "label": [1.0, float("nan")]}, {}, "Row 1 of .* has no finite number"),
         ({"text": ["a"] * 5, "label": [1.0] * 5}, {}, "has 5 rows, too few to train on. Give 20 or more"),
         ({"text": TEXTS, "label": ["good"] * 20}, {}, "All labels of .* are good"),
-        ({"text": TEXTS, "label": [1.5] * 20}, {}, "All labels of .* are 1.5"),
         (
             {"text": TEXTS, "label": [0.5, 1.0] * 10},
             {"threshold": 3.0},
@@ -314,7 +262,7 @@ def test_without_the_extra_an_error_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == "sklearn" else found(module))
 
     with pytest.raises(UsageError, match=r"Training needs scikit-learn. .*: pip install 'shardsift\[worker,train\]'"):
-        check_installed()
+        train(TrainOptions(data="d", base_model="m", output="o"))
 
 
 def test_a_demo_encoder_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,8 @@ import pytest
 
 from fleet.errors import UsageError
 from support.labelled import write_topics
-from worker.training.labels import label_source
+from worker.training.labelled import Labelled, label_source, read_labelled
 from worker.training.options import TrainOptions
-from worker.training.rows import Labelled, read_labelled
 
 ROWS = 60
 

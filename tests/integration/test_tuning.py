@@ -2,8 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,15 @@ from transformers import (
     T5Config,
 )
 
-from fleet.errors import UsageError
+from fleet.errors import ShardsiftError, UsageError
 from fleet.process.tuned import FILE_NAME, Key, Tuned, find_tuned, read_tuned, store_tuned
 from fleet.run.flops import Shape
 from worker.scoring import EncodedRows
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.options import TuneOptions, check_chart, parse_budgets
-from worker.tuning.texts import trial_texts
-from worker.tuning.trials import Candidate, Setting, TooLargeError, Trial, Way, best_of, budget_candidates, run_trials
+from worker.tuning.trials import Setting, Trial, Way, best_of, budget_candidates, run_trials
+from worker.tuning.tune import trial_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -92,11 +92,11 @@ def test_a_model_with_unknown_layers_has_no_figure_instead_of_a_wrong_one(config
 
 
 def a_trial(size: int, rate: float | None) -> Trial:
-    return Trial(setting=Setting(way=Way.BUDGET, size=size), rows_per_second=rate)
+    return Trial(setting=a_budget(size), rows_per_second=rate)
 
 
-def a_candidate(size: int, run: Callable[[], object]) -> Candidate:
-    return Candidate(setting=Setting(way=Way.BUDGET, size=size), run=run)
+def a_budget(size: int) -> Setting:
+    return Setting(way=Way.BUDGET, size=size)
 
 
 def test_the_best_is_the_smallest_within_two_percent_of_the_fastest() -> None:
@@ -112,28 +112,27 @@ def test_if_no_budget_fits_the_error_suggests_smaller_ones() -> None:
 
 def test_settings_take_turns_after_a_warm_up_each() -> None:
     ran: list[int] = []
-    candidates = [a_candidate(size, lambda size=size: ran.append(size)) for size in (1, 2, 3)]
+    candidates = {a_budget(size): partial(ran.append, size) for size in (1, 2, 3)}
 
     run_trials(candidates, rows=1, repeats=2, device=CPU, say=quiet)
 
     assert ran == [1, 2, 3, 1, 2, 3, 3, 2, 1]
 
 
-@pytest.mark.parametrize("first_failure", [0, 2])
-def test_a_setting_that_does_not_fit_is_shown_as_such_and_not_tried_again(first_failure: int) -> None:
+def test_a_setting_that_does_not_fit_is_shown_as_such_and_not_tried_again() -> None:
     runs: list[int] = []
 
     def run() -> None:
         runs.append(len(runs))
-        if runs[-1] == first_failure:
-            raise TooLargeError
+        if len(runs) == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    candidates = [a_candidate(1, lambda: None), a_candidate(2, run)]
+    candidates = {a_budget(1): lambda: None, a_budget(2): run}
     fits, too_large = run_trials(candidates, rows=1, repeats=3, device=CPU, say=quiet)
 
     assert fits.rows_per_second
     assert too_large.rows_per_second is None
-    assert len(runs) == first_failure + 1
+    assert len(runs) == 3
 
 
 class SmallMemory:
@@ -263,6 +262,21 @@ def test_the_texts_are_the_first_of_an_input_without_nulls_and_hidden_files(tmp_
     assert trial_texts(str(tmp_path), TuneOptions(), 100).to_pylist() == ["one", "two", "three", "four", "five"]
 
 
+@pytest.mark.parametrize(
+    ("column", "texts"),
+    [
+        ("title,text", ["One\n\nfirst", "second", "third", "Four"]),
+        ("{title}: {text}", ["One: first", ": second", " : third", "Four:  "]),
+        ("text", ["first", "second", "third"]),
+    ],
+)
+def test_the_texts_are_those_that_a_run_would_score(column: str, texts: list[str], tmp_path: Path) -> None:
+    rows = {"title": ["One", None, " ", "Four"], "text": ["first", "second", "third", " "]}
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+
+    assert trial_texts(str(tmp_path), TuneOptions(text_column=column), 10).to_pylist() == texts
+
+
 def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
     file = write_texts(tmp_path / "a.parquet", [None], column="content")
     (tmp_path / "empty").mkdir()
@@ -274,7 +288,7 @@ def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
         (tmp_path / "nowhere.parquet", "text", "No such file"),
         ("nonsense://x", "text", "Cannot read nonsense://x"),
     ):
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(ShardsiftError, match=message):
             trial_texts(str(uri), TuneOptions(text_column=column), 10)
 
 

@@ -122,8 +122,8 @@ def test_half_of_a_surrogate_pair_is_replaced_as_invalid_utf8_is() -> None:
         (pd.Series([1.0, 2.0]), "this one holds double"),
         (pa.array([1, 2]), "this one holds int64"),
         (OnlyStream(pa.chunked_array([[{"text": "a"}]])), "this one holds struct"),
-        (np.array([1, 2]), "this one holds int64"),
-        (np.array([["a"], ["b"]]), "this array has 2"),
+        (np.array([1, 2]), "row 0 holds int64"),
+        (np.array([["a"], ["b"]]), "row 0 holds ndarray"),
     ],
 )
 def test_what_is_not_one_column_of_texts_is_refused(given: Any, says: str) -> None:

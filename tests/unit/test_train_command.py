@@ -1,10 +1,5 @@
 """The command of a model's card trains what the options say."""
 
-from dataclasses import fields
-
-import typer
-
-from worker.cli import cli
 from worker.training.options import TrainOptions
 
 
@@ -25,10 +20,3 @@ def test_the_command_has_each_option_that_is_not_the_default() -> None:
         *("--validation", "unseen.parquet", "--held-out", "0.1"),
         *("--full", "--accumulate", "4"),
     ]
-
-
-def test_worker_train_knows_every_option() -> None:
-    command = typer.main.get_command(cli).commands["train"]  # type: ignore[attr-defined]
-    known = {name for option in command.params for name in option.opts}
-
-    assert {f"--{field.name.replace('_', '-')}" for field in fields(TrainOptions)} <= known

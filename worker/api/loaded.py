@@ -72,8 +72,7 @@ class LoadedScorer:
         >>> scorer = shardsift.load_scorer("facebook/bart-large-mnli")
         >>> scorer.score(texts, labels=["climate change", "technology"])  # shape (texts, 2), in the order of the labels
         """
-        (scoring,) = scorings_of({"score": self.model}, options, keywords, has_pairs=text_pairs is not None)
-        scored = scored_windows(texts, text_pairs, (scoring,), (self.scorer,))
+        (scoring,), scored = _scored({"score": self}, texts, text_pairs, options, keywords)
         parts = [_values(scores, scoring) for (scores,) in scored]
         values = np.concatenate([np.empty((0, scoring.outputs), np.float32), *parts])
         return values[:, 0] if scoring.outputs == 1 else values
@@ -94,8 +93,7 @@ class LoadedScorer:
         For a model with several labels, `score` is the highest, `label` names its label, and `score_POSITIVE` is the score of the
         label POSITIVE. `int_score` is there if the model's recipe rounds.
         """
-        (scoring,) = scorings_of({"score": self.model}, options, keywords, has_pairs=text_pairs is not None)
-        return as_table(scored_windows(texts, text_pairs, (scoring,), (self.scorer,)), (scoring,))
+        return _as_table(*_scored({"score": self}, texts, text_pairs, options, keywords))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -127,14 +125,26 @@ class LoadedScorers:
 
         A row that one of the models cannot score has no score from any.
         """
-        models = {score_column_of(name): one.model for name, one in self.by_name.items()}
-        scorings = scorings_of(models, options, keywords, has_pairs=text_pairs is not None)
-        with arguments_told():
+        by_column = {score_column_of(name): one for name, one in self.by_name.items()}
+        scorings, scored = _scored(by_column, texts, text_pairs, options, keywords)
+        with _arguments_told():
             check_added_columns(scorings)
-        scorers = [one.scorer for one in self.by_name.values()]
-        return as_table(scored_windows(texts, text_pairs, scorings, scorers), scorings)
+        return _as_table(scorings, scored)
 
     score = table  # an array of the scores of several models would not say whose they are
+
+
+def _scored(
+    scorers: Mapping[str, LoadedScorer],
+    texts: Texts,
+    text_pairs: Texts | None,
+    options: ScoreOptions | None,
+    keywords: Mapping[str, Any],
+) -> tuple[tuple[Scoring, ...], Iterator[tuple[Scores, ...]]]:
+    """What the scorers, by their score columns, are asked for, and their logits of each window."""
+    models = {column: one.model for column, one in scorers.items()}
+    scorings = scorings_of(models, options, keywords, has_pairs=text_pairs is not None)
+    return scorings, _scored_windows(texts, text_pairs, scorings, [one.scorer for one in scorers.values()])
 
 
 def scorings_of(
@@ -144,7 +154,7 @@ def scorings_of(
 
     The recipe's template is the user's to apply, because here a text is put together already.
     """
-    with arguments_told():
+    with _arguments_told():
         given = options_by_model(models, options_from(options, ScoreOptions, keywords))
         return tuple(
             scoring_of(
@@ -159,7 +169,7 @@ def scorings_of(
 
 
 @contextmanager
-def arguments_told() -> Iterator[None]:
+def _arguments_told() -> Iterator[None]:
     """Name options in errors as the arguments of `score`. What would be a shard's error in a run is the user's here."""
     try:
         with keywords_told():
@@ -183,11 +193,11 @@ def _values(scores: Scores, scoring: Scoring) -> Floats:
 _NO_SHARD = Shard(name="texts", uri="", identity="")
 
 
-def scored_windows(
+def _scored_windows(
     texts: Texts, text_pairs: Texts | None, scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
 ) -> Iterator[tuple[Scores, ...]]:
     """The logits of each window by each scoring, in order."""
-    with arguments_told():
+    with _arguments_told():
         work = WindowScoring(_NO_SHARD, scorings, scorers, Checkpoint({}, lambda first_row, content: None))
     with mapped_ahead(
         lambda window: next(work.prepared([window])), _as_rows(texts, text_pairs), "tokenizer"
@@ -196,7 +206,7 @@ def scored_windows(
             yield work.scores(prepared, Uninterrupted())
 
 
-def as_table(scored: Iterable[tuple[Scores, ...]], scorings: Sequence[Scoring]) -> pa.Table:
+def _as_table(scorings: Sequence[Scoring], scored: Iterable[tuple[Scores, ...]]) -> pa.Table:
     """The columns that a run writes for each row, and why a row has no score. Without rows it has the same columns."""
     nothing = tuple(Scores(values=np.empty((0, scoring.outputs), np.float32)) for scoring in scorings)
     return pa.concat_tables(_columns(scores, scorings) for scores in (nothing, *scored))

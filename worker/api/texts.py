@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import islice, zip_longest
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from fleet.process.wording import counted
@@ -14,7 +13,6 @@ from worker.scoring.tokenizing.tokenize import plain_texts
 _NOT_TEXT = (pa.ArrowInvalid, pa.ArrowTypeError)
 _OF_TABLES = ("columns", "column_names")  # attributes of DataFrames, Tables and Datasets, and not of their columns
 _LIKE_PAIRS = (tuple, list, dict)  # as other libraries take pairs of texts
-_TEXT_KINDS = "OUT"  # numpy's: objects, texts of fixed and of variable width
 
 
 def windows(texts: Iterable[str | None], rows: int) -> Iterator[pa.LargeStringArray]:
@@ -79,8 +77,6 @@ def _as_arrow(texts: Any) -> pa.Array | pa.ChunkedArray | None:
             return _checked(pa.array(texts))
     except _NOT_TEXT:  # a pandas column of objects: the walk over them names the first that is no text
         return None
-    if hasattr(texts, "__array__"):
-        _check_array(np.asarray(texts))
     return None
 
 
@@ -88,13 +84,6 @@ def _checked(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if not (is_text(column.type) or pa.types.is_null(column.type)):
         raise TypeError(f"Expected a column of texts, but this one holds {column.type}.")
     return column
-
-
-def _check_array(texts: np.ndarray[Any, Any]) -> None:
-    if texts.ndim != 1:
-        raise TypeError(f"Expected texts in one dimension, but this array has {texts.ndim}. Pass one column of it.")
-    if texts.dtype.kind not in _TEXT_KINDS:
-        raise TypeError(f"Expected an array of texts, but this one holds {texts.dtype}.")
 
 
 def _windows_of_objects(texts: Iterable[Any], rows: int) -> Iterator[pa.LargeStringArray]:

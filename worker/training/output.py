@@ -16,7 +16,7 @@ from fleet.storage.errors import translated
 from worker.scoring.quiet import quiet_transformers
 
 if TYPE_CHECKING:
-    from worker.training.base_model import BaseModel
+    from worker.scoring.saved_model import SavedModel
 
 _HUB = "hf://"
 _MODEL_ON_HUB = re.compile(r"hf://(?!(?:datasets|spaces|buckets)/)[^/@]+/[^/@]+/?")
@@ -97,7 +97,7 @@ def model_output(uri: str) -> ModelOutput:
     return ModelFolder(uri)
 
 
-def save_model(base: "BaseModel", output: ModelOutput, write_more: Callable[[Path], None]) -> None:
+def save_model(base: "SavedModel", output: ModelOutput, write_more: Callable[[Path], None]) -> None:
     """Write to a partial folder, then make it the output. `write_more` adds files to the folder that it gets."""
     from transformers import AutoTokenizer
 
@@ -108,7 +108,7 @@ def save_model(base: "BaseModel", output: ModelOutput, write_more: Callable[[Pat
         with quiet_transformers():
             base.model.save_pretrained(partial)
             # A new one, since that of the training has truncation set.
-            tokenizer = AutoTokenizer.from_pretrained(base.name, revision=base.revision)
+            tokenizer = AutoTokenizer.from_pretrained(base.tokenizer.name_or_path, revision=base.revision)
             tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
             tokenizer.save_pretrained(partial)
         write_more(partial)

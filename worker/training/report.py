@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from worker.training.labels import LabelSource
+from worker.training.labelled import LabelSource, Target, Targets
 from worker.training.options import TrainOptions
-from worker.training.rows import Target, Targets
 
 CONFUSION = "confusion.png"
 _MOST_LEVELS = 12  # of a regression's rounded labels, in a confusion matrix

@@ -10,7 +10,6 @@ import typer
 
 from fleet.errors import UsageError
 from fleet.process.settings import Settings
-from fleet.run.model import Model
 from fleet.run.options import (
     PANEL,
     Columns,
@@ -76,19 +75,10 @@ class TuneOptions:
         return None if self.output == NO_CHART else self.output
 
 
-@dataclass(frozen=True, kw_only=True)
-class TunePlan:
-    """The model, and how it is tried."""
-
-    model: Model
-    options: TuneOptions
-    scoring: Scoring
-    budgets: tuple[int, ...] | None  # None: depends on the device
-
-
-def planned(settings: Settings, options: TuneOptions) -> TunePlan:
-    """Check the model of the settings and the options. Raises UsageError if they cannot be used."""
-    budgets = parse_budgets(options.budgets) if options.budgets is not None else None
+def scoring_to_tune(settings: Settings, options: TuneOptions) -> Scoring:
+    """How the model of the settings is tried. Raises UsageError if it or the options cannot be used."""
+    if options.budgets is not None:
+        parse_budgets(options.budgets)
     (name, revision), *others = settings.models
     if others:
         raise UsageError("`worker tune` tries one model. Name it with --model.")
@@ -109,7 +99,7 @@ def planned(settings: Settings, options: TuneOptions) -> TunePlan:
         )
     if options.chart_file:
         check_chart(options.chart_file)
-    return TunePlan(model=model, options=options, scoring=scoring, budgets=budgets)
+    return scoring
 
 
 def parse_budgets(text: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import torch
@@ -25,16 +25,12 @@ from worker.scoring.peak import finish
 from worker.scoring.scorer import always
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
-from worker.tuning.texts import TrialTexts
 
+TrialTexts: TypeAlias = pa.LargeStringArray | pa.StructArray  # texts, or pairs of them
 BATCH_SIZES = (*range(5, 45, 5), 64, 128, 256, 768)  # rows of the pipeline
 _CLASSIFY: dict[str, Any] = {"padding": "longest", "truncation": True, "function_to_apply": "none"}
 _AS_IT_IS = Reading()
 _NEAR_ENOUGH = 0.98  # of the highest rate: a larger batch that gains less is not worth its memory
-
-
-class TooLargeError(Exception):
-    """A setting does not fit in the device's memory."""
 
 
 class Way(StrEnum):
@@ -51,12 +47,7 @@ class Setting:
         return f"{self.size:,} tokens" if self.way is Way.BUDGET else f"pipeline, {self.size:,} rows"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A setting, ready to run."""
-
-    setting: Setting
-    run: Callable[[], object]  # does all the work; raises TooLargeError
+Candidates: TypeAlias = dict[Setting, Callable[[], object]]  # settings, and what does all the work with each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,32 +57,31 @@ class Trial:
 
 
 def run_trials(
-    candidates: list[Candidate], *, rows: int, repeats: int, device: torch.device, say: Callable[[str], None]
+    candidates: Candidates, *, rows: int, repeats: int, device: torch.device, say: Callable[[str], None]
 ) -> tuple[Trial, ...]:
     """Run each candidate once to warm up and `repeats` times to measure. `rows` is the work of each.
 
     Each turn runs all candidates, so that a disturbance of the machine affects all.
     """
     laps: dict[Setting, list[float]] = {}  # in seconds
-    for candidate in candidates:
-        say(f"Warming up: {candidate.setting}")
-        if _seconds(candidate, device) is not None:
-            laps[candidate.setting] = []
+    for setting, run in candidates.items():
+        say(f"Warming up: {setting}")
+        if _seconds(run, device) is not None:
+            laps[setting] = []
     for turn in range(repeats):
         gc.collect()  # here rather than while the clock runs
-        in_turn = [candidate for candidate in candidates if candidate.setting in laps]
+        in_turn = list(laps)
         if turn % 2:
             in_turn.reverse()  # so that none always follows the same one
-        for candidate in in_turn:
-            seconds = _seconds(candidate, device)
+        for setting in in_turn:
+            seconds = _seconds(candidates[setting], device)
             if seconds is None:
-                del laps[candidate.setting]
+                del laps[setting]
                 continue
-            laps[candidate.setting].append(seconds)
-            say(f"Turn {turn + 1} of {repeats}: {candidate.setting}: {rows / seconds:,.1f} rows/s")
-    settings = [candidate.setting for candidate in candidates]
+            laps[setting].append(seconds)
+            say(f"Turn {turn + 1} of {repeats}: {setting}: {rows / seconds:,.1f} rows/s")
     rates = {setting: rows / median(seconds) for setting, seconds in laps.items()}
-    return tuple(Trial(setting=setting, rows_per_second=rates.get(setting)) for setting in settings)
+    return tuple(Trial(setting=setting, rows_per_second=rates.get(setting)) for setting in candidates)
 
 
 def best_of(trials: tuple[Trial, ...]) -> Trial:
@@ -104,14 +94,17 @@ def best_of(trials: tuple[Trial, ...]) -> Trial:
     return min(near, key=lambda trial: trial.setting.size)
 
 
-def _seconds(candidate: Candidate, device: torch.device) -> float | None:
+def _seconds(run: Callable[[], object], device: torch.device) -> float | None:
     """None if the candidate runs out of memory."""
     finish(device)
     start = time.perf_counter()
     try:
-        candidate.run()
+        run()
     except TooLargeError:
         pass
+    except RuntimeError as error:
+        if not is_lack_of_memory(error):
+            raise
     else:
         finish(device)
         return time.perf_counter() - start
@@ -121,24 +114,20 @@ def _seconds(candidate: Candidate, device: torch.device) -> float | None:
 
 
 def budget_candidates(
-    scorer: SequenceClassifier,
-    windows: Sequence[EncodedRows],
-    budgets: tuple[int, ...],
-    reading: Reading = _AS_IT_IS,
-) -> list[Candidate]:
+    scorer: SequenceClassifier, windows: Sequence[EncodedRows], budgets: tuple[int, ...], reading: Reading = _AS_IT_IS
+) -> Candidates:
     """One candidate per budget. Each scores window after window, as a worker does."""
     strict = replace(scorer, backend=_Strict(backend=scorer.backend))
-    return [_budget_candidate(replace(strict, max_batch_tokens=budget), reading, windows) for budget in budgets]
+
+    def scoring_with(budget: int) -> Callable[[], object]:
+        reader = replace(strict, max_batch_tokens=budget).reading(reading)
+        return lambda: [reader.score_encoded(window, always, None) for window in windows]
+
+    return {Setting(way=Way.BUDGET, size=budget): scoring_with(budget) for budget in budgets}
 
 
-def _budget_candidate(scorer: SequenceClassifier, reading: Reading, windows: Sequence[EncodedRows]) -> Candidate:
-    reader = scorer.reading(reading)
-
-    def run() -> None:
-        for window in windows:
-            reader.score_encoded(window, always, None)
-
-    return Candidate(setting=Setting(way=Way.BUDGET, size=scorer.max_batch_tokens), run=run)
+class TooLargeError(Exception):
+    """A batch does not fit in the device's memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,16 +151,19 @@ class _Strict:
 
 def reference_candidates(
     scoring: Scoring, revision: str | None, texts: TrialTexts, sequences: int, device: torch.device
-) -> list[Candidate]:
+) -> Candidates:
     """One candidate for each batch size that the sequences fill: the texts, or each text with each label.
 
     The pipeline's time includes tokenizing.
     """
     task: Any = "zero-shot-classification" if scoring.zero_shot else "text-classification"
     pipe = pipeline(task, model=scoring.model.name, revision=revision, dtype=torch.float32, device=device)
-    sizes = [size for size in BATCH_SIZES if size <= sequences]
     given, call = _given(texts), _call(scoring)
-    return [_pipeline_candidate(partial(pipe, given, batch_size=size, **call), size) for size in sizes]
+    return {
+        Setting(way=Way.PIPELINE, size=size): partial(pipe, given, batch_size=size, **call)
+        for size in BATCH_SIZES
+        if size <= sequences
+    }
 
 
 def _given(texts: TrialTexts) -> list[Any]:
@@ -189,17 +181,3 @@ def _call(scoring: Scoring) -> dict[str, Any]:
             "multi_label": zero_shot.multi_label,
         }
     return _CLASSIFY | ({"max_length": scoring.max_tokens} if scoring.max_tokens else {})
-
-
-def _pipeline_candidate(score: Callable[[], object], size: int) -> Candidate:
-    def run() -> None:
-        try:
-            score()
-        except RuntimeError as error:
-            if is_lack_of_memory(error):
-                raise TooLargeError from error
-            raise
-        except ValueError as error:  # for example a tokenizer without a padding token, which our scorer handles
-            raise UsageError(f"The plain pipeline cannot score these texts: {error}. Leave out --reference.") from error
-
-    return Candidate(setting=Setting(way=Way.PIPELINE, size=size), run=run)

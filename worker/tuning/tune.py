@@ -1,29 +1,38 @@
 """Find the fastest token budget for a model on this device, and store it for the workers that load the model here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from fleet.errors import UsageError
+from fleet.inputs.input_file import IgnoredBadRows
+from fleet.inputs.listing import list_files
+from fleet.inputs.opening import open_input
 from fleet.process.settings import Settings
 from fleet.process.tuned import Tuned, store_tuned
-from fleet.run.model import Model
+from fleet.run.scoring import Scoring
 from fleet.run.spec import WINDOW_ROWS
+from fleet.run.text import TextOptions, chosen_columns, row_texts, template_of, text_columns
+from fleet.storage.errors import translated
 from worker.loading import key_of, load_model
-from worker.scoring import EncodedRows, ModelError, Place, Reading
+from worker.scoring import EncodedRows, Place, Reading
+from worker.scoring.parity_trial import sample_texts
 from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.scoring.tokenizing.tokenize import plain_texts
 from worker.shard.scoring_groups import reading_of
-from worker.tuning.options import TunePlan
-from worker.tuning.texts import TrialTexts, trial_texts
-from worker.tuning.trials import Trial, best_of, budget_candidates, reference_candidates, run_trials
+from worker.shard.window_scoring import unscorable_rows
+from worker.tuning.options import TuneOptions, parse_budgets
+from worker.tuning.trials import Trial, TrialTexts, best_of, budget_candidates, reference_candidates, run_trials
 
 _ROWS = {"cpu": 64, "mps": 1_000, "cuda": 20_000}  # texts of a trial, so that a turn takes some seconds
 _REFERENCE_ROWS = 2_304  # at most: three batches of the largest size; the pipeline is slow and has many sizes
 _CPU_BUDGETS = (512, 1_024, 2_048, 4_096, 8_192)
+_STEP_ROWS = 256  # decoded at once
 _GPU_BUDGETS = (8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
 
 _NOWHERE = Place(shard="", source_identity="", first_row=0)
@@ -42,11 +51,12 @@ class Tuning:
     trials: tuple[Trial, ...]  # of our budgets, then of the pipeline if it was tried
 
 
-def tune(settings: Settings, plan: TunePlan, say: Callable[[str], None]) -> Tuning:
-    """Time the budgets, and store the best one. Raises UsageError, before the trials if possible."""
-    model, scoring, options = plan.model, plan.scoring, plan.options
+def tune(settings: Settings, scoring: Scoring, options: TuneOptions, say: Callable[[str], None]) -> Tuning:
+    """Time the budgets, and store the best one. Raises UsageError or ModelError, before the trials if possible."""
+    model = scoring.model
     say(f"Loading {model.name}")
-    scorer = _loaded(settings, model)
+    commit = None if model.is_folder else model.revision
+    scorer = load_model(settings.model_copy(update={"model": model.name, "model_revision": commit}))
     device, kind = scorer.device, scorer.device.type
     texts = trial_texts(options.input_uri, options, options.rows or _ROWS[kind])
     reading = reading_of(scoring)
@@ -54,7 +64,7 @@ def tune(settings: Settings, plan: TunePlan, say: Callable[[str], None]) -> Tuni
     lengths = np.concatenate([window.sequences.batch_lengths for window in windows])
     measured = partial(run_trials, repeats=options.repeats, device=device, say=say)
 
-    budgets = plan.budgets or (_CPU_BUDGETS if kind == "cpu" else _GPU_BUDGETS)
+    budgets = parse_budgets(options.budgets) if options.budgets else (_CPU_BUDGETS if kind == "cpu" else _GPU_BUDGETS)
     candidates = budget_candidates(scorer, windows, budgets, reading)
     trials = measured(candidates, rows=len(texts))
     best = best_of(trials)
@@ -68,7 +78,7 @@ def tune(settings: Settings, plan: TunePlan, say: Callable[[str], None]) -> Tuni
     if options.reference:
         rows = min(len(texts), _REFERENCE_ROWS)
         sequences = rows * (scoring.outputs if scoring.zero_shot else 1)
-        pipelines = reference_candidates(scoring, _commit(model), texts[:rows], sequences, device)
+        pipelines = reference_candidates(scoring, commit, texts[:rows], sequences, device)
         trials += measured(pipelines, rows=rows)
     return Tuning(
         tuned=tuned,
@@ -81,25 +91,44 @@ def tune(settings: Settings, plan: TunePlan, say: Callable[[str], None]) -> Tuni
     )
 
 
-def _loaded(settings: Settings, model: Model) -> SequenceClassifier:
-    pinned = settings.model_copy(update={"model": model.name, "model_revision": _commit(model)})
+def trial_texts(uri: str | None, options: TextOptions, rows: int) -> TrialTexts:
+    """The first `rows` texts, or pairs, without those that a run does not score. Raises UsageError if there are none."""
+    if uri is None:
+        return plain_texts(sample_texts(rows))
+    found: list[TrialTexts] = []
     try:
-        return load_model(pinned)
-    except ModelError as error:
-        raise UsageError(str(error)) from error
+        for part in _parts(uri, options):
+            found.append(part)
+            if sum(map(len, found)) >= rows:
+                break
+    except (ImportError, ValueError) as error:  # from fsspec: unknown protocol, or a package is missing
+        raise UsageError(f"Cannot read {uri}: {error}.") from error
+    if not any(map(len, found)):
+        raise UsageError(f"{uri} has no text to score. Name a column of texts with --text-column.")
+    return pa.concat_arrays(found)[:rows]
 
 
-def _commit(model: Model) -> str | None:
-    """The revision to pass to transformers; None for a folder."""
-    return None if model.is_folder else model.revision
+def _parts(uri: str, options: TextOptions) -> Iterator[TrialTexts]:
+    template, pair = template_of(options.text_column), options.text_pair_column
+    chosen = chosen_columns(options.columns)
+    for file_uri in list_files(uri).uris:
+        with open_input(file_uri, chosen, only=chosen is not None) as file:
+            columns = text_columns(options, file.schema, file_uri, called=file_uri)
+            read = tuple(dict.fromkeys((*columns, *([] if pair is None else [pair]))))
+            with translated(f"Reading {file_uri}"):
+                for batch in file.batches(read, bad=IgnoredBadRows(), most_rows=_STEP_ROWS, use_threads=False):
+                    rows = pa.Table.from_batches([batch])
+                    yield _scored(row_texts(rows, columns, template=template, pair_column=pair))
+
+
+def _scored(texts: TrialTexts) -> TrialTexts:
+    unscorable = list(unscorable_rows(texts))
+    return texts.take(pa.array(np.setdiff1d(np.arange(len(texts)), unscorable)))
 
 
 def _encoded(scorer: SequenceClassifier, reading: Reading, texts: TrialTexts) -> list[EncodedRows]:
-    """The texts in a worker's windows. Raises UsageError if there are no tokens, or if the model cannot read texts so."""
-    try:
-        reader = scorer.reading(reading)
-    except ModelError as error:
-        raise UsageError(str(error)) from error
+    """The texts in a worker's windows. Raises UsageError if there are no tokens, ModelError if the model cannot read texts so."""
+    reader = scorer.reading(reading)
     starts = range(0, len(texts), WINDOW_ROWS)
     windows = [reader.encode(texts[first : first + WINDOW_ROWS], _NOWHERE) for first in starts]
     if not any(len(window.sequences) for window in windows):

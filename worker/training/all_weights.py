@@ -25,15 +25,15 @@ from transformers import (
 
 from fleet.errors import Stopped, UsageError
 from fleet.process.children import without_main_module
-from worker.scoring import ModelError
 from worker.scoring.device import choose_device, device_name, multiplies_bfloat16
 from worker.scoring.quiet import quiet_transformers
+from worker.scoring.saved_model import SavedModel
 from worker.scoring.tokenizing.tokenize import TextTokenizer
-from worker.training.base_model import BaseModel, Trained, load_base
+from worker.training.base_model import Trained, load_base
 from worker.training.checkpoints import checkpoint_to_resume, claim_folder, described, step_of
+from worker.training.labelled import Rows, Split, Target
 from worker.training.options import TrainOptions
 from worker.training.report import Steps
-from worker.training.rows import Rows, Split, Target
 
 _WARMUP_SHARE = 0.1  # of all steps, in which the learning rate grows from 0
 _LOGS_PER_CHECKPOINT = 5
@@ -42,7 +42,7 @@ _KEPT_CHECKPOINTS = 2  # the newest and the best
 Loss = Callable[..., torch.Tensor]
 
 
-def train_full(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
+def train_all_weights(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
     """The weights with the lowest loss on the held-out rows. Begins at the last checkpoint in the folder of the options.
 
     Raises Stopped at SIGTERM or Ctrl-C, when a checkpoint is saved.
@@ -50,7 +50,7 @@ def train_full(options: TrainOptions, split: Split, *, device: str, tell: Callab
     on, folder = _training_device(device), options.checkpoint_folder
     arguments = _arguments(options, on, _dtype_on(on, options))
     set_seed(options.seed)  # the weights of a new last layer are random
-    base = load_base(options.base_model, split.target)
+    base = load_base(options, split.target)
     with arguments.main_process_first(local=False):
         if arguments.process_index == 0:
             claim_folder(folder, described(options, split, processes=arguments.world_size))
@@ -71,7 +71,7 @@ def train_full(options: TrainOptions, split: Split, *, device: str, tell: Callab
 
 
 def _trained(
-    trainer: Trainer, base: BaseModel, options: TrainOptions, checkpoint: Path | None, seconds: float
+    trainer: Trainer, base: SavedModel, options: TrainOptions, checkpoint: Path | None, seconds: float
 ) -> Trained:
     arguments, state = trainer.args, trainer.state
     assert isinstance(trainer.eval_dataset, TokenRows)
@@ -102,11 +102,8 @@ def _trained(
 
 
 def _training_device(name: str) -> torch.device:
-    """Raises UsageError if it is not here."""
-    try:
-        device = choose_device(name)
-    except ModelError as error:
-        raise UsageError(str(error)) from error
+    """Raises ModelError if it is not here."""
+    device = choose_device(name)
     if device.index:
         raise UsageError(f"To train on {name} only, set CUDA_VISIBLE_DEVICES={device.index} and --device cuda.")
     return device
@@ -175,11 +172,11 @@ def loading_arguments(processes: int) -> dict[str, Any]:
 def _trainer(
     options: TrainOptions,
     split: Split,
-    base: BaseModel,
+    base: SavedModel,
     arguments: TrainingArguments,
     callbacks: list[TrainerCallback],
 ) -> Trainer:
-    tokenizer = tokenizer_of(base, options.max_tokens)
+    tokenizer = _tokenizer_of(base, options.max_tokens)
     trainer = Trainer(
         model=base.model,
         args=arguments,
@@ -193,7 +190,7 @@ def _trainer(
     return trainer
 
 
-def tokenizer_of(base: BaseModel, max_tokens: int | None) -> TextTokenizer:
+def _tokenizer_of(base: SavedModel, max_tokens: int | None) -> TextTokenizer:
     """Raises UsageError if the model does not take as many tokens."""
     tokenizer = TextTokenizer(base.tokenizer, max_tokens=base.max_tokens)
     try:
@@ -267,9 +264,7 @@ class _StopAtNextStep(TrainerCallback):
         signal.signal(number, signal.SIG_DFL)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if (
-            args.world_size > 1
-        ):  # a signal may reach the processes at different steps, and they must leave the loop together
+        if args.world_size > 1:  # a signal may reach them at different steps, and they must leave the loop together
             asked = torch.tensor(int(self.is_asked), device=args.device)
             dist.all_reduce(asked, dist.ReduceOp.MAX)
             self.is_asked = bool(asked.item())

@@ -5,7 +5,7 @@ Everything before the last layer is frozen, so each text goes through the model 
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from fleet.errors import UsageError
 from fleet.process.wording import counted
 from fleet.run.spec import WINDOW_ROWS
-from worker.scoring import ModelError
 from worker.scoring.load import load_scorer
 from worker.scoring.saved_model import SavedModel
 from worker.scoring.scorer import Reading
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.training.base_model import BaseModel, Trained, load_base
+from worker.training.base_model import Trained, head_of, load_base
+from worker.training.labelled import Split, Target, Targets
 from worker.training.options import TrainOptions
-from worker.training.rows import Split, Target, Targets
 
 Embeddings = NDArray[np.float32]  # shape (rows, width): what the last layer reads of each text
 Floats = NDArray[np.float64]
@@ -44,19 +43,15 @@ class Head:
         return logits
 
 
-def train_frozen(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
+def train_last_layer(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
     """The figures are of a head that was fitted without the held-out rows; the saved head is fitted to all rows of the data.
 
     On the CPU of one machine, the same options and files give the same weights, bit for bit.
     """
-
-    def load() -> BaseModel:
-        return load_base(options.base_model, split.target)
-
-    embedder = load_embedder(options.base_model, load, dtype=options.dtype, device=device)
+    embedder = _embedder(options, split.target, device)
     began = time.monotonic()
     texts = pa.concat_arrays([split.learned.texts, split.held_out.texts])
-    embeddings = embeddings_of(texts, embedder, max_tokens=options.max_tokens, tell=tell)
+    embeddings = _embeddings(texts, embedder, options.max_tokens, tell)
     seconds = time.monotonic() - began
     learned, held_out = np.split(embeddings, [len(split.learned)])
     head = fit_head(learned, split.learned.targets, split.target)
@@ -65,7 +60,7 @@ def train_frozen(options: TrainOptions, split: Split, *, device: str, tell: Call
         targets = np.concatenate([split.learned.targets, split.held_out.targets])
         final = fit_head(embeddings, targets, split.target)
     return Trained(
-        base=_with_head(load(), final),
+        base=_with_head(load_base(options, split.target), final),
         held_out_logits=head.logits(held_out),
         rows_per_second=len(texts) / seconds,
         device=embedder.info.device,
@@ -73,40 +68,24 @@ def train_frozen(options: TrainOptions, split: Split, *, device: str, tell: Call
     )
 
 
-def load_embedder(name: str, load: Callable[[], BaseModel], *, dtype: str, device: str) -> SequenceClassifier:
+def _embedder(options: TrainOptions, target: Target, device: str) -> SequenceClassifier:
     """A scorer whose outputs are the inputs of the last layer. It is as fast as a run with the finished classifier."""
 
     def without_head() -> SavedModel:
-        base = load()
-        base.check_can_be_frozen()
-        width = base.model.get_submodule(base.head).in_features
-        base.model.set_submodule(base.head, torch.nn.Identity())
-        return SavedModel(
-            model=base.model,
-            tokenizer=base.tokenizer,
-            revision=base.revision,
-            max_tokens=base.max_tokens,
-            outputs=width,
-        )
+        base = load_base(options, target)
+        head = head_of(base.model)
+        width = base.model.get_submodule(head).in_features
+        base.model.set_submodule(head, torch.nn.Identity())
+        return replace(base, outputs=width)
 
-    try:
-        return load_scorer(name, dtype, device=device, load=without_head)
-    except ModelError as error:
-        raise UsageError(str(error)) from error
+    return load_scorer(options.base_model, options.dtype, device=device, load=without_head)
 
 
-def embeddings_of(
-    texts: pa.LargeStringArray,
-    embedder: SequenceClassifier,
-    *,
-    max_tokens: int | None,
-    tell: Callable[[str], None],
+def _embeddings(
+    texts: pa.LargeStringArray, embedder: SequenceClassifier, max_tokens: int | None, tell: Callable[[str], None]
 ) -> Embeddings:
     """Embed texts in windows, so that memory for tokens is bounded. Raises UsageError for a text that has no embedding."""
-    try:
-        scorer = embedder.reading(Reading(max_tokens=max_tokens)) if max_tokens else embedder
-    except ModelError as error:
-        raise UsageError(str(error)) from error
+    scorer = embedder.reading(Reading(max_tokens=max_tokens)) if max_tokens else embedder
     assert isinstance(scorer, SequenceClassifier)  # one that reads fewer tokens
     windows = []
     for start in range(0, len(texts), WINDOW_ROWS):
@@ -167,8 +146,8 @@ def _of_each_class(model: object) -> tuple[Floats, Floats]:
     return halves[:, None] * coefficients, halves * intercepts
 
 
-def _with_head(base: BaseModel, head: Head) -> BaseModel:
-    layer = base.model.get_submodule(base.head)
+def _with_head(base: SavedModel, head: Head) -> SavedModel:
+    layer = base.model.get_submodule(head_of(base.model))
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(head.weight))
         layer.bias.copy_(torch.from_numpy(head.bias))

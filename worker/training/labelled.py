@@ -1,6 +1,9 @@
-"""Read labelled texts from input files, and divide them into rows to learn from and rows to measure on. Knows no torch."""
+"""Read the labelled texts of a training, and divide them into rows to learn from and rows to measure on. Knows no torch.
 
-from dataclasses import dataclass
+They are in files, or in the output of a run whose scores are the labels.
+"""
+
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -8,18 +11,42 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fleet.errors import ShardsiftError, UsageError
+from fleet.errors import ShardError, UsageError
+from fleet.inputs.listing import list_files
 from fleet.inputs.opening import open_input
 from fleet.process.wording import counted
+from fleet.run.choices import DEFAULT_LABEL_COLUMN, DEFAULT_TEXT_COLUMN
 from fleet.run.columns import is_text
-from fleet.run.text import row_texts, template_of
+from fleet.run.scorers import published_run
+from fleet.run.scoring import Scoring
+from fleet.run.text import row_texts, template_of, text_columns
 from fleet.run.text_digests import text_digest
 from fleet.storage.errors import translated
-from worker.training.labels import LabelSource, checked_columns, shown_path
+from fleet.storage.opening import Published
 from worker.training.options import TrainOptions
 
 Targets = NDArray[np.float64] | NDArray[np.int64]  # one per row: the number, or the index of the class
 _FEWEST_ROWS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSource:
+    """Labelled rows. The files are in name order, so that the same files always give the same rows in the same order.
+
+    The columns are those of a text as `fleet/run/text.py` reads it.
+    """
+
+    shown: str  # what the user named, for messages
+    file_uris: tuple[str, ...]
+    text_column: str = DEFAULT_TEXT_COLUMN  # or several, with commas between them, or a template
+    text_pair_column: str | None = None
+    columns: str | None = None
+    label_column: str
+    teacher: str | None = None  # the model of a published run that gave the labels
+
+    def beside(self, uri: str) -> "LabelSource":
+        """Other files with the same columns, whose labels are taken as they are."""
+        return replace(self, shown=uri, file_uris=_files(uri, "--validation"), teacher=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +55,6 @@ class Labelled:
 
     texts: pa.LargeStringArray
     labels: pa.Array  # numbers, texts or booleans
-    label_column: str
-    shown: str  # the files, for messages
-
-    def __len__(self) -> int:
-        return len(self.texts)
 
     @property
     def digest(self) -> str:
@@ -54,30 +76,25 @@ class Target:
         return not self.classes
 
     @property
-    def outputs(self) -> int:
-        return len(self.classes) or 1
-
-    @property
     def config(self) -> dict[str, Any]:
         """The entries of the model's config, as transformers calls them."""
         names = self.classes or ("score",)
         return {
-            "num_labels": self.outputs,
             "problem_type": "regression" if self.is_regression else "single_label_classification",
             "id2label": dict(enumerate(names)),
             "label2id": {name: index for index, name in enumerate(names)},
         }
 
-    def of(self, labelled: Labelled) -> Targets:
-        """The targets of the rows. Raises UsageError for a class that is none of these."""
+    def of(self, labels: pa.Array, shown: str) -> Targets:
+        """The targets of rows with these labels. Raises UsageError for a class that is none of these."""
         if self.is_regression:
-            numbers: Targets = labelled.labels.cast(pa.float64()).to_numpy()
+            numbers: Targets = labels.cast(pa.float64()).to_numpy()
             return numbers
-        names = pa.array(map(str, labelled.labels.to_pylist()), pa.string())
+        names = pa.array(map(str, labels.to_pylist()), pa.string())
         indices = pc.index_in(names, pa.array(self.classes))
         if indices.null_count:
             unknown = min(names.filter(indices.is_null()).to_pylist())
-            raise UsageError(f'{labelled.shown} has the class "{unknown}", which no row has that is trained on.')
+            raise UsageError(f'{shown} has the class "{unknown}", which no row has that is trained on.')
         classes: Targets = indices.to_numpy().astype(np.int64)
         return classes
 
@@ -100,7 +117,6 @@ class Rows:
 class Split:
     """Rows of the data, and what identifies them."""
 
-    source: LabelSource
     target: Target
     threshold: float | None  # of a regression
     could_be_classes: bool  # the integers 0 and 1, learned as numbers
@@ -111,30 +127,97 @@ class Split:
     validation_digest: str | None  # of rows that are not from the data
 
 
+# Find the labels.
+
+
+def label_source(options: TrainOptions) -> LabelSource:
+    """Find the labels of a training. Raises UsageError if there is nothing, or the options do not say which labels."""
+    if options.data is not None and options.label_with is None:
+        return LabelSource(
+            shown=options.data,
+            file_uris=_files(options.data, "--data"),
+            text_column=options.text_column or DEFAULT_TEXT_COLUMN,
+            label_column=options.label_column or DEFAULT_LABEL_COLUMN,
+        )
+    if options.label_with is not None and options.data is None:
+        return _of_run(options, options.label_with)
+    raise UsageError("Say what to learn from: either --data FILES or --label-with OUTPUT.")
+
+
+def _files(uri: str, option: str) -> tuple[str, ...]:
+    try:
+        return tuple(list_files(uri, option=option).uris)
+    except ShardError as error:
+        raise UsageError(str(error)) from error
+    except (ImportError, ValueError) as error:  # from fsspec: unknown protocol, or a package is missing
+        raise UsageError(f"{uri} cannot be read: {error}.") from error
+
+
+def _of_run(options: TrainOptions, uri: str) -> LabelSource:
+    """The kept rows of a published run: only these have their texts in its output."""
+    published = published_run(uri)
+    scoring = _scoring(published, options.label_column)
+    return LabelSource(
+        shown=uri,
+        file_uris=tuple(sorted(f"{published.uri.rstrip('/')}/{receipt.data.path}" for receipt in published.receipts)),
+        text_column=options.text_column or _text_column(scoring, uri),
+        label_column=options.label_column or _learned(scoring),
+        teacher=scoring.model.name,
+    )
+
+
+def _scoring(published: Published, label_column: str | None) -> Scoring:
+    """The scoring of a run's only model, or of the one that has added the column."""
+    scorings = published.spec.scorings
+    for scoring in scorings:
+        if len(scorings) == 1 or label_column in scoring.added_columns:
+            return scoring
+    raise UsageError(
+        f"The run at {published.uri} has {len(scorings)} models. Name what to learn with --label-column: "
+        f"{' or '.join(map(_learned, scorings))}."
+    )
+
+
+def _learned(scoring: Scoring) -> str:
+    return scoring.label_column if scoring.outputs > 1 else scoring.score_column
+
+
+def _text_column(scoring: Scoring, uri: str) -> str:
+    if scoring.text_pair_column is not None:
+        raise UsageError(
+            f"The run at {uri} has scored pairs of texts, and `worker train` learns single ones. Name one with --text-column."
+        )
+    return scoring.text_template or ",".join(scoring.text_columns)
+
+
+# Read the rows.
+
+
 def read_split(options: TrainOptions, source: LabelSource) -> Split:
     """Read and check the labelled rows. The same options and rows always give the same split."""
     labelled = read_labelled(source)
-    if len(labelled) < _FEWEST_ROWS:
+    texts, labels = labelled.texts, labelled.labels
+    if len(texts) < _FEWEST_ROWS:
         raise UsageError(
-            f"{labelled.shown} has {counted(len(labelled), 'row')}, too few to train on. Give {_FEWEST_ROWS} or more."
+            f"{source.shown} has {counted(len(texts), 'row')}, too few to train on. Give {_FEWEST_ROWS} or more."
         )
-    target = _target_of(labelled, options)
-    every = Rows(texts=labelled.texts, targets=target.of(labelled))
+    target = _target_of(labels, source, options)
+    every = Rows(texts=texts, targets=target.of(labels, source.shown))
     threshold = _threshold(every, options.threshold) if target.is_regression else None
     measured = None
     if options.validation is None:
         learned, held_out = map(every.take, _learned_and_held_out(every, target, options))
     else:
         measured = read_labelled(source.beside(options.validation))
-        learned, held_out = every, Rows(texts=measured.texts, targets=target.of(measured))
+        targets = target.of(measured.labels, options.validation)
+        learned, held_out = every, Rows(texts=measured.texts, targets=targets)
     return Split(
-        source=source,
         target=target,
         threshold=threshold,
-        could_be_classes=target.is_regression and _are_zero_and_one(labelled.labels),
+        could_be_classes=target.is_regression and _are_zero_and_one(labels),
         learned=learned,
         held_out=held_out,
-        rows=len(labelled),
+        rows=len(texts),
         data_digest=labelled.digest,
         validation_digest=measured.digest if measured else None,
     )
@@ -143,26 +226,23 @@ def read_split(options: TrainOptions, source: LabelSource) -> Split:
 def read_labelled(source: LabelSource) -> Labelled:
     """All rows of the files. Raises UsageError if a file lacks a column, or a row one of the two values."""
     try:
-        files = [_read(uri, source) for uri in source.file_uris]
-        rows = pa.concat_tables(files, promote_options="permissive")
-    except ShardsiftError as error:
+        rows = pa.concat_tables([_read(uri, source) for uri in source.file_uris], promote_options="permissive")
+    except ShardError as error:
         raise UsageError(str(error)) from error
     except pa.ArrowTypeError as error:
         raise UsageError(
             f'The labels in "{source.label_column}" of {source.shown} are not alike: {error}. Store them alike.'
         ) from error
-    return Labelled(
-        texts=rows["text"].combine_chunks(),
-        labels=rows["label"].combine_chunks(),
-        label_column=source.label_column,
-        shown=source.shown,
-    )
+    return Labelled(texts=rows["text"].combine_chunks(), labels=rows["label"].combine_chunks())
 
 
 def _read(uri: str, source: LabelSource) -> pa.Table:
     """Texts and labels of a file, which is opened again so that only its columns that are read are looked at."""
+    shown = uri.removeprefix("file://")
     with open_input(uri) as file:
-        columns, schema = checked_columns(source, file.schema, uri), file.schema
+        schema = file.schema
+    columns = text_columns(source, schema, uri, called=shown)
+    _check_label(schema, shown, source.label_column)
     read = tuple(dict.fromkeys((*columns, source.label_column)))
     types = tuple((name, str(schema.field(name).type)) for name in read)
     with open_input(uri, types, only=True) as file, translated(f"Reading {uri}"):
@@ -172,11 +252,21 @@ def _read(uri: str, source: LabelSource) -> pa.Table:
     texts = row_texts(rows, columns, template=template_of(source.text_column), pair_column=None)
     labels = rows[source.label_column].combine_chunks()
     labels = labels.dictionary_decode() if pa.types.is_dictionary(labels.type) else labels
-    _check_filled(texts, f"of {shown_path(uri)} has no text")
-    _check_filled(labels, f'of {shown_path(uri)} has no label in "{source.label_column}"')
+    _check_filled(texts, f"of {shown} has no text")
+    _check_filled(labels, f'of {shown} has no label in "{source.label_column}"')
     if pa.types.is_floating(labels.type):
-        _check_filled(pc.if_else(pc.is_finite(labels), labels, None), f"of {shown_path(uri)} has no finite number")
+        _check_filled(pc.if_else(pc.is_finite(labels), labels, None), f"of {shown} has no finite number")
     return pa.table({"text": texts, "label": labels})
+
+
+def _check_label(schema: pa.Schema, file: str, name: str) -> None:
+    if name not in schema.names:
+        raise UsageError(
+            f'{file} has no column "{name}"; it has: {", ".join(schema.names)}. Name one with --label-column.'
+        )
+    kind = schema.field(name).type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text(kind)):
+        raise UsageError(f'The column "{name}" of {file} holds {kind}, not numbers or texts.')
 
 
 def _check_filled(values: pa.Array, problem: str) -> None:
@@ -184,9 +274,9 @@ def _check_filled(values: pa.Array, problem: str) -> None:
         raise UsageError(f"Row {values.is_null().index(True).as_py()} {problem}. Leave such rows out.")
 
 
-def _target_of(labelled: Labelled, options: TrainOptions) -> Target:
+def _target_of(labels: pa.Array, source: LabelSource, options: TrainOptions) -> Target:
     """Decide what is learned from these labels. Raises UsageError if they do not suit the task, or nothing can be learned."""
-    column, kind = labelled.label_column, labelled.labels.type
+    column, kind = source.label_column, labels.type
     has_names = is_text(kind) or pa.types.is_boolean(kind)
     if options.task == "classification" and pa.types.is_floating(kind):
         raise UsageError(
@@ -195,9 +285,9 @@ def _target_of(labelled: Labelled, options: TrainOptions) -> Target:
         )
     if options.task == "regression" and has_names:
         raise UsageError(f'The labels in "{column}" are {kind}, not numbers. Use --task classification.')
-    values = labelled.labels.unique()
+    values = labels.unique()
     if len(values) < 2:
-        raise UsageError(f"All labels of {labelled.shown} are {values[0]}. There is nothing to learn.")
+        raise UsageError(f"All labels of {source.shown} are {values[0]}. There is nothing to learn.")
     if options.task == "classification" or has_names:
         return Target(classes=tuple(map(str, sorted(values.to_pylist()))))  # in this order, the integer 10 follows 9
     return Target()
