@@ -40,7 +40,7 @@ def status(
             ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=settings.price_per_gpu_hour
         )
         if found.publication:
-            from producer.output_look import looked_at  # loads what outputs need, which takes a second
+            from producer.publishing.publish import looked_at  # loads what outputs need, which takes a second
 
             found = looked_at(ledger, found, hashes=verify)
         report(found, as_json=as_json)

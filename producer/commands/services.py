@@ -23,7 +23,7 @@ def finalizer(
     from fleet.errors import UsageError
     from fleet.process.logs import log_to_stderr, write_last_line
     from fleet.process.settings import read_settings
-    from producer.finalizer.loop import run_finalizer
+    from producer.finalizer import run_finalizer
 
     log_to_stderr(log_level)
     try:

@@ -49,9 +49,9 @@ def enqueue(
     from fleet.ledger import Ledger
     from fleet.process.broker import make_app
     from fleet.process.settings import read_settings
-    from producer.output_look import looked_at
     from producer.planning.enqueue import enqueue as enqueue_plan
     from producer.planning.steering import SteeringOptions
+    from producer.publishing.publish import looked_at
 
     settings = read_settings()
     price = settings.price_per_gpu_hour

@@ -141,9 +141,8 @@ def set_(
 def finalize(run_id: RunId) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
     from fleet.process.settings import read_settings
-    from producer.finalizer.publish import NotReady, finalize_run
     from producer.opening import open_ledger, patient
-    from producer.output_look import looked_at
+    from producer.publishing.publish import NotReady, finalize_run, looked_at
     from producer.status import ExitCode, run_status
 
     with open_ledger(read_settings()) as (_, ledger):

@@ -24,9 +24,8 @@ from fleet.run.receipt import AttemptReport, Histogram
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.folder import FolderOutput
 from fleet.storage.output import CARD_PATH
-from producer.finalizer.publish import finalize_run
-from producer.output_look import looked_at
 from producer.planning.steering import SteeringOptions, resume_run
+from producer.publishing.publish import finalize_run, looked_at
 from producer.status import ExitCode, RunStatus, run_status
 from producer.status.advice import level, verdict, what_next
 from producer.status.screen import status_lines, status_screen, status_table

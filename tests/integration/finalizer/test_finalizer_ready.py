@@ -6,9 +6,9 @@ from fleet.ledger import Ledger
 from fleet.ledger.base import FINISHED
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
-from producer.finalizer.loop import Finalizer, Publisher
-from producer.finalizer.publish import finalize_run
-from producer.finalizer.waves import WaveRule, WaveWatch
+from producer.finalizer import Finalizer, Publisher
+from producer.publishing.publish import finalize_run
+from producer.publishing.waves import WaveRule, WaveWatch
 from support.finalizer_runs import A, B, C, do, fail, finish
 from support.ledger_states import claimed
 from support.waiting import wait_until
