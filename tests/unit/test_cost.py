@@ -1,8 +1,7 @@
 """A run costs the time of its workers at the price that was given."""
 
 from fleet.ledger import Counts
-from producer.status.cost import Cost, cost_of
-from producer.status.remaining import Remaining
+from producer.status.forecast import Cost, Remaining, cost_of
 
 HOUR = 3600.0
 COUNTS = Counts(

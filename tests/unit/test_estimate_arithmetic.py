@@ -9,9 +9,17 @@ import pytest
 
 from fleet.run.scoring import ZeroShot
 from fleet.run.spec import Shard
-from producer.planning.estimate import DeviceEstimate, Estimate, Range, priced, rows_by_size
+from producer.planning.estimate import (
+    GPUS,
+    PRICED_ON,
+    DeviceEstimate,
+    Estimate,
+    Range,
+    gpu_called,
+    priced,
+    rows_by_size,
+)
 from producer.planning.sample import SampledShard, texts_in, tokens_read
-from producer.status.cost import GPUS, PRICED_ON, gpu_called
 from support.records import a_shard, a_spec
 
 

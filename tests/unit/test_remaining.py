@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.ledger import Counts, Pace, RunningShard
-from producer.status.remaining import remaining
+from producer.status.forecast import remaining
 
 ROWS, SECONDS = 10_000, 100.0  # of a shard
 
