@@ -174,7 +174,7 @@ def scores(
     from fleet.process.settings import read_settings
     from producer.scores.distribution import check_chart, draw_chart
     from producer.scores.near import near_lines, rows_of_run_near
-    from producer.scores.report import report_of, scored_run
+    from producer.scores.report import scored_run
 
     if png:
         check_chart(png)
@@ -187,13 +187,12 @@ def scores(
             for line in near_lines(rows):
                 typer.echo(line)
         return
-    found = report_of(run)
     if png:
-        draw_chart(png, found.histograms.items(), title=f"Scores of {found.name}")
+        draw_chart(png, run.histograms.items(), title=f"Scores of {run.name}")
     if as_json:
-        print_json(found.as_json())
+        print_json(run.as_json())
     else:
-        for line in found.lines():
+        for line in run.lines():
             typer.echo(line)
 
 

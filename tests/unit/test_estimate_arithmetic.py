@@ -62,6 +62,12 @@ def test_the_columns_of_a_text_and_its_pair_count_together() -> None:
     assert texts_in(rows, scoring) == ["A\n\nb\n\nc", ""]
 
 
+def test_the_words_of_a_template_count() -> None:
+    (scoring,) = a_spec(text_columns=("title",), text_template="Title: {title}.").scorings
+
+    assert texts_in(pa.table({"title": ["A", None]}), scoring) == ["Title: A.", ""]
+
+
 # --- costs ---------------------------------------------------------------------------------------------------------------
 
 
