@@ -70,14 +70,6 @@ def test_another_thing_at_the_key_of_the_wake_fails_no_shard_and_is_removed(ledg
     assert not ledger.redis.exists(FINISHED)
 
 
-def test_a_publisher_of_one_run_leaves_others_alone(ledger: Ledger, settings: Settings, spec: RunSpec) -> None:
-    do(ledger, spec, A, B, C)
-
-    Publisher(ledger, settings, only_run="another-run").publish_ready()
-
-    assert ledger.publication(spec.run_id) is None
-
-
 def test_a_finalizer_begins_at_once_when_the_last_shard_is_done_and_survives_what_others_write_to_its_list(
     ledger: Ledger, settings: Settings, spec: RunSpec
 ) -> None:
