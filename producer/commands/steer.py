@@ -8,7 +8,7 @@ import typer
 
 from fleet.process.command_line import Commands, say
 from fleet.process.wording import counted
-from producer.commands.shared import MaxCost, MaxWorkers, RunId, report
+from producer.commands.shared import MaxCost, MaxWorkers, RunId, read_settings, report
 
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
@@ -141,7 +141,6 @@ def finalize(run_id: RunId) -> None:
 @contextmanager
 def _run_in_ledger(run_id: str) -> Iterator[tuple["Settings", "Ledger"]]:
     """Open the ledger that the settings name. Raises UsageError if it has no such run."""
-    from fleet.process.settings import read_settings
     from producer.opening import open_ledger
 
     with open_ledger(read_settings()) as (settings, ledger):
