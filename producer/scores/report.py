@@ -20,7 +20,6 @@ class ScoredRun:
     """The finished shards of a run, as `producer scores` shows them. `input_uris` are empty if only the output is known."""
 
     name: str  # the run's id, or where it is published
-    run_id: str
     spec: RunSpec
     output_uri: str
     shards: int
@@ -96,7 +95,6 @@ def scored_run(target: str, settings: Settings) -> ScoredRun:
         raise UsageError(f"No shard of {run_id} is done yet: producer status {run_id}")
     return ScoredRun(
         name=run_id,
-        run_id=run_id,
         spec=spec,
         output_uri=spec.output_uri,
         shards=shards,
@@ -109,7 +107,6 @@ def _published(uri: str) -> ScoredRun:
     published = published_run(uri)
     return ScoredRun(
         name=published.uri,
-        run_id=published.run_id,
         spec=published.spec,
         output_uri=published.uri,
         shards=published.shards,
