@@ -23,8 +23,7 @@ from stand_in import StandInScorer
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
 from fleet.process.settings import read_settings
-from producer.finalizer.loop import Publisher
-from producer.finalizer.sweep import Sweeper
+from producer.finalizer import Publisher, Sweeper
 from worker.app import app as worker_app
 from worker.service.child import Child
 from worker.service.task import score_shard_task

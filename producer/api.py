@@ -16,12 +16,12 @@ from fleet.process.command_line import keywords_told, options_from, with_help_of
 from fleet.process.settings import read_settings
 from producer.local.run import run_locally
 from producer.opening import open_ledger_of, output_of
-from producer.output_look import looked_at
 from producer.planning.enqueue import Enqueued
 from producer.planning.enqueue import enqueue as enqueue_plan
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
 from producer.planning.steering import SteeringOptions
+from producer.publishing.publish import looked_at
 from producer.status import RunStatus, run_status
 from producer.status.watch import watch
 from producer.verify.report import Verification

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet.process.command_line import Commands, print_json, print_table, print_with_whole_ids, say
-from producer.commands.shared import AsJson, Verify, report
+from producer.commands.shared import AsJson, Verify, read_settings, report
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,7 +29,6 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
-    from fleet.process.settings import read_settings
     from producer.opening import open_ledger_of
     from producer.status import run_status
     from producer.status.watch import watch as show_until_over
@@ -40,7 +39,7 @@ def status(
             ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=settings.price_per_gpu_hour
         )
         if found.publication:
-            from producer.output_look import looked_at  # loads what outputs need, which takes a second
+            from producer.publishing.publish import looked_at  # loads what outputs need, which takes a second
 
             found = looked_at(ledger, found, hashes=verify)
         report(found, as_json=as_json)
@@ -49,7 +48,6 @@ def status(
 @commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
     """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
-    from fleet.process.settings import read_settings
     from producer.opening import open_ledger
     from producer.status import Present, run_status
     from producer.status.advice import attention_lines
@@ -90,7 +88,6 @@ def demand(
     Open shards are the queued and the running ones of all runs, as the ledger counts them. `wanted` is their number divided by
     --shards-per-worker, rounded up for each queue; `workers` is how many there are.
     """
-    from fleet.process.settings import read_settings
     from producer.demand import demand_json, demand_table, queue_demands, serve_demand
     from producer.opening import open_ledger
 
@@ -171,10 +168,9 @@ def scores(
     Counts the shards that are done, in steps of 0.25 for logits and 0.05 for probabilities. With --near it shows rows
     around a threshold, with their texts, so that a person can judge where to cut.
     """
-    from fleet.process.settings import read_settings
     from producer.scores.distribution import check_chart, draw_chart
     from producer.scores.near import near_lines, rows_of_run_near
-    from producer.scores.report import report_of, scored_run
+    from producer.scores.report import scored_run
 
     if png:
         check_chart(png)
@@ -187,13 +183,12 @@ def scores(
             for line in near_lines(rows):
                 typer.echo(line)
         return
-    found = report_of(run)
     if png:
-        draw_chart(png, found.histograms.items(), title=f"Scores of {found.name}")
+        draw_chart(png, run.histograms.items(), title=f"Scores of {run.name}")
     if as_json:
-        print_json(found.as_json())
+        print_json(run.as_json())
     else:
-        for line in found.lines():
+        for line in run.lines():
             typer.echo(line)
 
 
@@ -216,7 +211,6 @@ def verify(
     Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, 1 if it is damaged or its manifest
     is lost, and 2 if shardsift has published nothing there or --source is not the input of the run.
     """
-    from fleet.process.settings import read_settings
     from producer.opening import output_of
     from producer.status import ExitCode
     from producer.verify.verify import verify as verify_output

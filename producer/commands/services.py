@@ -7,7 +7,7 @@ import typer
 
 from fleet.process.command_line import USAGE, Commands
 from fleet.run.choices import LogLevel
-from producer.commands.shared import AsJson
+from producer.commands.shared import AsJson, read_settings
 
 commands = Commands()
 
@@ -22,8 +22,7 @@ def finalizer(
     """Serve a fleet: find lost messages and dead workers, and publish finished runs. Run one or more."""
     from fleet.errors import UsageError
     from fleet.process.logs import log_to_stderr, write_last_line
-    from fleet.process.settings import read_settings
-    from producer.finalizer.loop import run_finalizer
+    from producer.finalizer import run_finalizer
 
     log_to_stderr(log_level)
     try:
@@ -43,7 +42,6 @@ def flower(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 5555,
 ) -> None:
     """Show the fleet in a browser with Flower: read-only, with a password and a stored history."""
-    from fleet.process.settings import read_settings
     from producer.flower.start import run_flower
 
     run_flower(read_settings(), address=address, port=port)
@@ -69,7 +67,6 @@ def doctor(
     Exits with 0 if nothing is wrong, 1 if something is, and 2 for wrong options.
     """
     from fleet.doctor import report
-    from fleet.process.settings import read_settings
     from producer.doctor import producer_checks
 
     report(producer_checks(read_settings(), output_uri=output), as_json=as_json)
@@ -89,7 +86,6 @@ def demo(
 
     Exits with 1 if the published files differ from those of an undisturbed run.
     """
-    from fleet.process.settings import read_settings
     from producer.local.demo import show_demo
 
     raise typer.Exit(show_demo(folder, read_settings(), rows=rows))

@@ -5,17 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet.process.command_line import Commands, print_json, say
-from producer.commands.shared import (
-    AsJson,
-    DryRun,
-    MaxCost,
-    MaxWorkers,
-    Verify,
-    print_plan,
-    report,
-    say_begun,
-    say_left_out,
-)
+from fleet.process.wording import counted, first_of
+from producer.commands.shared import AsJson, DryRun, MaxCost, MaxWorkers, Verify, read_settings, report
 from producer.planning.options import RunOptions, with_run_options
 
 if TYPE_CHECKING:
@@ -24,6 +15,7 @@ if TYPE_CHECKING:
     from producer.planning.plan import Plan
     from producer.status import RunStatus
 
+_NAMED_FILES = 3
 
 commands = Commands()
 
@@ -44,14 +36,13 @@ def enqueue(
 ) -> None:
     """Send the fleet one task per shard of a crawl or of your own files. Running it twice adds nothing."""
     if dry_run:
-        print_plan(_planned(options), as_json=as_json)
+        _print_plan(_planned(options), as_json=as_json)
         return
     from fleet.ledger import Ledger
     from fleet.process.broker import make_app
-    from fleet.process.settings import read_settings
-    from producer.output_look import looked_at
     from producer.planning.enqueue import enqueue as enqueue_plan
     from producer.planning.steering import SteeringOptions
+    from producer.publishing.publish import looked_at
 
     settings = read_settings()
     price = settings.price_per_gpu_hour
@@ -60,7 +51,7 @@ def enqueue(
     plan = _planned(options)  # after Redis has answered, since planning may take long
     app = make_app("producer", settings)
     done = enqueue_plan(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering)
-    say_begun(done)
+    _say_begun(done)
     if wait:
         report(looked_at(ledger, _watched(ledger, done), hashes=verify), as_json=as_json)
     if as_json:
@@ -89,7 +80,7 @@ def run(
     """
     plan = _planned(options)
     if dry_run:
-        print_plan(plan, as_json=as_json)
+        _print_plan(plan, as_json=as_json)
         return
     _run(plan, workers=workers, verify=verify, as_json=as_json)
 
@@ -128,7 +119,6 @@ def refilter(
     Reads the input and the scores, and does a whole run on this machine, as `producer run` does. The result is what a run
     with that filter would publish. The same command resumes an interrupted run.
     """
-    from fleet.process.settings import read_settings
     from fleet.process.wording import is_place
     from producer.opening import published_output_of
     from producer.planning.refilter import plan_refilter
@@ -156,7 +146,7 @@ def _planned(options: RunOptions) -> "Plan":
         say(f"Publishing to {plan.spec.output_uri} (created {sight}).")
     for line in plan.notes:
         say(f"Recipe of {line}.")
-    say_left_out(plan)
+    _say_left_out(plan)
     return plan
 
 
@@ -175,13 +165,61 @@ def _watched(ledger: "Ledger", done: "Enqueued") -> "RunStatus":
 
 def _run(plan: "Plan", *, workers: int | None, verify: bool, as_json: bool) -> None:
     """Do a planned run on this machine and report how it ended."""
-    from fleet.process.settings import read_settings
     from producer.local.run import run_locally
     from producer.status import ExitCode
 
     try:
-        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=say_begun)
+        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_begun)
     except KeyboardInterrupt as stop:
         say("Stopped. Run the same command again to resume.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
     report(ended, as_json=as_json)
+
+
+def _print_plan(plan: "Plan", *, as_json: bool) -> None:
+    """Print what a run would do, and what it is estimated to take. Raises UsageError if the output cannot be used."""
+    from producer.planning.enqueue import check_output
+    from producer.planning.estimate import estimate_run, ledger_if_it_answers, plan_report
+
+    settings = read_settings()
+    found = plan_report(plan)
+    rows = found["rows"] if isinstance(found["rows"], int) else None
+    with ledger_if_it_answers(settings) as ledger:
+        check_output(plan, ledger)
+        estimate = estimate_run(plan, counted_rows=rows, ledger=ledger, price_per_gpu_hour=settings.price_per_gpu_hour)
+    if as_json:
+        print_json(found | {"estimate": estimate.as_json()})
+        return
+    for name, value in found.items():
+        shown = f"{value:,}" if isinstance(value, int) else value
+        typer.echo(f"{name.replace('_', ' ')}: {shown}")
+    for line in estimate.lines():
+        typer.echo(line)
+
+
+def _say_left_out(plan: "Plan") -> None:
+    """Name the files of the input's folders that are not read, because their names mean no format."""
+    if names := plan.left_out:
+        say(f"Not read, because the ending is not that of an input: {first_of(names, _NAMED_FILES)}.")
+
+
+def _say_begun(done: "Enqueued") -> None:
+    """Say how a run stands after it was enqueued: the same options continue an earlier run."""
+    restored = f", {done.restored} taken over from receipts" if done.restored else ""
+    say(f"Run {done.run_id}: {counted(done.counts.shards, 'shard')}{restored}, {done.counts.done:,} done")
+    if done.instead_of:
+        say(f"Run {done.instead_of} of this output had scored nothing. It is cancelled, and this run takes its place.")
+    if done.findings:
+        _say_findings(done)
+    if done.paused:  # the same command does not resume it
+        say(f"The run is paused. Resume it: producer resume {done.run_id}")
+
+
+def _say_findings(done: "Enqueued") -> None:
+    """Print what was wrong with the output of a published run before this command repaired it."""
+    from fleet.storage.inspection import lines_of
+
+    say("The output has changed since it was published:")
+    for line in lines_of(done.findings):
+        say(f"  {line}")
+    say(f"Shards to score again: {done.counts.open}. All others stay as they are.")

@@ -1,12 +1,18 @@
 """Change a run that is under way or has ended."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleet.process.command_line import Commands, say
 from fleet.process.wording import counted
-from producer.commands.shared import MaxCost, MaxWorkers, RunId, report
+from producer.commands.shared import MaxCost, MaxWorkers, RunId, read_settings, report
+
+if TYPE_CHECKING:
+    from fleet.ledger import Ledger
+    from fleet.process.settings import Settings
 
 commands = Commands()
 
@@ -19,22 +25,19 @@ def retry(
     every: Annotated[bool, typer.Option("--all", help="Also score shards again that are done.")] = False,
 ) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
-    from fleet.process.broker import make_app
-    from fleet.process.dispatch import send_due_shards
-    from fleet.process.settings import read_settings
     from fleet.storage.opening import open_output
-    from producer.opening import open_ledger, patient
+    from producer.opening import patient
     from producer.planning.steering import retry_run
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
 
-    with open_ledger(read_settings()) as (settings, ledger):
+    with _run_in_ledger(run_id) as (settings, ledger):
         spec = ledger.spec(run_id)
         if ledger.is_cancelled(run_id):  # meanwhile another run may have taken its output
             patient(open_output(spec.output_uri, run_id).reserve)(spec)
         before = run_status(ledger, run_id)
         retried = patient(retry_run)(ledger, run_id, done_too=every)
-        send_due_shards(make_app("producer", settings), ledger, run_id)
+        _send_due_shards(settings, ledger, run_id)
         for name in retried.changed:
             say(f"Shard {name}: the file has changed since it was enqueued. Its current content will be scored.")
         if before.is_published and not retried.queued:
@@ -54,11 +57,7 @@ def retry(
 )
 def cancel(run_id: RunId) -> None:
     """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run."""
-    from fleet.process.settings import read_settings
-    from producer.opening import open_ledger
-
-    with open_ledger(read_settings()) as (_, ledger):
-        ledger.spec(run_id)
+    with _run_in_ledger(run_id) as (_, ledger):
         ledger.cancel(run_id)
         say(f"Run {run_id} is cancelled.")
 
@@ -71,11 +70,7 @@ def pause(run_id: RunId) -> None:
 
     Nothing is lost, and no row is scored twice. A machine without other work ends if it was told to with --exit-when-idle.
     """
-    from fleet.process.settings import read_settings
-    from producer.opening import open_ledger
-
-    with open_ledger(read_settings()) as (_, ledger):
-        ledger.spec(run_id)
+    with _run_in_ledger(run_id) as (_, ledger):
         ledger.pause(run_id)
         say(f"Run {run_id} is paused. Resume it: producer resume {run_id}")
 
@@ -85,18 +80,13 @@ def pause(run_id: RunId) -> None:
 )
 def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
     """Resume a paused run. One that was paused for its cost needs a higher limit."""
-    from fleet.process.broker import make_app
-    from fleet.process.dispatch import send_due_shards
-    from fleet.process.settings import read_settings
-    from producer.opening import open_ledger
     from producer.planning.steering import SteeringOptions, resume_run
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
 
-    with open_ledger(read_settings()) as (settings, ledger):
-        ledger.spec(run_id)
+    with _run_in_ledger(run_id) as (settings, ledger):
         was_paused = resume_run(ledger, run_id, SteeringOptions(max_cost=max_cost))
-        send_due_shards(make_app("producer", settings), ledger, run_id)
+        _send_due_shards(settings, ledger, run_id)
         say(f"Run {run_id} is resumed." if was_paused else f"Run {run_id} is not paused.")
         for line in what_it_waits_for(run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)):
             say(line)
@@ -117,21 +107,16 @@ def set_(
     No worker loses the shard that it has. To free workers at once, pause the run and resume it.
     """
     from fleet.errors import UsageError
-    from fleet.process.broker import make_app
-    from fleet.process.dispatch import send_due_shards
-    from fleet.process.settings import read_settings
-    from producer.opening import open_ledger
     from producer.planning.steering import SteeringOptions, steered
 
-    price = read_settings().price_per_gpu_hour
-    options = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
     if max_workers is None and max_cost is None:
         raise UsageError("Say what to change: --max-workers or --max-cost.")
-    with open_ledger(read_settings()) as (settings, ledger):
-        ledger.spec(run_id)
+    with _run_in_ledger(run_id) as (settings, ledger):
+        price = settings.price_per_gpu_hour
+        options = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
         steering = steered(ledger, run_id, options)
         ledger.steer(run_id, steering)
-        send_due_shards(make_app("producer", settings), ledger, run_id)
+        _send_due_shards(settings, ledger, run_id)
         say(f"Run {run_id}: {steering}.")
 
 
@@ -140,17 +125,31 @@ def set_(
 )
 def finalize(run_id: RunId) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
-    from fleet.process.settings import read_settings
-    from producer.finalizer.publish import NotReady, finalize_run
-    from producer.opening import open_ledger, patient
-    from producer.output_look import looked_at
+    from producer.opening import patient
+    from producer.publishing.publish import NotReady, finalize_run, looked_at
     from producer.status import ExitCode, run_status
 
-    with open_ledger(read_settings()) as (_, ledger):
-        ledger.spec(run_id)
+    with _run_in_ledger(run_id) as (_, ledger):
         ledger.clear_publish_error(run_id)
         outcome = patient(finalize_run)(ledger, run_id, without_failed=True)
         if isinstance(outcome, NotReady):
             say(f"Not published: {outcome.reason}.")
             raise typer.Exit(ExitCode.RUNNING)
         report(looked_at(ledger, run_status(ledger, run_id), hashes=False), as_json=False)
+
+
+@contextmanager
+def _run_in_ledger(run_id: str) -> Iterator[tuple["Settings", "Ledger"]]:
+    """Open the ledger that the settings name. Raises UsageError if it has no such run."""
+    from producer.opening import open_ledger
+
+    with open_ledger(read_settings()) as (settings, ledger):
+        ledger.spec(run_id)
+        yield settings, ledger
+
+
+def _send_due_shards(settings: "Settings", ledger: "Ledger", run_id: str) -> None:
+    from fleet.process.broker import make_app
+    from fleet.process.dispatch import send_due_shards
+
+    send_due_shards(make_app("producer", settings), ledger, run_id)

@@ -29,14 +29,27 @@ _POLICY = (
 
 
 def add_runs_pages(application: Flower, ledger: Ledger) -> None:
-    looks = Looks(ledger)
+    """Add the pages. All browsers share the reads of the ledger."""
+    reads_of_ledger = SharedReads(ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_LOOK_SECONDS)
+    # Files are read by one thread of their own, so that a slow storage delays nothing else.
+    one_thread = ThreadPoolExecutor(1, thread_name_prefix="rows of the runs page")
+    reads_of_files = SharedReads(one_thread, seconds=_LOOK_SECONDS)
+
+    def shared(reads: SharedReads, read: Callable[..., object]) -> Read:
+        return lambda *run_id: reads.get((read, *run_id), lambda: read(ledger, *run_id))
+
+    runs, run, rows = (
+        shared(reads_of_ledger, runs_list),
+        shared(reads_of_ledger, run_json),
+        shared(reads_of_files, rows_json),
+    )
     assets = {"path": str(resources.files("producer.flower").joinpath("static"))}
     handlers = [
-        url(r"/runs", RunsPage, {"read": looks.runs}, name="runs"),
-        url(r"/runs/([^/]+)", RunPage, {"read": looks.run}, name="run"),
-        url(r"/api/runs", Json, {"read": looks.runs}, name="api-runs"),
-        url(r"/api/runs/([^/]+)", Json, {"read": looks.run}, name="api-run"),
-        url(r"/api/runs/([^/]+)/rows", Json, {"read": looks.rows}, name="api-rows"),
+        url(r"/runs", RunsPage, {"read": runs}, name="runs"),
+        url(r"/runs/([^/]+)", RunPage, {"read": run}, name="run"),
+        url(r"/api/runs", Json, {"read": runs}, name="api-runs"),
+        url(r"/api/runs/([^/]+)", Json, {"read": run}, name="api-run"),
+        url(r"/api/runs/([^/]+)/rows", Json, {"read": rows}, name="api-rows"),
         url(r"/runs-assets/(.*)", Assets, assets, name="runs-assets"),
     ]
     if application.options.url_prefix:
@@ -45,29 +58,6 @@ def add_runs_pages(application: Flower, ledger: Ledger) -> None:
 
 
 Read: TypeAlias = Callable[..., Awaitable[bytes]]  # of a run's id, if the address has one
-
-
-class Looks:
-    """Reads of the ledger, as JSON, shared by all browsers. Methods raise what the reads raise.
-
-    Files are read by one thread of their own, so that a slow storage delays nothing else.
-    """
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._reads = SharedReads(ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_LOOK_SECONDS)
-        self._files = SharedReads(
-            ThreadPoolExecutor(1, thread_name_prefix="rows of the runs page"), seconds=_LOOK_SECONDS
-        )
-
-    async def runs(self) -> bytes:
-        return await self._reads.get("runs", lambda: runs_list(self._ledger))
-
-    async def run(self, run_id: str) -> bytes:
-        return await self._reads.get(run_id, lambda: run_json(self._ledger, run_id))
-
-    async def rows(self, run_id: str) -> bytes:
-        return await self._files.get(run_id, lambda: rows_json(self._ledger, run_id))
 
 
 class _Handler(BaseHandler):  # type: ignore[misc]

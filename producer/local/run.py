@@ -18,11 +18,11 @@ from fleet.process.queues import drop_messages
 from fleet.process.settings import Settings
 from fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
 from fleet.run.spec import RunSpec
-from producer.finalizer.loop import ONLY_RUN
+from producer.finalizer import ONLY_RUN
 from producer.local.redis import machine_redis
-from producer.output_look import looked_at
 from producer.planning.enqueue import Enqueued, enqueue
 from producer.planning.plan import Plan
+from producer.publishing.publish import looked_at
 from producer.status import RunStatus
 from producer.status.watch import watch
 

@@ -14,10 +14,10 @@ from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding
 from fleet.storage.opening import open_output
 from fleet.storage.output import Publishing, Recovered
-from producer.finalizer.publish import look_again
 from producer.opening import patient
 from producer.planning.plan import Plan
 from producer.planning.steering import AS_IT_WAS, SteeringOptions, steered
+from producer.publishing.publish import look_again
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -4,6 +4,7 @@ Rows and tokens are from a sample, hours from an earlier run or from a GPU's pea
 torch and downloads no weights.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -19,7 +20,6 @@ from fleet.run.spec import RunSpec, Shard
 from producer.planning.inputs import count_rows
 from producer.planning.plan import Plan
 from producer.planning.sample import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
-from producer.status.cost import GIVEN, GPUS, LISTED, gpu_called
 
 _SECONDS = 3600
 _REMOTE_FOOTERS, _LOCAL_FOOTERS = 16, 2_000  # reading more than this takes too long
@@ -264,3 +264,51 @@ def _rows(shards: tuple[Shard, ...]) -> int | str:
 
 def _about(number: int) -> str:
     return f"about {round(number, _DIGITS - len(str(number))):,}"
+
+
+# Kinds of GPUs: how fast each may be, and what an hour of it costs by list price.
+#
+# Peaks are for 16-bit matrix products with dense matrices and accumulation in float32, from NVIDIA's datasheets:
+# T4 65, L4 121 (242 with sparsity), L40S 362, A100 312, H100 SXM and H200 989 (1,979 with sparsity). Two are second-hand:
+# A10G 70, from https://www.baseten.co/blog/nvidia-a10-vs-a10g-for-ml-model-inference/, and RTX PRO 6000 Blackwell 504, from
+# https://hmc-tech.com/gpu/nvidia-rtx-pro-6000-blackwell-vs-amd-radeon-pro-duo-polaris.
+#
+# Prices are those of Hugging Face Jobs for one GPU, https://huggingface.co/docs/hub/jobs-pricing, of the smallest flavor. It has
+# no H100, and what others ask for one differs by a factor of four, so it has no price here.
+
+PRICED_BY = "Hugging Face Jobs"
+PRICED_ON = "2026-11-21"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A kind of GPU. `price_per_hour` is in US dollars, at PRICED_BY on PRICED_ON; None if it is not rented out there."""
+
+    name: str
+    peak: float  # operations per second
+    price_per_hour: float | None = None
+
+    def is_called(self, device: str) -> bool:
+        """Whether a device of this name, as torch tells it, is a whole GPU of this kind."""
+        return re.search(rf"\b{re.escape(self.name)}\b", device) is not None and "MIG" not in device.split()
+
+
+GPUS = (
+    Gpu(name="T4", peak=65e12, price_per_hour=0.40),
+    Gpu(name="L4", peak=121e12, price_per_hour=0.80),
+    Gpu(name="A10G", peak=70e12, price_per_hour=1.00),
+    Gpu(name="L40S", peak=362e12, price_per_hour=1.80),
+    Gpu(name="A100", peak=312e12, price_per_hour=2.50),
+    Gpu(name="RTX PRO 6000", peak=504e12, price_per_hour=2.75),
+    Gpu(name="H100", peak=989e12),
+    Gpu(name="H200", peak=989e12, price_per_hour=5.00),
+)
+
+
+def gpu_called(device: str) -> Gpu | None:
+    """The kind of GPU that torch calls so, such as `NVIDIA H100 80GB HBM3`. None for any other device."""
+    return next((gpu for gpu in GPUS if gpu.is_called(device)), None)
+
+
+GIVEN = "SHARDSIFT_PRICE_PER_GPU_HOUR"
+LISTED = f"list price of {PRICED_BY} on {PRICED_ON}"

@@ -57,10 +57,9 @@ def list_input(*uris: str) -> Input:
     _refuse_files_named_twice(uris, parts)
     shards = tuple(shard for part in parts for shard in part.shards)
     _refuse_same_names(shards)
-    commit = parts[0].commit if len(parts) == 1 else None
     return Input(
-        uris=tuple(part.uri for part in parts),
-        revision=commit or digest_of(shards),
+        uris=tuple(uri for part in parts for uri in part.uris),
+        revision=parts[0].revision if len(parts) == 1 else digest_of(shards),
         crawl=None,
         shards=shards,
         listed=shards,
@@ -68,17 +67,7 @@ def list_input(*uris: str) -> Input:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """The shards that one URI names."""
-
-    uri: str
-    commit: str | None
-    shards: tuple[Shard, ...]
-    left_out: tuple[str, ...]
-
-
-def _list(uri: str) -> _Part:
+def _list(uri: str) -> Input:
     """The shards that a URI names."""
     try:
         with translated(f"Listing {uri}"):
@@ -90,10 +79,17 @@ def _list(uri: str) -> _Part:
         raise UsageError(str(error)) from error
     except _NO_SUCH_PLACE as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
-    return _Part(uri=_absolute(pinned), commit=commit, shards=shards, left_out=listing.left_out)
+    return Input(
+        uris=(absolute_uri(pinned),),
+        revision=commit or digest_of(shards),
+        crawl=None,
+        shards=shards,
+        listed=shards,
+        left_out=listing.left_out,
+    )
 
 
-def _refuse_files_named_twice(uris: Sequence[str], parts: Sequence[_Part]) -> None:
+def _refuse_files_named_twice(uris: Sequence[str], parts: Sequence[Input]) -> None:
     """`uris` are as the user wrote them. One file may be two shards of different names."""
     seen: dict[Hashable, tuple[int, str]] = {}
     for number, part in enumerate(parts):
@@ -188,7 +184,8 @@ def _shard(info: dict[str, Any], listing: Listing) -> Shard:
         raise UsageError(str(error)) from error
 
 
-def _absolute(uri: str) -> str:
+def absolute_uri(uri: str) -> str:
+    """Workers run in other folders: a local path must not depend on this one."""
     return uri if "://" in uri else str(Path(uri).expanduser().absolute())
 
 

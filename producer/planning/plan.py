@@ -1,5 +1,6 @@
 """From the user's options to a checked run. Nothing is written yet."""
 
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,13 +20,13 @@ from fleet.run.options import options_by_model, recipe_options, scoring_of
 from fleet.run.recipes import recipe_line
 from fleet.run.scorers import resolve_model
 from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
+from fleet.run.sequence_classifier import threshold_of
 from fleet.run.spec import RunSpec, Shard
 from fleet.run.text import check_takes_columns, chosen_columns, template_of, text_columns
 from fleet.storage.opening import open_output
 from producer.opening import patient
 from producer.planning.destination import check_hub, check_models, check_places, with_output
-from producer.planning.inputs import Input, crawl_input, digest_of, limited, list_input
-from producer.planning.kept import condition, kept_lines, with_threshold
+from producer.planning.inputs import Input, absolute_uri, crawl_input, digest_of, limited, list_input
 from producer.planning.options import RunOptions
 
 
@@ -43,7 +44,8 @@ class Plan:
 @patient
 def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
-    _check_input_is_named(options)
+    if (options.crawl is None) == (not options.input_uris):
+        raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
     names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub
     options = with_output(options, names.values())
     source = checked_input(options)
@@ -54,7 +56,7 @@ def plan_run(options: RunOptions) -> Plan:
     recipes = {column: recipe_options(model, given[column]) for column, model in models.items()}
     completed = {column: replace(given[column], **recipe) for column, recipe in recipes.items()}
     scorings = tuple(_scoring(column, models[column], one, schema, source) for column, one in completed.items())
-    keep = with_threshold(next(iter(completed.values())), scorings)
+    keep = _with_threshold(next(iter(completed.values())), scorings)
     spec = RunSpec(
         input_uris=source.uris,
         input_revision=source.revision,
@@ -76,7 +78,7 @@ def plan_run(options: RunOptions) -> Plan:
         public=options.public,
         notes=(
             *(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
-            *kept_lines(keep, scorings),
+            *_kept_lines(keep, scorings),
         ),
         left_out=source.left_out,
     )
@@ -141,7 +143,8 @@ def checked_input(options: RunOptions) -> Input:
     check_places(options)
     _check_output_is_apart(options)
     check_hub(options)
-    return limited(_input(options), options.limit_rows)
+    source = list_input(*options.input_uris) if options.crawl is None else crawl_input(options.crawl)
+    return limited(source, options.limit_rows)
 
 
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
@@ -162,11 +165,6 @@ def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
         raise UsageError(f"The first shard cannot be read. {error}") from error
 
 
-def absolute_uri(uri: str) -> str:
-    """Workers run in other folders: a local path must not depend on this one."""
-    return uri if "://" in uri else str(Path(uri).expanduser().absolute())
-
-
 def refuse_secrets(option: str, uri: str) -> None:
     """Raises UsageError for a URI with a secret: the spec is stored in Redis, sent to workers and published."""
     if redacted(uri) != uri:
@@ -175,17 +173,6 @@ def refuse_secrets(option: str, uri: str) -> None:
             "Give the address alone and the credentials in the environment of producer, workers and finalizer: HF_TOKEN, "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your storage's fsspec library reads (FSSPEC_<PROTOCOL>_…)."
         )
-
-
-def _check_input_is_named(options: RunOptions) -> None:
-    if (options.crawl is None) == (not options.input_uris):
-        raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
-
-
-def _input(options: RunOptions) -> Input:
-    if options.crawl is not None:
-        return crawl_input(options.crawl)
-    return list_input(*options.input_uris)
 
 
 def _check_output_is_apart(options: RunOptions) -> None:
@@ -213,3 +200,64 @@ def _row_columns(options: RunOptions) -> tuple[str, str] | None:
     if len(names) != 2 or len(set(names)) != 2 or not all(names):
         raise UsageError(f"--row-columns takes two names, like shard,row, or none; it was {options.row_columns!r}.")
     return names
+
+
+# Turn the choice of rows into SQL, and refuse thresholds that mean nothing.
+
+
+def _with_threshold(options: RunOptions, scorings: Sequence[Scoring]) -> RunOptions:
+    """The options; if they do not say which rows to keep, with the threshold of a single model that has its own."""
+    is_chosen = options.min_score is not None or options.where is not None or options.keep_all
+    if is_chosen or len(scorings) > 1 or scorings[0].outputs > 1 or scorings[0].function_to_apply != "none":
+        return options
+    return replace(options, min_score=threshold_of(scorings[0].model))
+
+
+def condition(options: RunOptions, scorings: Sequence[Scoring]) -> str | None:
+    """The rows to keep as SQL; None keeps every row. Raises UsageError for no choice, or one that means nothing."""
+    if sum([options.min_score is not None, options.where is not None, options.keep_all]) > 1:
+        raise UsageError("Use only one of --min-score, --where and --keep-all.")
+    if options.keep_all:
+        return None
+    if options.where is not None:
+        if not options.where.strip():
+            raise UsageError("--where is empty: is a shell variable unset? To keep every row, say --keep-all.")
+        return options.where
+    if len(scorings) > 1:
+        raise UsageError("Say which rows to keep with --where or --keep-all: a --min-score is for a single model.")
+    if options.min_score is None:
+        raise UsageError("Say which rows to keep: --min-score, --where or --keep-all.")
+    _check_min_score(options.min_score, scorings[0])
+    return f'"{scorings[0].score_column}" >= {options.min_score}'
+
+
+def _kept_lines(options: RunOptions, scorings: Sequence[Scoring]) -> list[str]:
+    """Say what a threshold keeps of a model with several labels, whose score is that of the best one."""
+    if options.min_score is None or scorings[0].outputs == 1:
+        return []
+    return [
+        f"Rows are kept whose best label, whichever it is, scores {options.min_score:g} or more. "
+        f"For one label: --where {shlex.quote(_of_one_label(scorings[0]))}."
+    ]
+
+
+def _check_min_score(min_score: float, scoring: Scoring) -> None:
+    function, labels = scoring.function_to_apply, scoring.outputs
+    if function != "none" and min_score > 1:
+        raise UsageError(
+            f"--min-score {min_score:g} keeps no row: these scores are probabilities from 0 to 1, by {function}."
+        )
+    if function == "softmax" and min_score <= 1 / labels:
+        raise UsageError(
+            f"--min-score {min_score:g} keeps every row: {scoring.score_column} is the probability of the best of {labels} "
+            f"labels, which is never below 1/{labels}. Name a label: --where {shlex.quote(_of_one_label(scoring))}."
+        )
+    if function == "sigmoid" and min_score <= 0:
+        raise UsageError(f"--min-score {min_score:g} keeps every row: these scores are from 0 to 1. Say --keep-all.")
+
+
+def _of_one_label(scoring: Scoring) -> str:
+    """A condition on the last label, which of two is that of the rows that are looked for."""
+    if not scoring.label_score_columns:
+        return f"{scoring.label_column} = '{scoring.labels[-1]}'"
+    return f"{scoring.label_score_columns[-1]} >= 0.5"

@@ -11,9 +11,9 @@ from fleet.run.scorers import model_of, published_run
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.opening import Published
 from producer.opening import patient
-from producer.planning.kept import condition
+from producer.planning.inputs import absolute_uri
 from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, absolute_uri, check_filter, checked_input, resumed
+from producer.planning.plan import Plan, check_filter, checked_input, condition, resumed
 
 _NAMED_SHARDS = 3
 

@@ -25,6 +25,7 @@ from fleet.run.flops import Shape
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, Shard
+from fleet.run.text import texts_of
 from fleet.storage.errors import translated
 
 LOCAL_SHARDS, REMOTE_SHARDS = 8, 4  # a file is opened for each, and reading ahead takes 32 MiB of a remote one
@@ -104,10 +105,10 @@ def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work
 
 
 def texts_in(rows: pa.Table, scoring: Scoring) -> list[str]:
-    """The text of each row, about as long as the one that is scored: its columns and its pair's, without a template's words."""
-    names = [*scoring.text_columns, *([scoring.text_pair_column] if scoring.text_pair_column else [])]
-    columns = [_as_texts(rows.column(name)) for name in names]
-    return ["\n\n".join(filter(None, values)) for values in zip(*columns, strict=True)]
+    """The text of each row as it is scored, with its pair's behind it."""
+    texts = texts_of(pa.table({name: _as_texts(rows.column(name)) for name in rows.column_names}), scoring)
+    parts = texts.flatten() if isinstance(texts, pa.StructArray) else [texts]
+    return ["\n\n".join(filter(None, values)) for values in zip(*(part.to_pylist() for part in parts), strict=True)]
 
 
 def tokens_read(lengths: Any, scoring: Scoring, longest: int) -> Any:
@@ -145,10 +146,11 @@ def _scored_columns(spec: RunSpec) -> list[str]:
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def _as_texts(column: pa.ChunkedArray) -> list[str]:
+def _as_texts(column: pa.ChunkedArray) -> pa.LargeStringArray:
     """Invalid UTF-8, which Parquet allows, becomes U+FFFD."""
     values = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
-    return [(value or b"").decode(errors="replace") for value in values]
+    texts = [None if value is None else value.decode(errors="replace") for value in values]
+    return pa.array(texts, pa.large_string())
 
 
 def _lengths(texts: list[str], scoring: Scoring, counter: Callable[[list[str]], list[int]]) -> Any:

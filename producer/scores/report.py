@@ -1,7 +1,6 @@
 """Find the scores of a run, published at a path or URI or with the ledger, and report how they are spread."""
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from fleet.errors import UsageError
@@ -12,16 +11,15 @@ from fleet.run.scorers import published_run
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec
 from producer.opening import open_ledger_of, patient
-from producer.planning.plan import absolute_uri
+from producer.planning.inputs import absolute_uri
 from producer.scores.distribution import histograms_of, score_bins, score_table
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRun:
-    """The finished shards of a run. `input_uris` are empty if only the output is known."""
+    """The finished shards of a run, as `producer scores` shows them. `input_uris` are empty if only the output is known."""
 
-    name: str
-    run_id: str
+    name: str  # the run's id, or where it is published
     spec: RunSpec
     output_uri: str
     shards: int
@@ -38,39 +36,51 @@ class ScoredRun:
                 return scoring
         raise UsageError(f"The run has no score column {column!r}. There are: {columns}.")
 
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreReport:
-    """`shards_done` of `shards` are in it. `where` is the run's filter, which has kept `rows_kept`."""
-
-    name: str  # the run's id, or where it is published
-    shards: int
-    shards_done: int
-    rows: int
-    errors: dict[str, int]  # reason → rows
-    where: str | None
-    rows_kept: int
-    histograms: dict[str, Histogram]
+    @property
+    def histograms(self) -> dict[str, Histogram]:
+        return histograms_of(self.spec, self.receipts)
 
     def as_json(self) -> dict[str, object]:
-        columns = [
-            {"column": column, "rows": histogram.rows, "bins": [asdict(one) for one in score_bins(histogram)]}
-            for column, histogram in self.histograms.items()
-        ]
-        return {name: value for name, value in vars(self).items() if name != "histograms"} | {"columns": columns}
+        """`shards_done` of `shards` are in it. `where` is the run's filter, which has kept `rows_kept`."""
+        return {
+            "name": self.name,
+            "shards": self.shards,
+            "shards_done": len(self.receipts),
+            "rows": self._rows("rows_in"),
+            "errors": self._errors,
+            "where": self.spec.where,
+            "rows_kept": self._rows("rows_kept"),
+            "columns": [
+                {"column": column, "rows": histogram.rows, "bins": [asdict(one) for one in score_bins(histogram)]}
+                for column, histogram in self.histograms.items()
+            ],
+        }
 
     def lines(self) -> list[str]:
-        errors = "".join(f", {rows:,} {reason} (errored)" for reason, rows in self.errors.items())
-        kept = f"{self.rows_kept / self.rows:.2%}" if self.rows else "0 %"
+        rows, rows_kept = self._rows("rows_in"), self._rows("rows_kept")
+        errors = "".join(f", {number:,} {reason} (errored)" for reason, number in self._errors.items())
+        kept = f"{rows_kept / rows:.2%}" if rows else "0 %"
         lines = [
             f"scores   {self.name}",
-            f"shards   {self.shards_done:,} of {self.shards:,}",
-            f"rows     {self.rows:,} in{errors}",
-            f"kept     {self.rows_kept:,} ({kept}) by {self.where or '--keep-all'}",
+            f"shards   {len(self.receipts):,} of {self.shards:,}",
+            f"rows     {rows:,} in{errors}",
+            f"kept     {rows_kept:,} ({kept}) by {self.spec.where or '--keep-all'}",
         ]
         for column, histogram in self.histograms.items():
-            lines += ["", f"{column}: {counted(histogram.rows, 'row')} with a score", *_table(histogram)]
+            table = [f"  {line}" for line in score_table(histogram).splitlines()]
+            lines += ["", f"{column}: {counted(histogram.rows, 'row')} with a score", *table]
         return lines
+
+    def _rows(self, fate: str) -> int:
+        return sum(getattr(receipt, fate) for receipt in self.receipts)
+
+    @property
+    def _errors(self) -> dict[str, int]:
+        """Errored rows by reason, the most frequent first."""
+        rows: Counter[str] = Counter()
+        for receipt in self.receipts:
+            rows.update(receipt.errors)
+        return dict(rows.most_common())
 
 
 @patient
@@ -85,7 +95,6 @@ def scored_run(target: str, settings: Settings) -> ScoredRun:
         raise UsageError(f"No shard of {run_id} is done yet: producer status {run_id}")
     return ScoredRun(
         name=run_id,
-        run_id=run_id,
         spec=spec,
         output_uri=spec.output_uri,
         shards=shards,
@@ -94,37 +103,12 @@ def scored_run(target: str, settings: Settings) -> ScoredRun:
     )
 
 
-def report_of(run: ScoredRun) -> ScoreReport:
-    return ScoreReport(
-        name=run.name,
-        shards=run.shards,
-        shards_done=len(run.receipts),
-        rows=sum(receipt.rows_in for receipt in run.receipts),
-        errors=_errors(run.receipts),
-        where=run.spec.where,
-        rows_kept=sum(receipt.rows_kept for receipt in run.receipts),
-        histograms=histograms_of(run.spec, run.receipts),
-    )
-
-
 def _published(uri: str) -> ScoredRun:
     published = published_run(uri)
     return ScoredRun(
         name=published.uri,
-        run_id=published.run_id,
         spec=published.spec,
         output_uri=published.uri,
         shards=published.shards,
         receipts=published.receipts,
     )
-
-
-def _errors(receipts: Iterable[Receipt]) -> dict[str, int]:
-    rows: Counter[str] = Counter()
-    for receipt in receipts:
-        rows.update(receipt.errors)
-    return dict(rows.most_common())
-
-
-def _table(histogram: Histogram) -> list[str]:
-    return [f"  {line}" for line in score_table(histogram).splitlines()]

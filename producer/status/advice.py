@@ -1,16 +1,16 @@
 """Judge a run: one line that says whether all is well, and what is wrong, what it waits for, and the command that helps."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from fleet.ledger import RunningShard
+from fleet.ledger import Failure, RunningShard
 from fleet.presence.announcements import machine_names
 from fleet.process.durations import shown_duration
 from fleet.process.wording import counted, first_of
 from fleet.storage.inspection import lines_of
-from producer.status.failures import failure_lines, retry_lines
-from producer.status.view import Checked, RunStatus
+from producer.status.view import Checked, RunView
 
 Level = Literal["good", "doubtful", "bad"]
 
@@ -26,7 +26,7 @@ _CHECKED = {
 }
 
 
-def verdict(status: RunStatus) -> str:
+def verdict(status: RunView) -> str:
     """One line, such as `on track, 50 min to 1 h 10 min left`, or what is wrong and the command that helps."""
     if status.is_published:
         return status.word
@@ -40,7 +40,7 @@ def verdict(status: RunStatus) -> str:
     return f"{'on track' if not but else 'running'}{f', {left} left' if left else ''}{''.join(f'; {what}' for what in but)}"
 
 
-def troubles(status: RunStatus) -> Iterator[str]:
+def troubles(status: RunView) -> Iterator[str]:
     """Say what a person should know of a run that goes on."""
     if status.counts.failed:
         yield f"{counted(status.counts.failed, 'shard')} failed"
@@ -57,7 +57,7 @@ def troubles(status: RunStatus) -> Iterator[str]:
         yield "no finalizer is running"
 
 
-def level(status: RunStatus) -> Level:
+def level(status: RunView) -> Level:
     """How much the run needs a person. A doubtful one goes on, or waits for something that a person decides."""
     if status.word in _BAD:
         return "bad"
@@ -66,18 +66,18 @@ def level(status: RunStatus) -> Level:
     return "doubtful" if is_doubtful or (status.publish_error and not status.is_published) else "good"
 
 
-def why_a_person(status: RunStatus) -> str | None:
+def why_a_person(status: RunView) -> str | None:
     """Say what is wrong, with the command that helps. None for a run that is on its way or was ended by a person."""
     return None if level(status) == "good" or status.word in _LEFT_ALONE else verdict(status)
 
 
-def attention_lines(statuses: Iterable[RunStatus]) -> Iterator[str]:
+def attention_lines(statuses: Iterable[RunView]) -> Iterator[str]:
     for status in statuses:
         if why := why_a_person(status):
             yield f"{status.run_id} is {why}"
 
 
-def what_next(status: RunStatus) -> list[str]:
+def what_next(status: RunView) -> list[str]:
     """The lines below the table: what is wrong, and the command that fixes it."""
     return [
         *_on_failures(status),
@@ -91,7 +91,7 @@ def what_next(status: RunStatus) -> list[str]:
     ]
 
 
-def _on_failures(status: RunStatus) -> Iterator[str]:
+def _on_failures(status: RunView) -> Iterator[str]:
     yield from failure_lines(status.failures)
     if status.failures and not status.is_published:
         them = "it" if status.counts.failed == 1 else "them"
@@ -100,13 +100,13 @@ def _on_failures(status: RunStatus) -> Iterator[str]:
             yield f"Or publish the others without {them}: producer finalize {status.run_id}"
 
 
-def _on_retries(status: RunStatus) -> Iterator[str]:
+def _on_retries(status: RunView) -> Iterator[str]:
     """A run whose shards all end with the same error does not advance, although its workers are busy."""
     if status.retries and not status.cancelled:
         yield from retry_lines(status.retries)
 
 
-def _on_silent(status: RunStatus) -> Iterator[str]:
+def _on_silent(status: RunView) -> Iterator[str]:
     """Nothing to type: the ledger takes the shards back."""
     silent = status.silent
     if not silent or status.cancelled:
@@ -118,7 +118,7 @@ def _on_silent(status: RunStatus) -> Iterator[str]:
     )
 
 
-def _on_stalled(status: RunStatus) -> Iterator[str]:
+def _on_stalled(status: RunView) -> Iterator[str]:
     """The watchdog of each ends its process in time, and another one goes on."""
     stalled = status.stalled
     if stalled and not status.cancelled:
@@ -132,7 +132,7 @@ def _workers_and_shards(shards: Sequence[RunningShard]) -> str:
     return first_of([f"{one.worker or 'a worker'} ({one.name})" for one in shards], _NAMED_WORKERS)
 
 
-def _on_publishing(status: RunStatus) -> Iterator[str]:
+def _on_publishing(status: RunView) -> Iterator[str]:
     if status.is_published and status.damage:
         yield f"The output {status.output_uri} is not as it was published:"
         yield from (f"  {line}" for line in lines_of(status.findings))
@@ -156,7 +156,7 @@ def _on_publishing(status: RunStatus) -> Iterator[str]:
         yield f"Publishing has not succeeded yet, and is tried again: {status.publish_error}"
 
 
-def _on_no_kept_row(status: RunStatus) -> Iterator[str]:
+def _on_no_kept_row(status: RunView) -> Iterator[str]:
     counts = status.counts
     if not counts.rows_in or counts.rows_kept:
         return
@@ -169,7 +169,7 @@ def _on_no_kept_row(status: RunStatus) -> Iterator[str]:
     )
 
 
-def what_it_waits_for(status: RunStatus) -> Iterator[str]:
+def what_it_waits_for(status: RunView) -> Iterator[str]:
     """Say what must happen before the run goes on. Nothing if it runs or has ended."""
     match status.word:
         case "cancelled":
@@ -201,19 +201,19 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
             yield f"All its workers are busy with other runs: {', '.join(others)}."
 
 
-def loading_line(status: RunStatus) -> str:
+def loading_line(status: RunView) -> str:
     """For example `Loading the model (1 worker, 35 s)`."""
     longest = max(worker.activity_seconds for worker in status.loading)
     return f"Loading the model ({counted(len(status.loading), 'worker')}, {shown_duration(longest)})"
 
 
-def _on_workers_elsewhere(status: RunStatus) -> Iterator[str]:
+def _on_workers_elsewhere(status: RunView) -> Iterator[str]:
     """Why workers that are there do not help: they were started for certain models or a --dtype."""
     if status.workers_elsewhere:
         yield f"Workers of this fleet that serve other models or dtypes: {status.workers_elsewhere:,}."
 
 
-def _higher_limit(status: RunStatus) -> str:
+def _higher_limit(status: RunView) -> str:
     """The option that `resume` needs too, if the run has cost what it may."""
     limit, cost = status.steering.max_cost, status.steering.cost(status.counts.worker_seconds)
     if limit is None or cost is None or cost < limit:
@@ -221,14 +221,14 @@ def _higher_limit(status: RunStatus) -> str:
     return f" --max-cost {math.ceil(2 * cost)}"
 
 
-def _on_machines(status: RunStatus) -> str:
+def _on_machines(status: RunView) -> str:
     free = [machine.name for machine in status.machines if machine.free]
     if free:
         return f"{free[0]} starts a worker for this run within seconds."
     return f"All workers of {machine_names(status.machines)} are busy with other runs. This run gets the next free one."
 
 
-def _on_unable(status: RunStatus) -> Iterator[str]:
+def _on_unable(status: RunView) -> Iterator[str]:
     """The machines on which no worker could serve the run, and the reason of the first of them."""
     if not status.unable:
         return
@@ -237,7 +237,7 @@ def _on_unable(status: RunStatus) -> Iterator[str]:
     yield f"No worker of {names} could serve it: {reason}. Tried again after ten minutes, or when `worker start` is restarted."
 
 
-def _on_no_finalizer(status: RunStatus) -> Iterator[str]:
+def _on_no_finalizer(status: RunView) -> Iterator[str]:
     if status.lacks_finalizer:
         yield (
             "No finalizer is running: no finished run is published, and no lost shard is sent again. "
@@ -245,16 +245,66 @@ def _on_no_finalizer(status: RunStatus) -> Iterator[str]:
         )
 
 
-def _idle(status: RunStatus) -> str:
+def _idle(status: RunView) -> str:
     idle = status.pace.idle_seconds
     return "none has scored a row" if idle is None else f"no row was scored for {shown_duration(idle)}"
 
 
-def _names(status: RunStatus) -> str:
+def _names(status: RunView) -> str:
     return ", ".join(worker.name for worker in status.serving[:5])
 
 
-def _on_refused(status: RunStatus) -> Iterator[str]:
+def _on_refused(status: RunView) -> Iterator[str]:
     if status.refused:
         refused = "; ".join(f"{what} ({times:,})" for what, times in status.refused.items())
         yield f"Refused or repaired lately, in all runs: {refused}."
+
+
+# Tell failed attempts in a few lines, grouped by cause, so that one mistake in a hundred shards reads as one.
+
+_MOST_CAUSES = 5
+_NAMED_SHARDS = 5
+_PATH = re.compile(r"\S*/\S*")
+_NUMBER = re.compile(r"\b(?![45]\d\d\b)\d[\d,.]*\b")  # an HTTP status tells causes apart: 403 is not 503
+
+
+def failure_lines(failures: Sequence[Failure]) -> Iterator[str]:
+    """List what failed, cause by cause."""
+    return _cause_lines(failures, one="failed", many="failed with one error")
+
+
+def retry_lines(retries: Sequence[Failure]) -> Iterator[str]:
+    """List what went wrong with shards that are tried again."""
+    return _cause_lines(retries, one="is tried again after it failed", many="are tried again after one error")
+
+
+def _cause_lines(failures: Sequence[Failure], *, one: str, many: str) -> Iterator[str]:
+    causes = causes_of(failures)
+    for first, *others in causes[:_MOST_CAUSES]:
+        if not others:
+            yield f"Shard {first.shard} {one}{_by(first)}: {first.error}"
+            continue
+        yield f"{counted(1 + len(others), 'shard')} {many}. {first.shard}{_by(first)}: {first.error}"
+        yield f"  The others: {first_of([failure.shard for failure in others], _NAMED_SHARDS)}"
+    rest = causes[_MOST_CAUSES:]
+    if rest:
+        yield f"And {counted(len(rest), 'other error')} of {counted(sum(map(len, rest)), 'shard')}: see --json."
+
+
+def causes_of(failures: Sequence[Failure]) -> list[list[Failure]]:
+    """Failures with the same error, apart from names, paths and numbers in it. The cause of most shards comes first."""
+    groups: dict[str, list[Failure]] = {}
+    for failure in failures:
+        groups.setdefault(_without_details(failure), []).append(failure)
+    return sorted(groups.values(), key=lambda group: -len(group))
+
+
+def _by(failure: Failure) -> str:
+    """The finalizer, which finds damaged outputs, has no worker's name."""
+    return f" on {failure.worker} (attempt {failure.attempts})" if failure.worker else ""
+
+
+def _without_details(failure: Failure) -> str:
+    """The error with its shard, paths and numbers masked."""
+    masked = re.sub(rf"(?<!\w){re.escape(failure.shard)}(?!\w)", "…", failure.error)
+    return _NUMBER.sub("#", _PATH.sub("…", masked))

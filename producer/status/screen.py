@@ -1,7 +1,7 @@
 """Draw what `producer status` prints: the verdict, the facts about the run, a line each, and what to do."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.filesize import decimal
 from rich.table import Table
@@ -13,8 +13,8 @@ from fleet.process.wording import counted
 from fleet.run.receipt import AttemptReport, Histogram
 from producer.scores.distribution import score_bins
 from producer.status.advice import verdict, what_next
-from producer.status.cost import Cost
-from producer.status.view import Present, RunStatus
+from producer.status.forecast import Cost
+from producer.status.view import Present, RunView
 
 _BAR_WIDTH = 40
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -23,13 +23,13 @@ _NAMED_WORKERS = 16
 _SHOWN_SHARE = 0.05  # of the time of an attempt
 
 
-def status_screen(status: RunStatus) -> list[str]:
+def status_screen(status: RunView) -> list[str]:
     """Draw the screen of `producer status`: the verdict, the facts, and what to do."""
     first, (run, *facts) = verdict(status), status_lines(status)
     return [first, "", run, *_bar(status), *facts, *(line for line in what_next(status) if line not in first)]
 
 
-def _bar(status: RunStatus) -> Iterator[str]:
+def _bar(status: RunView) -> Iterator[str]:
     """A bar of the run's shards: done, running, failed, queued. For example `██████▒▒▒×░░░░░░  37% of shards done`."""
     counts = status.counts
     if not counts.open:
@@ -41,7 +41,7 @@ def _bar(status: RunStatus) -> Iterator[str]:
     yield f"progress {bar}  {100 * counts.done // counts.shards}% of shards done"
 
 
-def status_lines(status: RunStatus) -> list[str]:
+def status_lines(status: RunView) -> list[str]:
     counts = status.counts
     return [
         f"run      {status.run_id}",
@@ -60,7 +60,7 @@ def status_lines(status: RunStatus) -> list[str]:
     ]
 
 
-def _kept(status: RunStatus) -> Iterator[str]:
+def _kept(status: RunView) -> Iterator[str]:
     """Say what is known of the scores while the run goes on. `producer scores` tells more."""
     if status.counts.open and status.rows_written:
         yield f"kept     {status.rows_kept / status.rows_written:.1%} so far"
@@ -77,18 +77,18 @@ def spread_line(histogram: Histogram) -> str:
     return f"{bins[0].start:g} {bars} {bins[-1].end:g}"
 
 
-def _errored(status: RunStatus) -> Iterator[str]:
+def _errored(status: RunView) -> Iterator[str]:
     if status.error_reasons:
         yield f"errored  {', '.join(f'{rows:,} {reason}' for reason, rows in status.error_reasons.items())}"
 
 
-def _unfinished(status: RunStatus) -> str:
+def _unfinished(status: RunView) -> str:
     """Rows count as in, kept or dropped when their shard is done."""
     rows = status.counts.rows_running
     return f"; {rows:,} scored in shards that are not done" if rows else ""
 
 
-def _speed(status: RunStatus) -> str:
+def _speed(status: RunView) -> str:
     pace = status.pace
     if status.word == "running":
         lately = f"{status.rows_per_second:,.0f} rows/s over the last {shown_duration(pace.seconds_lately)}"
@@ -97,7 +97,7 @@ def _speed(status: RunStatus) -> str:
     return f"{status.rows_per_second:,.0f} rows/s over {shown_duration(pace.seconds)} of work"
 
 
-def _spent(status: RunStatus) -> Iterator[str]:
+def _spent(status: RunView) -> Iterator[str]:
     """The time that workers have held shards, and what that costs if a price is known."""
     left, seconds = status.remaining, status.counts.worker_seconds
     if seconds:
@@ -113,7 +113,7 @@ def _cost(cost: Cost) -> Iterator[str]:
     yield f"cost     {cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
 
 
-def _at_work(status: RunStatus) -> Iterator[str]:
+def _at_work(status: RunView) -> Iterator[str]:
     """A line for each worker that has a shard of the run."""
     devices = {worker.name: worker.device for worker in status.workers}
     for shard in status.running[:_NAMED_WORKERS]:
@@ -142,7 +142,7 @@ def _of_device(report: AttemptReport) -> str:
     return f"; {', '.join(known)}" if known else ""
 
 
-def _stored(status: RunStatus) -> str:
+def _stored(status: RunView) -> str:
     return (
         f"; {decimal(status.counts.stored_bytes)} in {counted(status.counts.done, 'shard')}"
         if status.counts.done
@@ -150,7 +150,7 @@ def _stored(status: RunStatus) -> str:
     )
 
 
-def _workers(status: RunStatus) -> str:
+def _workers(status: RunView) -> str:
     doing = [worker.activity for worker in status.workers]
     told = ", ".join(
         f"{doing.count(activity)} {activity}" for activity in ("busy", "ready", "loading") if activity in doing
@@ -160,12 +160,12 @@ def _workers(status: RunStatus) -> str:
     return told or "none"
 
 
-def _at_most(status: RunStatus) -> str:
+def _at_most(status: RunView) -> str:
     most = status.steering.max_workers
     return f"; at most {most:,} have shards at once" if most else ""
 
 
-def status_table(statuses: list[RunStatus]) -> Table:
+def status_table(statuses: Sequence[RunView]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("run", no_wrap=True)
     table.add_column("state", no_wrap=True)

@@ -1,6 +1,6 @@
 """Check a published dataset: the manifest, every file, every row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import fsspec
@@ -28,13 +28,11 @@ def verify(
     *,
     source: tuple[str, ...] = (),
     published_run: str | None = None,
-    on_shard: Callable[[int, int], None] = lambda done, all_shards: None,
 ) -> Verification:
     """Check the dataset at a folder, bucket or `hf://datasets/…` URI. With `source`, also compare it with the input.
 
     `published_run` is the run that the ledger calls published there, if the caller asked it: then an empty place is a damaged
-    output. `on_shard` is told how many shards of how many are done. Raises UsageError if nothing of shardsift is there or
-    the source cannot be listed, TransientError for the network.
+    output. Raises UsageError if nothing of shardsift is there or the source cannot be listed, TransientError for the network.
     """
     published = read_published(uri, published_run=published_run)
     if isinstance(published, Fault):
@@ -51,7 +49,7 @@ def verify(
         faults += unlisted_shards(shards, published)
     broken = {fault.path for fault in faults}
     sound = [receipt for receipt in published.receipts if not broken & {file.path for file in output_files(receipt)}]
-    faults += _row_faults(published, sound, shards, on_shard)
+    faults += _row_faults(published, sound, shards)
     edited = tuple(str(finding) for finding in findings if not finding.is_damage)
     return _verification(published, faults, edited, compared_with_source=bool(source))
 
@@ -64,16 +62,10 @@ def _missing_shards(published: Published) -> list[Fault]:
     return failed if listed == published.shards else [*failed, lost]
 
 
-def _row_faults(
-    published: Published, receipts: Sequence[Receipt], source: dict[str, Shard], on_shard: Callable[[int, int], None]
-) -> list[Fault]:
-    found: list[Fault] = []
+def _row_faults(published: Published, receipts: Sequence[Receipt], source: dict[str, Shard]) -> list[Fault]:
     with ThreadPoolExecutor(_READERS) as readers:
         faults_by_shard = readers.map(lambda receipt: _shard_faults(published, receipt, source), receipts)
-        for done, faults in enumerate(faults_by_shard, start=1):
-            found += faults
-            on_shard(done, len(receipts))
-    return found
+        return [fault for faults in faults_by_shard for fault in faults]
 
 
 def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shard]) -> list[Fault]:

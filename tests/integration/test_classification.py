@@ -14,9 +14,8 @@ from transformers import pipeline
 import shardsift
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from producer.planning.kept import condition
 from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
+from producer.planning.plan import condition, plan_run
 from support.models import tiny_classifier
 from support.outputs import published_rows
 from support.small_run import publish

@@ -17,12 +17,12 @@ from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.run.scorers import published_run
 from fleet.run.spec import RunSpec
-from producer.finalizer.publish import inspect_published, look_again
 from producer.local.demo_data import write_shards
 from producer.local.redis import embedded_redis
 from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_run
 from producer.planning.refilter import plan_refilter
+from producer.publishing.publish import inspect_published, look_again
 from producer.verify.verify import verify
 from support.models import tiny_classifier
 from support.outputs import data_digests, published_rows

@@ -27,7 +27,7 @@ from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import HubOutput
 from fleet.storage.output import MANIFEST_PATH, AcceptedFiles
 from hubserver import HubServer
-from producer.finalizer.publish import NotReady, finalize_run
+from producer.publishing.publish import NotReady, finalize_run
 from support.records import a_manifest, a_receipt, a_spec
 
 T = TypeVar("T")

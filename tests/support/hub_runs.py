@@ -14,10 +14,10 @@ from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import HubOutput
 from hubserver import HubServer
-from producer.finalizer.loop import Publisher, publish_or_save
-from producer.finalizer.publish import NotReady
+from producer.finalizer import Publisher, publish_or_save
 from producer.planning.enqueue import Enqueued, enqueue
 from producer.planning.plan import Plan
+from producer.publishing.publish import NotReady
 from support.hub_fleet import (
     Client,
     finalize,

@@ -11,10 +11,9 @@ from fleet.ledger import Claim, Ledger, Publication
 from fleet.process.broker import make_app
 from fleet.process.settings import Settings
 from fleet.storage.opening import open_output
-from producer.finalizer.publish import finalize_run
-from producer.output_look import looked_at
 from producer.planning.enqueue import enqueue
 from producer.planning.plan import Plan
+from producer.publishing.publish import finalize_run, looked_at
 from producer.status import run_status
 from producer.status.advice import what_next
 from worker.service.checkpoint_store import open_checkpoint

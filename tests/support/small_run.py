@@ -10,9 +10,9 @@ from fleet.ledger import Claim, Ledger
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.opening import open_output
-from producer.finalizer.publish import finalize_run
 from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_run
+from producer.publishing.publish import finalize_run
 from worker.scoring import Scorer
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.lease import DeviceMeter, Lease, Watchdog

@@ -9,9 +9,17 @@ import pytest
 
 from fleet.run.scoring import ZeroShot
 from fleet.run.spec import Shard
-from producer.planning.estimate import DeviceEstimate, Estimate, Range, priced, rows_by_size
+from producer.planning.estimate import (
+    GPUS,
+    PRICED_ON,
+    DeviceEstimate,
+    Estimate,
+    Range,
+    gpu_called,
+    priced,
+    rows_by_size,
+)
 from producer.planning.sample import SampledShard, texts_in, tokens_read
-from producer.status.cost import GPUS, PRICED_ON, gpu_called
 from support.records import a_shard, a_spec
 
 
@@ -52,6 +60,12 @@ def test_the_columns_of_a_text_and_its_pair_count_together() -> None:
     rows = pa.table({"title": ["A", None], "text": ["b", None], "answer": ["c", None]})
 
     assert texts_in(rows, scoring) == ["A\n\nb\n\nc", ""]
+
+
+def test_the_words_of_a_template_count() -> None:
+    (scoring,) = a_spec(text_columns=("title",), text_template="Title: {title}.").scorings
+
+    assert texts_in(pa.table({"title": ["A", None]}), scoring) == ["Title: A.", ""]
 
 
 # --- costs ---------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Failed attempts are told by cause, in a few lines."""
 
 from fleet.ledger import Failure
-from producer.status.failures import causes_of, failure_lines, retry_lines
+from producer.status.advice import causes_of, failure_lines, retry_lines
 
 NO_COLUMN = 'Shard {shard} has no column "text"; it has: url, content. Name one with --text-column.'
 
@@ -10,9 +10,12 @@ def failure(shard: str, error: str, *, worker: str = "gpu/1", attempts: int = 1)
     return Failure(shard=shard, error=error, traceback="", worker=worker, attempts=attempts)
 
 
-def test_one_failed_shard_is_one_line() -> None:
-    assert list(failure_lines([failure("crawl/7", "It is empty.", attempts=3)])) == [
-        "Shard crawl/7 failed on gpu/1 (attempt 3): It is empty."
+def test_one_failed_shard_is_one_line_with_the_worker_if_one_reported_it() -> None:
+    lost = failure("crawl/8", "data/8.parquet is missing", worker="", attempts=0)
+
+    assert list(failure_lines([failure("crawl/7", "It is empty.", attempts=3), lost])) == [
+        "Shard crawl/7 failed on gpu/1 (attempt 3): It is empty.",
+        "Shard crawl/8 failed: data/8.parquet is missing",
     ]
 
 
@@ -55,9 +58,3 @@ def test_shards_that_are_tried_again_are_told_with_their_last_error() -> None:
         "  The others: b",
         "Shard c is tried again after it failed on gpu/1 (attempt 1): No space left.",
     ]
-
-
-def test_a_failure_that_no_worker_reported_names_none() -> None:
-    lost = failure("crawl/7", "data/7.parquet is missing", worker="", attempts=0)
-
-    assert list(failure_lines([lost])) == ["Shard crawl/7 failed: data/7.parquet is missing"]

@@ -45,14 +45,18 @@ def test_the_curve_of_the_picture_has_the_keep_rates_of_the_table() -> None:
     assert list(curve.get_ydata()) == [float(one.at_least) for one in score_bins(LOGITS)]  # of 100 rows
 
 
-@pytest.mark.parametrize(("where", "threshold"), [("score >= 3", 3.0), ('"score" >= 3.5', 3.5)])
-def test_a_filter_that_compares_a_score_with_a_number_is_a_threshold(where: str, threshold: float) -> None:
+@pytest.mark.parametrize(
+    ("where", "threshold"),
+    [
+        ("score >= 3", 3.0),
+        ('"score" >= 3.5', 3.5),
+        *((other, None) for other in (None, "score >= 3 and language = 'en'", "other >= 3", "label = 'POSITIVE'")),
+    ],
+)
+def test_only_a_filter_that_compares_the_score_with_a_number_is_a_threshold(
+    where: str | None, threshold: float | None
+) -> None:
     assert threshold_of(where, "score") == threshold
-
-
-@pytest.mark.parametrize("where", [None, "score >= 3 and language = 'en'", "other >= 3", "label = 'POSITIVE'"])
-def test_any_other_filter_is_none(where: str | None) -> None:
-    assert threshold_of(where, "score") is None
 
 
 def test_the_line_of_status_has_a_bar_for_each_bin_and_at_most_forty() -> None:

@@ -177,7 +177,7 @@ def readers_of_settings() -> dict[str, set[Process]]:
     readers: dict[str, set[Process]] = defaultdict(set)
     for folder, processes in places.items():
         for file in (ROOT / folder).rglob("*.py"):
-            in_finalizer = file.is_relative_to(ROOT / "producer/finalizer")
+            in_finalizer = file.is_relative_to(ROOT / "producer/publishing") or file == ROOT / "producer/finalizer.py"
             for name in re.findall(r"settings(?:\(\))?\.(\w+)", file.read_text()):
                 for setting in _THROUGH.get(name, [name]):
                     readers[setting] |= {Process.FINALIZER} if in_finalizer else processes

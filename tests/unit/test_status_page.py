@@ -11,8 +11,7 @@ import pytest
 
 from fleet.presence.demand import Wanted
 from producer.status import RunStatus
-from producer.status.cost import Cost
-from producer.status.remaining import Remaining
+from producer.status.forecast import Cost, Remaining
 
 PAGE = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
 DESCRIBED = set(re.findall(r"`(\w+)`", PAGE[PAGE.index("## For programs") :]))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.run.receipt import Receipt
-from producer.finalizer.waves import WaveRule
+from producer.publishing.waves import WaveRule
 from support.records import a_receipt, a_shard
 
 

@@ -12,11 +12,11 @@ from fleet.ledger import Claim, Ledger
 from fleet.run.receipt import Receipt
 from fleet.run.spec import Shard
 from fleet.storage.opening import open_output
-from producer.finalizer.publish import NotReady, finalize_run
 from producer.planning.enqueue import enqueue
 from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_run
 from producer.planning.steering import SteeringOptions, retry_run
+from producer.publishing.publish import NotReady, finalize_run
 from support.enqueued_runs import do, write
 from support.ledger_states import claimed
 from support.records import stage_shard

@@ -15,10 +15,10 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.process.queues import queue_length
 from fleet.storage.opening import open_output
-from producer.finalizer.publish import finalize_run
 from producer.planning.enqueue import check_output
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
+from producer.publishing.publish import finalize_run
 from support.enqueued_runs import do, write
 from support.ledger_states import claimed
 from support.processes import call_command

@@ -12,8 +12,8 @@ from fleet.run.model import Model
 from fleet.run.receipt import Histogram, Parity, Receipt
 from fleet.run.scoring import ZeroShot
 from fleet.run.spec import RunSpec, Shard
-from producer.finalizer.card import dataset_card
-from producer.finalizer.publish import finalize_run
+from producer.publishing.card import dataset_card
+from producer.publishing.publish import finalize_run
 from support.finalizer_runs import A, B, C, do
 from support.records import a_receipt, a_scoring_receipt, a_spec
 

@@ -10,7 +10,7 @@ from fleet.presence.announcements import FinalizerState, announce_finalizer
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
 from fleet.storage.output import MANIFEST_PATH
-from producer.finalizer.loop import Publisher
+from producer.finalizer import Publisher
 from producer.status import ExitCode, run_status
 from producer.status.advice import what_next
 from producer.status.watch import progress_line

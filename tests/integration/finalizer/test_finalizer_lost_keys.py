@@ -13,10 +13,9 @@ from fleet.ledger.base import RUNS, Keys
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
 from fleet.storage.opening import published_at
-from producer.finalizer.publish import NotReady, finalize_run, look_again
-from producer.output_look import looked_at
 from producer.planning.enqueue import enqueue
 from producer.planning.plan import Plan
+from producer.publishing.publish import NotReady, finalize_run, look_again, looked_at
 from producer.status import ExitCode, run_status
 from producer.status.advice import level, verdict
 from support.finalizer_runs import A, B, C, do, finish

@@ -12,7 +12,7 @@ from fleet.run.disclosure import disclosed_spec
 from fleet.run.spec import RunSpec
 from fleet.storage.manifest import files_digest, read_manifest
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from producer.finalizer.publish import finalize_run
+from producer.publishing.publish import finalize_run
 from support.finalizer_runs import (
     A,
     B,

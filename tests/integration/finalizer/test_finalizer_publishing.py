@@ -14,8 +14,8 @@ from fleet.run.spec import RunSpec
 from fleet.storage.manifest import read_manifest
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH
-from producer.finalizer.loop import Publisher
-from producer.finalizer.publish import NotReady, finalize_run
+from producer.finalizer import Publisher
+from producer.publishing.publish import NotReady, finalize_run
 from support.finalizer_runs import A, B, C, do, fail, publish_as_other_run
 from support.outputs import Published, visible
 

@@ -6,9 +6,9 @@ from fleet.ledger import Ledger
 from fleet.ledger.base import FINISHED
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
-from producer.finalizer.loop import Finalizer, Publisher
-from producer.finalizer.publish import finalize_run
-from producer.finalizer.waves import WaveRule, WaveWatch
+from producer.finalizer import Finalizer, Publisher
+from producer.publishing.publish import finalize_run
+from producer.publishing.waves import WaveRule, WaveWatch
 from support.finalizer_runs import A, B, C, do, fail, finish
 from support.ledger_states import claimed
 from support.waiting import wait_until
@@ -68,14 +68,6 @@ def test_another_thing_at_the_key_of_the_wake_fails_no_shard_and_is_removed(ledg
 
     assert ledger.wait_for_finished_run(0.01)
     assert not ledger.redis.exists(FINISHED)
-
-
-def test_a_publisher_of_one_run_leaves_others_alone(ledger: Ledger, settings: Settings, spec: RunSpec) -> None:
-    do(ledger, spec, A, B, C)
-
-    Publisher(ledger, settings, only_run="another-run").publish_ready()
-
-    assert ledger.publication(spec.run_id) is None
 
 
 def test_a_finalizer_begins_at_once_when_the_last_shard_is_done_and_survives_what_others_write_to_its_list(

@@ -10,7 +10,7 @@ from fleet.ledger.records import Steering
 from fleet.process.queues import queue_length, queue_lists
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
-from producer.finalizer.sweep import Sweeper
+from producer.finalizer import Sweeper
 from producer.planning.steering import AS_IT_WAS, SteeringOptions, resume_run
 from producer.status import run_status
 from producer.status.advice import what_next

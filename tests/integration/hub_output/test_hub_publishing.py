@@ -8,7 +8,7 @@ from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Publication
 from fleet.run.scorers import published_run
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from producer.finalizer.publish import NotReady
+from producer.publishing.publish import NotReady
 from support.hub_fleet import finalize, published
 from support.hub_runs import A, HubRun
 from support.waiting import wait_until

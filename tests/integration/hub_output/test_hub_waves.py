@@ -9,7 +9,7 @@ import pytest
 
 from fleet.errors import TransientError
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from producer.finalizer.publish import NotReady
+from producer.publishing.publish import NotReady
 from support.hub_fleet import Client, HubFleet, published
 from support.hub_runs import A, B, C, D, HubRun, check, data_of, look, look_from_threads
 from support.waiting import wait_until

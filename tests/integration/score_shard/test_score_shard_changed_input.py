@@ -14,8 +14,8 @@ import pytest
 from fleet.errors import ShardError, Stopped
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.storage.identity import identity_now
-from producer.finalizer.publish import finalize_run
 from producer.planning.steering import Retried, retry_run
+from producer.publishing.publish import finalize_run
 from support.claimed_shards import Office, one_shard
 from worker.scoring.sequence_classifier import SequenceClassifier
 

@@ -1,6 +1,7 @@
 """The finalizer: sweep the ledger and publish what is ready, again and again, until SIGTERM or SIGINT.
 
-It takes no messages, so that nothing in a queue can end it. A worker wakes it when a run may be finished.
+It takes no messages, so that nothing in a queue can end it. A worker wakes it when a run may be finished. Every action is
+atomic, and no state that matters is kept, so any number of finalizers may run at once.
 """
 
 import logging
@@ -13,18 +14,20 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import redis
+from celery import Celery
 from kombu.exceptions import OperationalError
 
 from fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
 from fleet.ledger import Counts, Ledger, Publication
 from fleet.presence.announcements import ANNOUNCE_SECONDS, FinalizerState, announce_finalizer, withdraw_finalizer
 from fleet.process.broker import make_app
+from fleet.process.dispatch import queue_lost_shards, send_due_shards
 from fleet.process.redis_away import ABOUT_REDIS
 from fleet.process.settings import Settings
+from fleet.process.wording import counted
 from fleet.storage.opening import output_class
-from producer.finalizer.publish import NotReady, finalize_run
-from producer.finalizer.sweep import Sweeper, for_each
-from producer.finalizer.waves import WaveRule, WaveWatch, save_due_waves
+from producer.publishing.publish import NotReady, finalize_run
+from producer.publishing.waves import WaveRule, WaveWatch, save_due_waves
 from producer.status.metrics import serve_metrics
 
 ONLY_RUN = "SHARDSIFT_FINALIZER_RUN"  # set by `producer run`: sweep this run and leave others alone
@@ -111,13 +114,61 @@ class Finalizer:
         self._stopped.wait(_PAUSE_SECONDS)
 
 
+# Repair what a crash left between two steps.
+
+
+class Sweeper:
+    """Sends the messages that are due: of shards whose lease expired, whose back-off is over or whose message was lost."""
+
+    def __init__(self, app: Celery, ledger: Ledger, settings: Settings, *, only_run: str | None = None) -> None:
+        self._app = app
+        self._ledger = ledger
+        self._settings = settings
+        self._only_run = only_run
+
+    def sweep(self) -> None:
+        """Check all runs once. Raises errors of Redis. Any other error of a run is logged, and other runs go on."""
+        _for_each_run(self._ledger, self._only_run, self._sweep_run)
+
+    def _sweep_run(self, run_id: str) -> None:
+        if self._ledger.is_cancelled(run_id):
+            return
+        self._pause_if_too_expensive(run_id)
+        queue_lost_shards(self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
+        if sent := send_due_shards(self._app, self._ledger, run_id):
+            logger.info("Run %s: sent what was due: %s", run_id, counted(sent, "shard"), extra={"run_id": run_id})
+
+    def _pause_if_too_expensive(self, run_id: str) -> None:
+        steering = self._ledger.steering(run_id)
+        if steering.max_cost is None:
+            return
+        counts = self._ledger.counts(run_id)
+        why = steering.why_too_expensive(counts.worker_seconds)
+        if why and counts.open and self._ledger.pause_reason(run_id) is None:
+            self._ledger.pause(run_id, reason=why)
+            logger.warning("Run %s is paused: %s", run_id, why, extra={"run_id": run_id})
+
+
+def _for_each_run(ledger: Ledger, only_run: str | None, action: Callable[[str], None]) -> None:
+    """The oldest run goes first, so that its shards get the room in full queues. Raises errors of Redis."""
+    for run_id in [only_run] if only_run else ledger.run_ids()[::-1]:
+        try:
+            action(run_id)
+        except (redis.RedisError, OperationalError):
+            raise
+        except ShardsiftError as error:
+            logger.warning("Run %s: %s", run_id, error, extra={"run_id": run_id})
+        except Exception:
+            logger.exception("The check of %s failed; the next one tries again", run_id, extra={"run_id": run_id})
+
+
 # Find the runs that are ready, and publish them; of others, save finished shards that have waited too long.
 
 _SWEEPS_APART = 4  # a publication that failed is tried again after the time of so many sweeps
 
 
 class Publisher:
-    """Keeps no state that matters, so any number may work at once. `at_work` is held while a run is published or saved."""
+    """Publishes runs that are ready. `at_work` is held while a run is published or saved."""
 
     def __init__(self, ledger: Ledger, settings: Settings, *, only_run: str | None = None) -> None:
         self.at_work = threading.Lock()
@@ -128,8 +179,7 @@ class Publisher:
 
     def publish_ready(self) -> None:
         """Check all runs once. Raises errors of Redis. Any other error of a run is recorded, and other runs go on."""
-        run_ids = [self._only_run] if self._only_run else self._ledger.run_ids()[::-1]
-        for_each(run_ids, self._check)
+        _for_each_run(self._ledger, self._only_run, self._check)
 
     def _check(self, run_id: str) -> None:
         if not self._ledger.may_publish(run_id):

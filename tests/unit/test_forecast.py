@@ -1,4 +1,4 @@
-"""The time that is left, against simulated runs whose end is known."""
+"""The time that is left, against simulated runs whose end is known, and what a run costs."""
 
 import heapq
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.ledger import Counts, Pace, RunningShard
-from producer.status.remaining import remaining
+from producer.status.forecast import Cost, Remaining, cost_of, remaining
 
 ROWS, SECONDS = 10_000, 100.0  # of a shard
 
@@ -107,3 +107,13 @@ def test_the_time_left_does_not_shrink_when_a_worker_dies(workers: int) -> None:
     assert left is not None
     assert left.low > before.low
     assert left.worker_seconds > before.worker_seconds  # the dead worker's rows are scored again
+
+
+def test_the_cost_is_the_time_of_all_workers_times_the_price() -> None:
+    counts, *_ = at(3600.0, shards=200, workers=3, seconds=[36.0] * 200)  # each of 100 a worker and hour is done
+    left = Remaining(low=0.0, high=1.0, worker_seconds=1800.0)
+
+    cost = cost_of(replace(counts, rows_in=1_000_000, rows_running=0), left, 2.0)
+
+    assert cost == Cost(so_far=4.0, to_come=1.0, per_million_rows=4.0)
+    assert cost_of(counts, None, None) is None

@@ -1,4 +1,4 @@
-"""Estimate how long a run still takes: the rows that are left, over the speed of its workers. Knows no Redis."""
+"""Estimate how long a run still takes, from the rows that are left and the speed of its workers, and what it costs."""
 
 import math
 from collections.abc import Sequence
@@ -61,3 +61,24 @@ def _until_the_last(left: Sequence[float], queued: int, of_a_shard: float) -> fl
     if rest:
         ends.append(first_to_last[rest - 1] + (rounds + 1) * of_a_shard)
     return max(ends)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """In the currency of the price. It covers the time in which workers held shards, not their starts, waits and idle time."""
+
+    so_far: float
+    to_come: float | None
+    per_million_rows: float | None
+
+
+def cost_of(counts: Counts, left: Remaining | None, price_per_gpu_hour: float | None) -> Cost | None:
+    """None without a price. Each worker has one GPU."""
+    if price_per_gpu_hour is None:
+        return None
+    so_far = counts.worker_seconds * price_per_gpu_hour / 3600
+    return Cost(
+        so_far=so_far,
+        to_come=left.worker_seconds * price_per_gpu_hour / 3600 if left else None,
+        per_million_rows=so_far / counts.rows_scored * 1e6 if counts.rows_scored else None,
+    )

@@ -5,7 +5,7 @@ A run counts as published only after its manifest and files have been found in t
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
@@ -15,10 +15,11 @@ from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem
 from fleet.storage.manifest import Manifest
-from fleet.storage.opening import open_output
+from fleet.storage.opening import open_output, output_class
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Publishing
-from producer.finalizer.card import dataset_card
 from producer.opening import patient
+from producer.publishing.card import dataset_card
+from producer.status import Checked, RunStatus
 
 _LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
 logger = logging.getLogger(__name__)
@@ -83,6 +84,19 @@ def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, .
         except TransientError as error:  # the finalizer tries again
             ledger.record_publish_error(run_id, str(error))
     return tuple(findings)
+
+
+@patient
+def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
+    """The status after checking the output itself, if the run is published: a ledger that says so may be wrong.
+
+    With `hashes`, reads the output's files too.
+    """
+    found = replace(status, findings=inspect_published(ledger, status.run_id, hashes=hashes))
+    if not status.is_published:
+        return found
+    has_hashes = hashes or output_class(status.output_uri).lists_sha256
+    return replace(found, checked=Checked.SHA256 if has_hashes else Checked.SIZES)
 
 
 def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:

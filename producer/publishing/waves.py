@@ -16,9 +16,9 @@ from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.process.wording import counted
 from fleet.run.receipt import Receipt
-from fleet.storage.opening import open_output, output_class
+from fleet.storage.opening import open_output
 from fleet.storage.output import Publishing
-from producer.finalizer.publish import send_back
+from producer.publishing.publish import send_back
 
 _LOOKS = 5  # each conflict means that another finalizer saved; after this many, a later sweep tries again
 _LOOKS_PER_WAVE = 4  # so that no shard waits more than a quarter longer than it should
@@ -75,8 +75,6 @@ def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
     output, and PublishConflict if other finalizers keep saving.
     """
     spec = ledger.spec(run_id)
-    if output_class(spec.output_uri).staged_files_stay:
-        return 0
     now, receipts = time.time(), list(ledger.receipts(run_id))
     if not rule.is_due(
         receipts, now=now

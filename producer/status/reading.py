@@ -1,0 +1,115 @@
+"""Read the status of a run once, from the ledger and from what workers, machines and finalizers announce.
+
+The screen, the JSON, the exit code, the metrics and the Runs page are drawn from it.
+"""
+
+import html
+import shlex
+from collections.abc import Iterable, Iterator
+
+from fleet.errors import UsageError
+from fleet.ledger import Ledger, RunningShard
+from fleet.presence.demand import Load
+from fleet.run.model import SEQUENCE_CLASSIFIER
+from fleet.run.receipt import Histogram, Receipt, added
+from fleet.run.spec import RunSpec
+from producer.status.screen import status_screen
+from producer.status.view import Present, RunView
+
+_MOST_RETRIES = 100
+
+
+class RunStatus(RunView):
+    """The current state of a run. As text it is what `producer status` prints."""
+
+    def __str__(self) -> str:
+        return "\n".join(status_screen(self))
+
+    def _repr_html_(self) -> str:
+        """The status as a notebook shows it."""
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def run_status(
+    ledger: Ledger,
+    run_id: str,
+    *,
+    present: Present | None = None,
+    is_of_this_machine: bool = False,
+    price_per_gpu_hour: float | None = None,
+    most_failures: int | None = None,
+) -> RunStatus:
+    """Read the status of a run, with all failed shards or the first ones. Raises UsageError for an unknown run.
+
+    To ask for the status of many runs, read who is `present` once.
+    """
+    spec = ledger.spec(run_id)
+    load, counts, histograms = Load.of(spec), ledger.counts(run_id), ledger.histograms(run_id)
+    running = tuple(ledger.running_shards(run_id))  # after the counts: an ended run must not show a shard as running
+    steering = ledger.steering(run_id)
+    present = present or Present.read(ledger.redis)
+    return RunStatus(
+        run_id=run_id,
+        output_uri=spec.output_uri,
+        queue=spec.queue,
+        counts=counts,
+        pace=ledger.pace(run_id),
+        complete=ledger.is_enqueued(run_id),
+        cancelled=ledger.is_cancelled(run_id),
+        failures=tuple(ledger.failures(run_id, most=most_failures)),
+        retries=tuple(ledger.retries(run_id, most=_MOST_RETRIES)),
+        publication=ledger.publication(run_id),
+        publish_error=ledger.publish_error(run_id),
+        refused=ledger.refused(),
+        error_reasons=ledger.error_reasons(run_id),
+        publish_failed=ledger.publish_failed(run_id),
+        steering=steering,
+        paused=ledger.pause_reason(run_id),
+        workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
+        workers_elsewhere=sum(one.queue != spec.queue for one in present.workers),
+        running=running,
+        where=spec.where,
+        histograms=_so_far(histograms, running),
+        formats=_slower_formats(ledger.some_receipts(run_id, 1)),
+        machines=tuple(machine for machine in present.machines if machine.may_serve(load)),
+        unable=tuple(machine for machine in present.machines if machine.failed_to_serve(load)),
+        finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),
+        worker_command=_worker_command(spec),
+        price_per_gpu_hour=steering.price_per_gpu_hour if price_per_gpu_hour is None else price_per_gpu_hour,
+        is_of_this_machine=is_of_this_machine,
+    )
+
+
+def readable_runs(
+    ledger: Ledger, run_ids: Iterable[str], present: Present, *, is_of_this_machine: bool = False
+) -> Iterator[RunStatus]:
+    """The status of each of these runs, with one failed shard, without runs whose spec cannot be read."""
+    for run_id in run_ids:
+        try:
+            yield run_status(ledger, run_id, present=present, is_of_this_machine=is_of_this_machine, most_failures=1)
+        except UsageError:  # a spec that this version cannot read
+            continue
+
+
+def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict[str, Histogram]:
+    """The histograms of the shards that are done and of those that workers have."""
+    reports = [shard.report.histograms for shard in running if shard.report]
+    return {
+        column: added([histogram, *(report[column] for report in reports if column in report)])
+        for column, histogram in done.items()
+    }
+
+
+def _slower_formats(receipts: Iterable[Receipt]) -> dict[str, str]:
+    """The formats in which models are scored because those that "auto" tried first do not give their scores."""
+    scorings = (scoring for receipt in receipts for scoring in receipt.scorings if scoring.refused_dtypes)
+    return {scoring.score_column: scoring.format_told for scoring in scorings}
+
+
+def _worker_command(spec: RunSpec) -> str:
+    """The command that starts workers for this run. They take its revisions and its precision from the ledger."""
+    models = spec.served_by
+    arguments = [word for model in models for word in ("--model", model.name)]
+    if models[0].scorer != SEQUENCE_CLASSIFIER:
+        arguments += ["--scorer", models[0].scorer]
+    return shlex.join(["worker", "start", *arguments])
