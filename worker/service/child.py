@@ -21,6 +21,7 @@ from fleet.run.receipt import refusal_told
 from fleet.run.spec import RunSpec
 from worker.models_together import loaded_beside
 from worker.scoring import Scorer
+from worker.scoring.quiet import quieten_imports
 from worker.service.ipc import (
     EXIT_NO_MODEL,
     EXIT_STOPPED,
@@ -32,7 +33,7 @@ from worker.service.ipc import (
     leave_loaded,
 )
 from worker.service.lease import Watchdog, metered
-from worker.service.logs import quieten_celery, quieten_model_libraries
+from worker.service.program import quieten_celery
 from worker.shard.scoring_groups import sharing_scorers
 from worker.shard.scratch import remove_abandoned
 
@@ -120,12 +121,14 @@ def _loaded_child(settings: Settings) -> Child:
     crash_report = crash_report_path().open("w")
     faulthandler.enable(crash_report)
     remove_abandoned(settings.scratch_dir)
-    return Child(settings, load_scorers(settings), _ledger(settings), crash_report)
+    scorers = load_scorers(settings)
+    # Waits for Redis, because the parent has already reached it, so the settings are right.
+    return Child(settings, scorers, Ledger.connect(settings, wait_seconds=math.inf), crash_report)
 
 
 def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:
     """Load the models that the parent handed down, by their queue. Raises NoRoom if one does not fit beside the others."""
-    quieten_model_libraries()
+    quieten_imports()
     models = handed_down()
     scorers: dict[str, Scorer[Any]] = {}
     for model, loaded in zip(models, loaded_beside(models, settings), strict=True):
@@ -155,11 +158,6 @@ def _tell_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer
     for places in sharing_scorers(list(scorers.values())):
         shown = " and ".join(names[queues[place]] for place in places)
         logger.info("The models %s have the same encoder, which runs once.", shown)
-
-
-def _ledger(settings: Settings) -> Ledger:
-    """Connect to the ledger. Waits for Redis, because the parent has already reached it, so the settings are right."""
-    return Ledger.connect(settings, wait_seconds=math.inf)
 
 
 def _give_up(error: Exception) -> NoReturn:

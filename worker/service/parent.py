@@ -23,7 +23,7 @@ from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
 from fleet.process.broker import log_skipped_step
 from fleet.process.dispatch import NOT_OURS, ScoreShard, send_due_shards
-from fleet.process.logs import write_last_line
+from fleet.process.logs import WORKER_NAME, write_last_line
 from fleet.process.redis_away import ABOUT_REDIS
 from fleet.process.settings import Settings
 from fleet.run.model import Model, worker_queue
@@ -32,7 +32,6 @@ from worker.service.ipc import (
     EXIT_NO_MODEL,
     EXIT_STOPPED,
     FOLDER,
-    NAME,
     PARENT,
     STOP_SIGNAL,
     found_failure,
@@ -44,7 +43,7 @@ from worker.service.ipc import (
     tell_supervisor,
     tell_supervisor_ready,
 )
-from worker.service.spot import Notice, SpotWatch
+from worker.service.spot import Notice, watch_for_notice
 from worker.shard.scratch import scratch_folder
 
 _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed
@@ -74,18 +73,13 @@ class Parent:
         self._was_told_to_leave = False
         self._is_idling = False
         self._notice: Notice | None = None
-        self._announcer: Announcer | None = None
-        os.environ |= {
-            FOLDER: str(self._folder),
-            PARENT: str(os.getpid()),
-            "PYTHONSAFEPATH": "1",
-        }
+        self._models = models
+        self._announcer = Announcer(ledger.redis, self._owner, self.queue, models, settings.dtype)
+        os.environ |= {FOLDER: str(self._folder), PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
         _quieten_semaphore_tracker()
         hand_down(models)
         for number in (signal.SIGTERM, signal.SIGINT):  # until Celery sets its own handlers
             signal.signal(number, lambda _number, _frame: self._leave())
-        self._models = models
-        self._announcer = Announcer(ledger.redis, self._owner, self.queue, models, settings.dtype)
 
     def log_what_is_served(self) -> None:
         loaded = " and ".join(f"{model.name} at {model.revision}" for model in self._models)
@@ -99,12 +93,11 @@ class Parent:
         if device and not self._has_served:
             self._has_served = True
             if self._settings.device == "auto":
-                _hand_down({"DEVICE": device})  # a later child must use the same kind of device
+                os.environ["SHARDSIFT_DEVICE"] = device  # a later child must use the same kind of device
             tell_supervisor_ready()
             logger.info("%s is ready.", self._owner)
-        if self._announcer:
-            request = next(iter(celery_state.reserved_requests), None)
-            self._announcer.see(device, request, is_stopping=self._is_stopping)
+        request = next(iter(celery_state.reserved_requests), None)
+        self._announcer.see(device, request, is_stopping=self._is_stopping)
         return device is not None and not self._is_stopping
 
     def _watch_starts(self, children: set[int], *, is_loaded: bool) -> None:
@@ -122,7 +115,10 @@ class Parent:
 
     def watch_for_spot_notice(self) -> None:
         if cloud := self._settings.spot_notice:
-            SpotWatch(cloud, address=self._settings.spot_notice_address, on_notice=self._on_notice)
+            about = {"address": self._settings.spot_notice_address, "on_notice": self._on_notice}
+            threading.Thread(
+                target=watch_for_notice, args=(cloud,), kwargs=about, name="spot notice", daemon=True
+            ).start()
 
     def _on_notice(self, notice: Notice) -> None:
         """Stop Celery as SIGTERM does, but without that signal: SIGTERM may still follow, and then ends the process."""
@@ -154,7 +150,7 @@ class Parent:
 
     def _end_in_time(self) -> None:
         """Kill a child that does not stop in time, then exit, even if Celery still waits for the child."""
-        if os.environ.get(NAME) and os.getppid() != self._supervisor:
+        if os.environ.get(WORKER_NAME) and os.getppid() != self._supervisor:
             logger.warning("The supervisor of this worker (process %d) has died: stopping", self._supervisor)
         time.sleep(self._stop_seconds)
         self._signal_children(STOP_SIGNAL)  # the second signal: give the shard back and exit
@@ -205,8 +201,7 @@ class Parent:
 
     def _withdraw(self) -> None:
         """Remove this worker from the fleet's list, which would show it until its entry expires."""
-        if self._announcer:
-            self._announcer.withdraw(_WITHDRAW_SECONDS)
+        self._announcer.withdraw(_WITHDRAW_SECONDS)
 
     def _idle(self) -> NoReturn:
         """Wait without exiting. Otherwise a supervisor would restart the worker, which would claim a shard each time."""
@@ -254,8 +249,3 @@ def _quieten_semaphore_tracker() -> None:
     """Silence billiard's helper process, which warns about the semaphores of killed processes before it removes them."""
     asked = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [asked, "ignore:semaphore_tracker"]))
-
-
-def _hand_down(settings: dict[str, str]) -> None:
-    """Set environment variables for all children, present and future."""
-    os.environ |= {f"SHARDSIFT_{name}": value for name, value in settings.items()}
