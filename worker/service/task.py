@@ -140,7 +140,7 @@ class Attempt:
     def _score_and_record(self) -> Receipt:
         child, claim = self.child, self.claim
         output = open_output(claim.spec.output_uri, claim.run_id)
-        scorers = child.scorers_of(claim.spec)
+        scorers = [child.scorers[scoring.queue] for scoring in claim.spec.scorings]
         device = DeviceMeter(scorers[0].info.device, scorers)
         with Lease(child.ledger, claim, device=device, stopping=child.stopping, watchdog=child.watchdog) as lease:
             with open_checkpoint(claim, child.ledger, output, child.stopping) as checkpoint:
