@@ -85,8 +85,6 @@ class GcpService(Service):
     def reply(self, method: str, path: str, headers: dict[str, str]) -> Reply:
         if method != "GET" or headers.get("metadata-flavor") != "Google":
             return Reply(403)
-        if path == "/computeMetadata/v1/instance/maintenance-event":
-            return Reply(body="TERMINATE_ON_HOST_MAINTENANCE")
         return Reply(body=self.preempted) if path == "/computeMetadata/v1/instance/preempted" else Reply(404)
 
     def give_notice(self, **about: str) -> None:
