@@ -6,8 +6,7 @@ must not import torch.
 
 from fleet.process.broker import make_app
 from fleet.process.settings import read_settings
-from worker.service.logs import log_line
-from worker.service.program import ScorerWorker, TakeShardsWhenLoaded
+from worker.service.program import ScorerWorker, TakeShardsWhenLoaded, log_line
 
 _MODEL_LOAD_SECONDS = 1800  # Celery's default of 4 s would kill every new child while it loads
 

@@ -19,8 +19,8 @@ from fleet.process.wording import counted
 from fleet.run.model import Model
 from fleet.run.scorers import check_requirements, resolve_model, scorer_kind
 from worker.scoring import ModelError, Scorer
+from worker.scoring.quiet import quieten_imports
 from worker.service.ipc import hand_down
-from worker.service.logs import quieten_model_libraries
 from worker.supervisor.places import visible_gpus
 
 _NVIDIA_SMI_SECONDS = 20.0  # it is slow if no persistence daemon keeps the driver loaded
@@ -92,7 +92,7 @@ def _nvidia_smi(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _torch(device_name: str) -> Verdict:
-    quieten_model_libraries()
+    quieten_imports()
     try:
         import torch
     except ImportError as error:

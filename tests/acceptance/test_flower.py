@@ -5,7 +5,6 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
@@ -13,16 +12,15 @@ from typing import Any
 
 import pytest
 
-from fleet.process.children import Child
+from support.browser import LOGIN
 from support.fleet import Fleet
+from support.flower import flower_of
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.ledger_states import claimed
 from support.ports import unused_port
-from support.processes import started
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
-AUTH = "me:a-password"
 PORT = unused_port()
 
 
@@ -31,18 +29,8 @@ def flower(fleet: Fleet, faults: InjectedFaults) -> Iterator[Fleet]:
     """A fleet with Flower. A shard of 12 rows takes its workers about two seconds."""
     faults.use_stand_in(seconds_a_batch=0.5)
     fleet.environment |= faults.environment
-    with flower_of(fleet):
-        wait_for_flower()
+    with flower_of(fleet, PORT):
         yield fleet
-
-
-def flower_of(fleet: Fleet) -> AbstractContextManager[Child]:
-    environment = {**fleet.environment, "SHARDSIFT_FLOWER_AUTH": AUTH}
-    return started("producer", "flower", "--port", str(PORT), environment=environment, log=fleet.log("flower"))
-
-
-def wait_for_flower() -> None:
-    wait_until(lambda: get("/healthcheck", auth=None), description="Flower answers", seconds=60)
 
 
 @dataclass(frozen=True)
@@ -51,7 +39,7 @@ class Answer:
     headers: Message
 
 
-def request(path: str, *, auth: str | None = AUTH, method: str = "GET") -> Answer:
+def request(path: str, *, auth: str | None = LOGIN, method: str = "GET") -> Answer:
     asked = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", method=method)
     if auth:
         asked.add_header("Authorization", "Basic " + base64.b64encode(auth.encode()).decode())
@@ -59,14 +47,9 @@ def request(path: str, *, auth: str | None = AUTH, method: str = "GET") -> Answe
         return Answer(text=answer.read().decode(), headers=answer.headers)
 
 
-def get(path: str, *, auth: str | None = AUTH) -> Any:
-    """The answer's JSON or text; None while the port is closed."""
-    try:
-        text = request(path, auth=auth).text
-    except urllib.error.HTTPError:
-        raise
-    except OSError:
-        return None
+def get(path: str, *, auth: str | None = LOGIN) -> Any:
+    """The answer's JSON or text."""
+    text = request(path, auth=auth).text
     return json.loads(text) if text.startswith(("{", "[")) else text
 
 
@@ -138,8 +121,7 @@ def test_the_runs_page_asks_for_the_password_and_survives_a_restart_of_flower(fl
 
     before_and_after = []
     for _ in range(2):
-        with flower_of(fleet):
-            wait_for_flower()
+        with flower_of(fleet, PORT):
             for path in ("/runs", page, "/api/runs", f"/api{page}", f"/api{page}/rows"):
                 with pytest.raises(urllib.error.HTTPError, match="401"):
                     get(path, auth=None)
@@ -158,9 +140,7 @@ def test_the_pages_say_what_is_missing_and_run_nothing_that_data_holds(fleet: Fl
     ledger = fleet.ledger
     ledger.create_run(spec, [shard], now=1.0)
     ledger.fail(claimed(ledger, spec.run_id, shard, owner=markup), markup, markup)
-    with flower_of(fleet):
-        wait_for_flower()
-
+    with flower_of(fleet, PORT):
         page = request(f"/runs/{spec.run_id}")
         json_of_run = request(f"/api/runs/{spec.run_id}")
         with pytest.raises(urllib.error.HTTPError, match="404") as unknown:

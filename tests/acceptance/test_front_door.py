@@ -171,7 +171,7 @@ class TestACrawlWithoutAnOutput:
     def test_without_a_token_both_ways_on_are_named_and_the_hub_is_not_asked(
         self, hub: HubServer, fleet: Fleet
     ) -> None:
-        done = fleet.producer(*self.COMMAND)
+        done = fleet.call_producer(*self.COMMAND)
 
         assert done.returncode == 2
         assert "HF_TOKEN" in done.stderr
@@ -184,7 +184,7 @@ class TestACrawlWithoutAnOutput:
     ) -> None:
         fleet.environment |= {"HF_TOKEN": hub.token("ada"), "REDIS_URL": ""}
 
-        done = fleet.producer(*self.COMMAND)
+        done = fleet.call_producer(*self.COMMAND)
 
         assert done.returncode == 2
         assert "REDIS_URL" in done.stderr

@@ -20,6 +20,7 @@ from fleet.process.queues import queue_length
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.metadata_services import serving
+from support.nvidia_smi import install_nvidia_smi
 from support.outputs import manifest_lines
 from support.waiting import wait_until
 
@@ -31,13 +32,9 @@ STOP_SECONDS = 10
 def machine_fleet(fleet: Fleet, faults: InjectedFaults, tmp_path: Path) -> Iterator[Fleet]:
     """A fleet whose machines have four GPUs."""
     faults.use_stand_in(rows_a_batch=2, seconds_a_batch=0.3)
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    lines = "".join(f"echo 'GPU {number}: A stand-in (UUID: GPU-{number})'\n" for number in range(GPUS))
-    tool.write_text(f"#!/bin/sh\n{lines}")
-    tool.chmod(0o755)
+    install_nvidia_smi(tmp_path / "bin", gpus=GPUS)
     fleet.environment |= faults.environment | {
-        "PATH": f"{tool.parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "SHARDSIFT_LEASE_SECONDS": "3",
         "LOKY_MAX_CPU_COUNT": "2",
     }

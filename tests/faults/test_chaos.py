@@ -1,8 +1,7 @@
 """A short storm, and regression tests for defects that long storms have found. `make faults` runs a long storm."""
 
-import os
-import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -10,10 +9,9 @@ import pytest
 
 from chaos.campaign import CampaignPlan, campaign
 from chaos.faults import KILLS, OF_MACHINES, Kind
-from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
-from support.fleet import Fleet
+from support.disturbed_runs import DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
-from support.redis_servers import redis_server
+from support.redis_servers import RedisServer, moved
 from support.waiting import wait_until
 
 SEED, MOST_SECONDS = 7, 120
@@ -69,24 +67,6 @@ def test_a_repair_that_a_power_loss_takes_back_is_repeated(tmp_path: Path) -> No
 
 
 @pytest.mark.faults
-def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.use_stand_in(rows_a_batch=1, seconds_a_batch=0.15)
-    run_id = runs.enqueue()
-
-    with runs.worker() as worker:
-        runs.wait_for_rows(run_id, 5)  # of the 8 of a window
-        os.killpg(worker.pid, signal.SIGTERM)
-        worker.wait(timeout=20)
-    faults.use_stand_in(rows_a_batch=1, seconds_a_batch=0)
-    runs.serve_until_published(run_id)
-
-    assert faults.rows_scored() <= ALL_ROWS + 1
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-
-
-@pytest.mark.faults
 def test_a_worker_whose_redis_was_away_when_it_became_ready_reports_the_crash_of_its_child(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
@@ -120,24 +100,22 @@ def test_a_claim_whose_answers_are_lost_is_one_claim_and_no_crash(
 
 @pytest.mark.faults
 def test_a_child_that_starts_while_redis_is_away_waits_for_it(
-    faults: InjectedFaults, small_shards: Path, tiny_model: Path, tmp_path: Path, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(load_seconds=3, seconds_a_batch=0.1)
-    with redis_server(tmp_path / "redis") as server:
-        fleet = Fleet(folder=tmp_path, redis_url=server.url, environment={"REDIS_URL": server.url})
-        fleet.environment |= {"SHARDSIFT_SWEEP_SECONDS": "0.5", "SHARDSIFT_PARITY_ROWS": "0"}
-        runs = DisturbedRuns(fleet, faults, small_shards, tiny_model, tmp_path / "out")
-        run_id = runs.enqueue()
-        with runs.finalizer(), runs.worker() as worker:
-            runs.wait_for_rows(run_id)
-            killed = child_of(worker)
-            killed.kill()
-            wait_until(lambda: not psutil.pid_exists(killed.pid), description="its parent has noticed")
-            child_of(worker)  # the next one
-            server.kill()
-            wait_until(lambda: "No Redis answers at" in fleet.log("w1").read_text(), description="it waits")
-            server.start()
-            runs.wait_until_published(run_id)
-            assert worker.poll() is None
+    runs = replace(runs, fleet=moved(runs.fleet, server.url))
+    run_id = runs.enqueue()
 
-        runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    with runs.finalizer(), runs.worker() as worker:
+        runs.wait_for_rows(run_id)
+        killed = child_of(worker)
+        killed.kill()
+        wait_until(lambda: not psutil.pid_exists(killed.pid), description="its parent has noticed")
+        child_of(worker)  # the next one
+        server.kill()
+        wait_until(lambda: "No Redis answers at" in runs.fleet.log("w1").read_text(), description="it waits")
+        server.start()
+        runs.wait_until_published(run_id)
+        assert worker.poll() is None
+
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)

@@ -119,23 +119,6 @@ def test_inputs_are_replaced_one_at_a_time_and_each_once(shards: Path, tmp_path:
     assert contents(shards) == before
 
 
-def test_no_input_is_replaced_while_that_is_not_allowed_even_if_a_staged_file_is_damaged(
-    shards: Path, tmp_path: Path
-) -> None:
-    staged = tmp_path / "out/.shardsift/a-run/staged/data/000_00000.parquet/1-a"
-    staged.parent.mkdir(parents=True)
-    staged.write_bytes(b"all that a worker made")
-    victim = victim_of(shards, tmp_path / "out", Kind.STAGED, Kind.INPUT)
-
-    faults = [
-        fault
-        for now in range(20)
-        for fault in victim.tick(float(now), open_shards(shards), lambda kind: kind == Kind.STAGED)
-    ]
-
-    assert [fault.kind for fault in faults] == [Kind.STAGED]
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_a_published_output_is_damaged_as_often_as_it_should_be(seed: int, shards: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"

@@ -168,18 +168,3 @@ def test_a_publication_that_died_midway_is_finished_without_scoring_even_if_redi
 
     assert runs.faults.rows_scored() == 0
     check_published_once(runs, run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_only_the_shard_whose_staged_file_was_lost_is_done_again(
-    runs: DisturbedRuns, run_id: str, undisturbed: dict[str, str]
-) -> None:
-    runs.staged_files(run_id)[0].unlink()
-
-    with runs.finalizer():
-        wait_until(lambda: runs.fleet.ledger.counts(run_id).queued == 1, description="the shard is queued again")
-        with runs.worker():
-            runs.wait_until_published(run_id)
-
-    assert runs.fleet.ledger.refused() == {"stored files that were lost or damaged": 1}
-    check_published_once(runs, run_id, undisturbed)

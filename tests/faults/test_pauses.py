@@ -4,7 +4,7 @@ import pytest
 
 from fleet.ledger.base import Keys
 from producer.status import run_status
-from support.disturbed_runs import ALL_ROWS, DisturbedRuns
+from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.redis_servers import RedisServer, moved
@@ -36,24 +36,6 @@ def wait_for_sweeps(runs: DisturbedRuns, run_id: str, sweeps: int = 3) -> None:
         return len(seen) > sweeps
 
     wait_until(swept, description=f"{sweeps} sweeps")
-
-
-@pytest.mark.faults
-def test_a_paused_run_goes_on_where_it_stopped(runs: DisturbedRuns, undisturbed: dict[str, str]) -> None:
-    run_id = runs.enqueue()
-
-    with runs.served(workers=2):
-        runs.wait_for_rows(run_id, 12)
-        assert runs.fleet.call_producer("pause", run_id).returncode == 0
-        wait_until_given_back(runs, run_id)
-        rows = runs.faults.rows_scored()
-        wait_for_sweeps(runs, run_id)
-        assert runs.faults.rows_scored() == rows < ALL_ROWS
-        assert runs.fleet.producer("resume", run_id).returncode == 0
-        runs.wait_until_published(run_id)
-
-    assert runs.attempts() == {1}
-    runs.check_each_row_scored_once(run_id, undisturbed)
 
 
 @pytest.mark.faults

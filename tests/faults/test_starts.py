@@ -1,9 +1,7 @@
 """A worker that is stopped or killed at any step of its start leaves nothing behind, and takes no shard before it is ready."""
 
-import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from support.disturbed_runs import DisturbedRuns, child_of
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.leftovers import processes_with
-from support.processes import BIN
 from support.waiting import wait_until
 
 SECONDS = 10
@@ -29,7 +26,7 @@ STEPS = [
     ("celery.worker.loops:_timer_entries", "before"),
     CHILD_LOADS,
     ("worker.service.child:load_scorers", "after"),
-    ("worker.service.child:leave_loaded", "after"),
+    ("worker.service.ipc:leave_loaded", "after"),
 ]
 EVERY_DAY = (CONNECTED, CHILD_LOADS)
 
@@ -59,7 +56,7 @@ def held_messages(runs: DisturbedRuns) -> int:
 def test_a_worker_stopped_at_any_step_of_its_start_exits_in_time_with_its_child(
     step: tuple[str, str], runs: DisturbedRuns, faults: InjectedFaults
 ) -> None:
-    faults.use_stand_in(load_seconds=3 if step[0].startswith("worker.service.child") else 60)
+    faults.use_stand_in(load_seconds=3 if step[0].startswith(("worker.service.child", "worker.service.ipc")) else 60)
     faults.at(*step, "terminate worker")
 
     with runs.worker() as worker:
@@ -209,26 +206,3 @@ def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: DisturbedRun
     assert runs.fleet.log("w1").read_text() == (
         "worker: PermissionError: [Errno 13] Permission denied: 'model.safetensors'\n"
     )
-
-
-@pytest.mark.faults
-def test_a_worker_imports_nothing_from_the_current_folder(runs: DisturbedRuns, tmp_path: Path) -> None:
-    run_id = runs.enqueue()
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    for name in ("worker", "fleet", "producer", "redis", "numpy"):
-        (folder / f"{name}.py").write_text("raise SystemExit('a module of the user was imported')")
-    environment = os.environ | runs.fleet.environment | runs.environment
-    command = [BIN / "worker", "start", "--model", runs.model, "--name", "mine"]
-
-    with (tmp_path / "log").open("w") as log:
-        worker = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
-    try:
-        wait_until(
-            lambda: not runs.fleet.ledger.counts(run_id).open or worker.poll() is not None, description="the run"
-        )
-    finally:
-        worker.terminate()
-        worker.wait(timeout=SECONDS)
-
-    assert runs.fleet.ledger.counts(run_id).done == 6, (tmp_path / "log").read_text()

@@ -1,11 +1,8 @@
 """A worker that is told to stop exits within ten seconds and loses at most a batch. Its attempt does not count."""
 
-import http.server
-import json
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +15,7 @@ from fleet.process.children import Child
 from fleet.process.settings import Settings
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
+from support.metadata_services import Service, serving
 from support.waiting import wait_until
 from worker.service.parent import _CHILD_LATE_SECONDS, _PARENT_LATE_SECONDS
 
@@ -55,43 +53,17 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def metadata_service(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
-    """A cloud's metadata service, on this machine. Yields its address."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = answers.get(self.path, (404, ""))
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def do_PUT(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"token")
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def watched_worker(runs: DisturbedRuns) -> Iterator[tuple[Service, Child]]:
+    """A worker that polls the metadata service of a cloud on this machine."""
+    with serving("aws") as cloud:
+        settings = {"SHARDSIFT_SPOT_NOTICE": "aws", "SHARDSIFT_SPOT_NOTICE_ADDRESS": cloud.address}
+        with runs.worker("spot", **settings) as worker:
+            yield cloud, worker
 
 
-def watched(address: str) -> dict[str, str]:
-    """The settings of a worker that polls this metadata service."""
-    return {"SHARDSIFT_SPOT_NOTICE": "aws", "SHARDSIFT_SPOT_NOTICE_ADDRESS": address}
-
-
-def notice(*, seconds: float) -> dict[str, tuple[int, str]]:
-    """The answer of the service when the machine stops in this many seconds."""
-    end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
-    return {"/latest/meta-data/spot/instance-action": (200, json.dumps({"action": "terminate", "time": end}))}
+def give_notice(cloud: Service, *, seconds: float) -> None:
+    """The machine stops in this many seconds."""
+    cloud.give_notice(time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds)))
 
 
 def test_a_worker_that_does_not_stop_by_itself_is_ended_within_ten_seconds() -> None:
@@ -147,13 +119,12 @@ def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_ke
 ) -> None:
     """If the worker exited, its supervisor would restart it, and it would take a shard each time."""
     faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
-    answers: dict[str, tuple[int, str]] = {}
     run_id = runs.enqueue()
 
-    with metadata_service(answers) as address, runs.worker("spot", **watched(address)) as worker:
+    with watched_worker(runs) as (cloud, worker):
         runs.wait_for_rows(run_id, 10)
         child = child_of(worker)
-        answers.update(notice(seconds=120))
+        give_notice(cloud, seconds=120)
         wait_until(lambda: not is_alive(child), description="the model is unloaded", seconds=SECONDS)
         counts = runs.fleet.ledger.counts(run_id)
         with runs.served():
@@ -212,13 +183,12 @@ def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goe
     runs: DisturbedRuns, faults: InjectedFaults
 ) -> None:
     tickets = faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang")
-    answers: dict[str, tuple[int, str]] = {}
     run_id = runs.enqueue()
 
-    with metadata_service(answers) as address, runs.worker(**watched(address)) as worker:
+    with watched_worker(runs) as (cloud, worker):
         wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
         child = child_of(worker)
-        answers.update(notice(seconds=6))
+        give_notice(cloud, seconds=6)
         wait_until(lambda: not is_alive(child), description="its process is ended", seconds=7)
 
     assert runs.fleet.ledger.counts(run_id).queued == 6

@@ -1,8 +1,10 @@
-"""Permissions on repositories. As on the Hub, a missing repository is a 404, but a 401 for a request without a token."""
+"""Tokens and what they permit. As on the Hub, a missing repository is a 404, but a 401 for a request without a token."""
+
+import secrets
+from dataclasses import dataclass
 
 from hubserver.errors import HubError, repo_not_found, token_required, write_token_required
 from hubserver.repos import Repo, Repos, RepoType
-from hubserver.tokens import Grant
 
 TYPES: dict[str, RepoType] = {"models": "model", "datasets": "dataset"}
 
@@ -14,6 +16,39 @@ def type_of_prefix(prefix: str) -> RepoType:
 
 def url_prefix(repo_type: RepoType) -> str:
     return "datasets/" if repo_type == "dataset" else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """What a token or ticket permits. A ticket is for one repository, like a presigned URL."""
+
+    name: str | None  # None if the request has no token
+    write: bool
+    repo: Repo | None = None
+    scopes: tuple[str, ...] | None = None  # of a fine-grained token: the users and organisations it may write to
+
+
+ANONYMOUS = Grant(name=None, write=False)
+
+
+class Tokens:
+    def __init__(self) -> None:
+        self._grants: dict[str, Grant] = {}
+
+    def issue(self, name: str, *, write: bool, scopes: tuple[str, ...] | None = None) -> str:
+        return self._remember("hf_", Grant(name=name, write=write, scopes=scopes))
+
+    def ticket(self, grant: Grant, repo: Repo) -> str:
+        """Issue a secret for uploads to a URL or to the xet store, with the name of the Hub token."""
+        return self._remember("ticket_", Grant(name=grant.name, write=True, repo=repo))
+
+    def grant_of(self, secret: str) -> Grant | None:
+        return self._grants.get(secret)
+
+    def _remember(self, prefix: str, grant: Grant) -> str:
+        secret = prefix + secrets.token_hex(16)
+        self._grants[secret] = grant
+        return secret
 
 
 class Access:
@@ -37,9 +72,9 @@ class Access:
         return repo
 
 
-def ticket_repo(grant: Grant, *, write: bool = False) -> Repo:
+def ticket_repo(grant: Grant) -> Repo:
     """The repository to which a signed URL or a xet token gives access."""
-    if grant.repo is None or grant.write < write:
+    if grant.repo is None:
         raise HubError(403, "Request has no valid signature")
     return grant.repo
 

@@ -3,17 +3,13 @@
 from hubserver.access import Access, type_of_prefix
 from hubserver.blobs import BlobStore
 from hubserver.errors import entry_not_found
-from hubserver.file_routes import XetHashOf
-from hubserver.repos import Commit, File, Repo
 from hubserver.wire import Call, Reply, Route, file_reply
 
 
 class DownloadRoutes:
-    def __init__(self, *, blobs: BlobStore, access: Access, endpoint: str, xet_hash_of: XetHashOf) -> None:
+    def __init__(self, *, blobs: BlobStore, access: Access) -> None:
         self._blobs = blobs
         self._access = access
-        self._endpoint = endpoint
-        self._xet_hash_of = xet_hash_of
 
     def routes(self) -> list[Route]:
         return [(method, "/{prefix}{repo_id}/resolve/{revision}/{path}", self.resolve) for method in ("GET", "HEAD")]
@@ -24,14 +20,7 @@ class DownloadRoutes:
         if path not in commit.tree:
             raise entry_not_found()
         file = commit.tree[path]
-        headers = self._metadata(repo, commit, file)
-        return file_reply(self._blobs.path(file.sha256), range_header=call.headers.get("Range"), headers=headers)
-
-    def _metadata(self, repo: Repo, commit: Commit, file: File) -> dict[str, str]:
         headers = {"X-Repo-Commit": commit.oid, "ETag": f'"{file.content_oid}"'}
         if file.lfs:
             headers |= {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
-        if xet_hash := self._xet_hash_of(file):
-            refresh = f"{self._endpoint}/api/{repo.repo_type}s/{repo.repo_id}/xet-read-token/{commit.oid}"
-            headers |= {"X-Xet-Hash": xet_hash, "X-Xet-Refresh-Route": refresh}
-        return headers
+        return file_reply(self._blobs.path(file.sha256), range_header=call.headers.get("Range"), headers=headers)

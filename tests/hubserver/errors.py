@@ -49,8 +49,3 @@ def entry_not_found(message: str = "Entry not found") -> HubError:
 
 def stale_parent() -> HubError:
     return HubError(412, "A commit has happened since. Please refresh and try again.")
-
-
-def commit_in_progress() -> HubError:
-    message = "Another commit operation is in progress for this repository. Please try again later."
-    return HubError(409, message)

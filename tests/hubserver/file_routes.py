@@ -1,7 +1,6 @@
 """Routes that list the files of a revision: the tree, page by page, and selected paths."""
 
 import hashlib
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -11,16 +10,13 @@ from hubserver.errors import entry_not_found
 from hubserver.repos import File, Repo, folders_of, subtree
 from hubserver.wire import Call, Reply, Route, json_reply
 
-XetHashOf = Callable[[File], str | None]
-
 PAGE_SIZE = 1000
 
 
 class FileRoutes:
-    def __init__(self, *, access: Access, endpoint: str, xet_hash_of: XetHashOf) -> None:
+    def __init__(self, *, access: Access, endpoint: str) -> None:
         self._access = access
         self._endpoint = endpoint
-        self._xet_hash_of = xet_hash_of
 
     def routes(self) -> list[Route]:
         return [
@@ -53,15 +49,14 @@ class FileRoutes:
 
     def _entry(self, repo: Repo, revision: str, path: str) -> dict[str, Any]:
         tree = repo.commit_at(revision).tree
-        return self._file_entry(path, tree[path]) if path in tree else folder_entry(path, subtree(tree, path))
+        return file_entry(path, tree[path]) if path in tree else folder_entry(path, subtree(tree, path))
 
-    def _file_entry(self, path: str, file: File) -> dict[str, Any]:
-        entry: dict[str, Any] = {"type": "file", "path": path, "size": file.size, "oid": file.git_oid}
-        if file.lfs:
-            entry["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
-        if xet_hash := self._xet_hash_of(file):
-            entry["xetHash"] = xet_hash
-        return entry
+
+def file_entry(path: str, file: File) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type": "file", "path": path, "size": file.size, "oid": file.git_oid}
+    if file.lfs:
+        entry["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
+    return entry
 
 
 def folder_entry(path: str, inside: dict[str, File]) -> dict[str, Any]:

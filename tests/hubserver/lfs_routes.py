@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from hubserver.access import Access, ticket_repo, type_of_prefix, url_prefix
+from hubserver.access import Access, Grant, Tokens, ticket_repo, type_of_prefix, url_prefix
 from hubserver.blobs import BlobStore
 from hubserver.errors import HubError, bad_request
 from hubserver.repos import Repo
-from hubserver.tokens import Grant, Tokens
 from hubserver.wire import Call, Reply, Route, json_reply
 
 
@@ -34,13 +33,13 @@ class LfsRoutes:
         known = {"oid": requested["oid"], "size": requested["size"]}
         if requested["oid"] in repo.uploaded:
             return known
-        ticket = self._tokens.ticket(grant, repo, write=True)
+        ticket = self._tokens.ticket(grant, repo)
         verify = f"{self._endpoint}/{url_prefix(repo.repo_type)}{repo.repo_id}.git/info/lfs/objects/verify"
         upload = {"href": f"{self._endpoint}/lfs/{requested['oid']}?ticket={ticket}", "header": {}}
         return {**known, "actions": {"upload": upload, "verify": {"href": verify}}}
 
     def put(self, call: Call, sha256: str) -> Reply:
-        repo = ticket_repo(call.grant, write=True)
+        repo = ticket_repo(call.grant)
         blob = self._blobs.write(call.body.chunks())
         if blob.sha256 != sha256:
             raise bad_request(f"The content's sha256 is {blob.sha256}, not {sha256}")

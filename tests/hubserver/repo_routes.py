@@ -1,12 +1,14 @@
 """Routes for whole repositories: create, delete, info, branches, history. Also whoami and the check of a card."""
 
+import re
 from typing import Any
+
+import yaml
 
 from hubserver.access import TYPES, Access, require_write, url_prefix
 from hubserver.blobs import BlobStore
-from hubserver.card import card_metadata, check_card
 from hubserver.errors import HubError, invalid_token
-from hubserver.file_routes import XetHashOf, timestamp
+from hubserver.file_routes import timestamp
 from hubserver.repos import MAIN, Commit, File, Repo, Repos
 from hubserver.wire import Call, Reply, Route, json_reply
 
@@ -14,14 +16,11 @@ GITATTRIBUTES = ".gitattributes"
 
 
 class RepoRoutes:
-    def __init__(
-        self, *, repos: Repos, blobs: BlobStore, access: Access, endpoint: str, xet_hash_of: XetHashOf
-    ) -> None:
+    def __init__(self, *, repos: Repos, blobs: BlobStore, access: Access, endpoint: str) -> None:
         self._repos = repos
         self._blobs = blobs
         self._access = access
         self._endpoint = endpoint
-        self._xet_hash_of = xet_hash_of
 
     def routes(self) -> list[Route]:
         return [
@@ -53,12 +52,11 @@ class RepoRoutes:
         return json_reply({"type": "user", "name": call.grant.name, "orgs": [], "auth": auth})
 
     def validate_card(self, call: Call) -> Reply:
-        findings = check_card(call.body.json()["content"])
-        answer = {
-            "errors": [{"message": message} for message in findings.errors],
-            "warnings": [{"message": message} for message in findings.warnings],
-        }
-        return json_reply(answer, status=400 if findings.errors else 200)
+        try:
+            card_metadata(call.body.json()["content"])
+        except yaml.YAMLError as error:
+            return json_reply({"errors": [{"message": f"bad YAML: {error}"}], "warnings": []}, status=400)
+        return json_reply({"errors": [], "warnings": []})
 
     def create(self, call: Call) -> Reply:
         require_write(call.grant)
@@ -96,23 +94,13 @@ class RepoRoutes:
                 "likes": 0,
                 "tags": [],
                 "cardData": self._card_data(commit),
-                "siblings": [self._sibling(path, commit.tree[path], with_blobs) for path in sorted(commit.tree)],
+                "siblings": [sibling(path, commit.tree[path], with_blobs) for path in sorted(commit.tree)],
             }
         )
 
     def _card_data(self, commit: Commit) -> Any:
         readme = commit.tree.get("README.md")
         return card_metadata(self._blobs.read(readme.sha256).decode()) if readme else None
-
-    def _sibling(self, path: str, file: File, with_blobs: bool) -> dict[str, Any]:
-        sibling: dict[str, Any] = {"rfilename": path}
-        if with_blobs:
-            sibling |= {"size": file.size, "blobId": file.git_oid}
-            if file.lfs:
-                sibling["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
-            if xet_hash := self._xet_hash_of(file):
-                sibling["xetHash"] = xet_hash
-        return sibling
 
     def check_read(self, call: Call, types: str, repo_id: str) -> Reply:
         self._access.readable(call.grant, TYPES[types], repo_id)
@@ -152,6 +140,21 @@ class RepoRoutes:
                 for commit in commits
             ]
         )
+
+
+def card_metadata(content: str) -> Any:
+    """The parsed YAML between the `---` lines at the top of a card, or None if there is no such block."""
+    match = re.match(r"---\s*\n(.*?)^---\s*$", content.replace("\r\n", "\n"), re.DOTALL | re.MULTILINE)
+    return yaml.safe_load(match[1]) if match else None
+
+
+def sibling(path: str, file: File, with_blobs: bool) -> dict[str, Any]:
+    entry: dict[str, Any] = {"rfilename": path}
+    if with_blobs:
+        entry |= {"size": file.size, "blobId": file.git_oid}
+        if file.lfs:
+            entry["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
+    return entry
 
 
 def requested_id(call: Call, body: dict[str, Any]) -> str:

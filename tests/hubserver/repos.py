@@ -12,7 +12,6 @@ from typing import Literal
 from hubserver.errors import (
     HubError,
     bad_request,
-    commit_in_progress,
     entry_not_found,
     repo_not_found,
     revision_not_found,
@@ -23,7 +22,6 @@ RepoType = Literal["model", "dataset"]
 Tree = Mapping[str, "File"]
 
 MAIN = "main"
-COMMIT_WAIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +119,8 @@ class Repo:
         description: str = "",
         expected_parent: str | None = None,
     ) -> Commit:
-        """Commit all operations or none. As on the Hub, a 409 is raised if another commit takes too long."""
-        if not self._commit_lock.acquire(timeout=COMMIT_WAIT_SECONDS):
-            raise commit_in_progress()
-        try:
+        """Commit all operations or none."""
+        with self._commit_lock:
             head = self.branch_commit(branch)
             if expected_parent is not None and not head.oid.startswith(expected_parent):
                 raise stale_parent()
@@ -137,8 +133,6 @@ class Repo:
                 description=description,
                 author=author,
             )
-        finally:
-            self._commit_lock.release()
 
     def add_initial_commit(self, files: Mapping[str, File], *, author: str) -> Commit:
         """Make the first commit, as the Hub does when it creates a repository."""

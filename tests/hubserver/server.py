@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
-from hubserver.access import Access
+from hubserver.access import Access, Tokens
 from hubserver.blobs import BlobStore, chunks_of
 from hubserver.commit_routes import CommitRoutes, is_large
 from hubserver.download_routes import DownloadRoutes
@@ -20,17 +20,11 @@ from hubserver.file_routes import FileRoutes
 from hubserver.lfs_routes import LfsRoutes
 from hubserver.repo_routes import RepoRoutes, add_initial_commit
 from hubserver.repos import MAIN, Commit, File, Operation, OperationKind, Repo, Repos, RepoType
-from hubserver.tokens import Tokens
 from hubserver.traffic import Request, RequestLog, WireFault, WireFaults
-from hubserver.wire import Route, Router, WireServer
-from hubserver.xet_routes import XetRoutes
-from hubserver.xet_store import XetStore
+from hubserver.wire import Router, WireServer
+from hubserver.xet import XetRoutes
 
 SERVER_AUTHOR = "hubserver"  # the author of commits that a test makes without HTTP
-
-
-class RouteGroup(Protocol):
-    def routes(self) -> list[Route]: ...
 
 
 class HubServer:
@@ -192,18 +186,14 @@ class HubServer:
 
     def _router(self) -> Router:
         endpoint, blobs, access, tokens = self.endpoint, self._blobs, self._access, self._tokens
-        store = XetStore(self._folder / "xorbs", blobs)
-
-        def xet_hash_of(file: File) -> str | None:
-            return store.hash_of(file) if self.xet and file.lfs else None
-
-        groups: list[RouteGroup] = [
-            RepoRoutes(repos=self._repos, blobs=blobs, access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
-            FileRoutes(access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
-            CommitRoutes(blobs=blobs, access=access, endpoint=endpoint),
-            LfsRoutes(blobs=blobs, access=access, tokens=tokens, endpoint=endpoint),
-            DownloadRoutes(blobs=blobs, access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
+        routes = [
+            *RepoRoutes(repos=self._repos, blobs=blobs, access=access, endpoint=endpoint).routes(),
+            *FileRoutes(access=access, endpoint=endpoint).routes(),
+            *CommitRoutes(blobs=blobs, access=access, endpoint=endpoint).routes(),
+            *LfsRoutes(blobs=blobs, access=access, tokens=tokens, endpoint=endpoint).routes(),
+            *DownloadRoutes(blobs=blobs, access=access).routes(),
         ]
         if self.xet:
-            groups.append(XetRoutes(store=store, access=access, tokens=tokens, endpoint=endpoint))
-        return Router(route for group in groups for route in group.routes())
+            xorbs = self._folder / "xorbs"
+            routes += XetRoutes(folder=xorbs, blobs=blobs, access=access, tokens=tokens, endpoint=endpoint).routes()
+        return Router(routes)

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from hubserver.access import ANONYMOUS, Grant, Tokens
 from hubserver.blobs import CHUNK_BYTES
 from hubserver.errors import HubError, bad_request, invalid_token
-from hubserver.tokens import ANONYMOUS, Grant, Tokens
 from hubserver.traffic import Request, RequestLog, WireFault, WireFaults
 
 
@@ -156,7 +156,6 @@ TEMPLATE_PARTS = {
     "path": ".+",
     "sha256": "[0-9a-f]{64}",
     "xorb": "[0-9a-f]{64}",
-    "xet_hash": "[0-9a-f]{64}",
 }
 
 

@@ -4,7 +4,7 @@ See https://github.com/huggingface/xet-core/tree/main/spec
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +44,6 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardFile:
-    xet_hash: str
     sha256: str | None
     terms: tuple[Term, ...]
 
@@ -73,7 +72,7 @@ def read_shard(data: bytes) -> Iterator[ShardFile]:
         if flags & HAS_VERIFICATION:
             position += EXTRA_RECORD.size * count
         sha256 = xet_hex(take(EXTRA_RECORD)[0]) if flags & HAS_METADATA else None
-        yield ShardFile(xet_hash=xet_hex(digest), sha256=sha256, terms=tuple(terms))
+        yield ShardFile(sha256=sha256, terms=tuple(terms))
 
 
 def index_xorb(path: Path) -> list[Chunk]:
@@ -113,11 +112,3 @@ def ungroup(data: bytes) -> bytes:
         ungrouped[offset::4] = data[start : start + count]
         start += count
     return bytes(ungrouped)
-
-
-def pack(pieces: Sequence[bytes]) -> Iterator[bytes]:
-    """The bytes of a xorb with these chunks, uncompressed."""
-    for piece in pieces:
-        size = len(piece).to_bytes(3, "little")
-        yield CHUNK_HEADER.pack(0, size, UNCOMPRESSED, size)
-        yield piece

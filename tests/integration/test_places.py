@@ -9,6 +9,7 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.process.children import Cores
+from support.nvidia_smi import install_nvidia_smi
 from worker.supervisor.places import Place, find_places
 
 EIGHT = Cores(usable=8, physical=4)
@@ -19,11 +20,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., No
     """Make this a machine with so many GPUs."""
 
     def is_made(*, gpus: int = 0, visible: str | None = None) -> None:
-        tool = tmp_path / "nvidia-smi"
-        tool.write_text(
-            "#!/bin/sh\n" + "".join(f"echo 'GPU {number}: X (UUID: GPU-{number})'\n" for number in range(gpus))
-        )
-        tool.chmod(0o755)
+        install_nvidia_smi(tmp_path, gpus=gpus)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
         for name in ("SHARDSIFT_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"):
             monkeypatch.delenv(name, raising=False)

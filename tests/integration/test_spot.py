@@ -11,7 +11,8 @@ from support.processes import call_command
 
 @pytest.mark.parametrize("cloud", SERVICES)
 def test_a_notice_is_seen_after_it_is_given_and_not_before(cloud: str, caplog: pytest.LogCaptureFixture) -> None:
-    with serving(cloud) as service, watching(cloud, service.address) as watched:
+    with serving(cloud) as service:
+        watched = watching(cloud, service.address)
         polled(service, times=6)
         seen_before = list(watched.notices)
         service.give_notice()
@@ -34,12 +35,12 @@ def test_a_failing_service_costs_one_warning_and_a_later_notice_is_seen(
 ) -> None:
     with serving(cloud) as service:
         service.fails = True
-        with watching(cloud, service.address) as watched:
-            polled(service, times=6)
-            warnings = list(caplog.messages)
-            service.fails = False
-            service.give_notice()
-            watched.notice()
+        watched = watching(cloud, service.address)
+        polled(service, times=6)
+        warnings = list(caplog.messages)
+        service.fails = False
+        service.give_notice()
+        watched.notice()
 
     assert len(warnings) == 1
     assert f"The metadata service of {cloud} fails; polling continues" in warnings[0]
@@ -50,8 +51,8 @@ def test_the_time_that_is_left_on_aws_is_that_of_the_notice(time: str, seconds: 
     with serving("aws") as aws:
         assert isinstance(aws, AwsService)
         aws.give_notice(time=f"{in_seconds(90):%Y-%m-%dT%H:%M:%SZ}" if time == "90 s" else time)
-        with watching("aws", aws.address) as watched:
-            assert watched.notice().seconds_left == pytest.approx(seconds, abs=10)
+        watched = watching("aws", aws.address)
+        assert watched.notice().seconds_left == pytest.approx(seconds, abs=10)
 
 
 def test_events_of_other_machines_and_other_kinds_are_ignored_on_azure() -> None:
@@ -59,11 +60,11 @@ def test_events_of_other_machines_and_other_kinds_are_ignored_on_azure() -> None
         assert isinstance(azure, AzureService)
         others = [an_event(Resources=["gpu_70", "gpu"]), an_event(EventType="Freeze")]
         azure.events = others
-        with watching("azure", azure.address) as watched:
-            polled(azure, times=6)
-            seen_before = list(watched.notices)
-            azure.events = [*others, an_event(NotBefore=format_datetime(in_seconds(25), usegmt=True))]
-            notice = watched.notice()
+        watched = watching("azure", azure.address)
+        polled(azure, times=6)
+        seen_before = list(watched.notices)
+        azure.events = [*others, an_event(NotBefore=format_datetime(in_seconds(25), usegmt=True))]
+        notice = watched.notice()
 
     assert seen_before == []
     assert notice.seconds_left == pytest.approx(25, abs=10)
@@ -77,8 +78,8 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
             monkeypatch.delenv(name, raising=False)
         gcp.give_notice()
 
-        with watching("gcp", gcp.address) as watched:
-            watched.notice()
+        watched = watching("gcp", gcp.address)
+        watched.notice()
 
     assert proxy.asked == []
 

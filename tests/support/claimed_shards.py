@@ -1,6 +1,5 @@
 """Shards that are enqueued and claimed as by the product, to be scored without Celery."""
 
-import sys
 import threading
 from dataclasses import dataclass
 from itertools import count
@@ -14,10 +13,9 @@ from fleet.run.receipt import Receipt
 from fleet.storage.opening import open_output
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
+from support.small_run import leased, score_leased
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.service.checkpoint_store import open_checkpoint
-from worker.service.lease import DeviceMeter, Lease, Watchdog
-from worker.shard.score_shard import score_shard
+from worker.service.lease import Lease
 
 _outputs = count()
 
@@ -42,11 +40,7 @@ class Desk:
             return self.work_under_the_lease()
 
     def work_under_the_lease(self) -> Receipt:
-        output = open_output(self.claim.spec.output_uri, self.claim.run_id)
-        with open_checkpoint(self.claim, self.ledger, output, self.stopping) as checkpoint:
-            return score_shard(
-                self.claim, [self.scorer], self.lease, checkpoint, output, worker="w1@test/1", scratch_dir=self.scratch
-            )
+        return score_leased(self.ledger, self.claim, [self.scorer], self.lease, self.stopping, self.scratch)
 
     def produced(self) -> list[str]:
         """The files of the output without the spec that `enqueue` wrote, and the rest of the scratch folder."""
@@ -83,14 +77,7 @@ class Office:
     def desk(self, claim: Claim, *, scratch: Path | None = None) -> Desk:
         scratch = scratch or self._folder / "scratch"
         scratch.mkdir(exist_ok=True)
-        stopping = threading.Event()
-        lease = Lease(
-            self._ledger,
-            claim,
-            device=DeviceMeter("cpu", ()),
-            stopping=stopping,
-            watchdog=Watchdog(900, sys.__stderr__),
-        )
+        lease, stopping = leased(self._ledger, claim)
         return Desk(
             claim=claim, lease=lease, scorer=self._scorer, scratch=scratch, stopping=stopping, ledger=self._ledger
         )

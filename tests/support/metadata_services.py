@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from support.waiting import wait_until
-from worker.service.spot import Notice, SpotWatch
+from worker.service.spot import Notice, watch_for_notice
 
 POLL_SECONDS = 0.02
 
@@ -85,8 +85,6 @@ class GcpService(Service):
     def reply(self, method: str, path: str, headers: dict[str, str]) -> Reply:
         if method != "GET" or headers.get("metadata-flavor") != "Google":
             return Reply(403)
-        if path == "/computeMetadata/v1/instance/maintenance-event":
-            return Reply(body="TERMINATE_ON_HOST_MAINTENANCE")
         return Reply(body=self.preempted) if path == "/computeMetadata/v1/instance/preempted" else Reply(404)
 
     def give_notice(self, **about: str) -> None:
@@ -132,26 +130,23 @@ def serving(cloud: str) -> Iterator[Service]:
 
 @dataclass
 class Watched:
-    watch: SpotWatch
+    thread: threading.Thread
     notices: list[Notice]
 
     def notice(self) -> Notice:
         return wait_until(lambda: self.notices, description="the notice is seen", seconds=20)[0]
 
     def has_ended(self) -> bool:
-        return wait_until(lambda: not self.watch.thread.is_alive(), description="the watch has ended", seconds=20)
+        return wait_until(lambda: not self.thread.is_alive(), description="the watch has ended", seconds=20)
 
 
-@contextmanager
-def watching(cloud: str, address: str) -> Iterator[Watched]:
+def watching(cloud: str, address: str) -> Watched:
+    """A watch, which ends with the first notice."""
     notices: list[Notice] = []
-    watch = SpotWatch(cloud, address=address, on_notice=notices.append, poll_seconds=POLL_SECONDS)
-    watched = Watched(watch, notices)
-    try:
-        yield watched
-    finally:
-        watch.stop()
-        watched.has_ended()
+    about = {"address": address, "on_notice": notices.append, "poll_seconds": POLL_SECONDS}
+    thread = threading.Thread(target=watch_for_notice, args=(cloud,), kwargs=about, daemon=True)
+    thread.start()
+    return Watched(thread, notices)
 
 
 def polled(service: Service, times: int = 3) -> int:

@@ -15,24 +15,13 @@ from torch import Tensor
 from torch.nn.functional import gelu, layer_norm
 from transformers import AutoTokenizer, DebertaV2Config, DebertaV2Model
 
+from support.families import FAMILIES
 from support.models import with_lively_scores
 from support.tokenizers import save_bert_tokenizer, save_deberta_v3_tokenizer
 
 Weights = dict[str, Tensor]
 _WIDTH, _LAYERS, _HEADS, _INNER = 32, 2, 2, 64
-_DEBERTA = {
-    "hidden_size": _WIDTH,
-    "num_hidden_layers": _LAYERS,
-    "num_attention_heads": _HEADS,
-    "intermediate_size": _INNER,
-    "relative_attention": True,
-    "position_buckets": 32,
-    "pos_att_type": ["p2c", "c2p"],
-    "share_att_key": True,
-    "norm_rel_ebd": "layer_norm",
-    "position_biased_input": False,
-    "type_vocab_size": 0,
-}
+_DEBERTA = FAMILIES["DeBERTa-v3"].sizes
 LABELS = ("High", "Medium", "Low")
 
 

@@ -1,7 +1,5 @@
 """A fleet without processes: a command, a worker with the stand-in scorer and a finalizer, one after another in this process."""
 
-import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,15 +8,12 @@ from stand_in import StandInScorer
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.process.broker import make_app
 from fleet.process.settings import Settings
-from fleet.storage.opening import open_output
 from producer.planning.enqueue import enqueue
 from producer.planning.plan import Plan
 from producer.publishing.publish import finalize_run, looked_at
 from producer.status import run_status
 from producer.status.advice import what_next
-from worker.service.checkpoint_store import open_checkpoint
-from worker.service.lease import DeviceMeter, Lease, Watchdog
-from worker.shard.score_shard import score_shard
+from support.small_run import do
 
 _ROUNDS = 4  # of scoring and publishing, after which a run must be published
 
@@ -65,20 +60,6 @@ def work(ledger: Ledger, plan: Plan, scorer: StandInScorer, folder: Path) -> lis
     for shard in plan.shards:
         claim = ledger.claim(plan.spec.run_id, shard.name, "w1@test/1")
         if isinstance(claim, Claim):
-            _score(ledger, claim, scorer, folder)
+            do(ledger, claim, scorer, folder)
             done.append(shard.name)
     return done
-
-
-def _score(ledger: Ledger, claim: Claim, scorer: StandInScorer, folder: Path) -> None:
-    output, stopping = open_output(claim.spec.output_uri, claim.run_id), threading.Event()
-    lease = Lease(
-        ledger,
-        claim,
-        device=DeviceMeter("cpu", ()),
-        stopping=stopping,
-        watchdog=Watchdog(900, sys.__stderr__),
-    )
-    with lease, open_checkpoint(claim, ledger, output, stopping) as checkpoint:
-        receipt = score_shard(claim, [scorer], lease, checkpoint, output, worker="w1@test/1", scratch_dir=folder)
-    ledger.complete(claim, receipt)

@@ -1,5 +1,6 @@
 """A whole run within this process: real ledger, real classifier, real files, without Celery and worker processes."""
 
+import sys
 import threading
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -50,21 +51,31 @@ def _scored(ledger: Ledger, scorer: Scorers, spec: RunSpec, shard: Shard, scratc
     claim = ledger.claim(spec.run_id, shard.name, "w1@test/1")
     assert isinstance(claim, Claim)
     scratch.mkdir(parents=True, exist_ok=True)
-    stopping = threading.Event()
-    output = open_output(spec.output_uri, spec.run_id)
-    with (scratch / "crash").open("w") as report:
-        lease = Lease(
-            ledger,
-            claim,
-            device=DeviceMeter("cpu", ()),
-            stopping=stopping,
-            watchdog=Watchdog(60, report),
-        )
-        with lease, open_checkpoint(claim, ledger, output, stopping) as checkpoint:
-            scorers = scorer if isinstance(scorer, list) else [scorer] * len(spec.scorings)
-            receipt = score_shard(claim, scorers, lease, checkpoint, output, worker="w1@test/1", scratch_dir=scratch)
+    return do(ledger, claim, scorer, scratch)
+
+
+def do(ledger: Ledger, claim: Claim, scorer: Scorers, scratch: Path) -> Receipt:
+    """Score and complete a claimed shard."""
+    lease, stopping = leased(ledger, claim)
+    scorers = scorer if isinstance(scorer, list) else [scorer] * len(claim.spec.scorings)
+    with lease:
+        receipt = score_leased(ledger, claim, scorers, lease, stopping, scratch)
     ledger.complete(claim, receipt)
     return receipt
+
+
+def leased(ledger: Ledger, claim: Claim) -> tuple[Lease, threading.Event]:
+    """The lease of a claim, and the event that stops its worker."""
+    stopping, watchdog = threading.Event(), Watchdog(900, sys.__stderr__)
+    return Lease(ledger, claim, device=DeviceMeter("cpu", ()), stopping=stopping, watchdog=watchdog), stopping
+
+
+def score_leased(
+    ledger: Ledger, claim: Claim, scorers: list[Scorer[Any]], lease: Lease, stopping: threading.Event, scratch: Path
+) -> Receipt:
+    output = open_output(claim.spec.output_uri, claim.run_id)
+    with open_checkpoint(claim, ledger, output, stopping) as checkpoint:
+        return score_shard(claim, scorers, lease, checkpoint, output, worker="w1@test/1", scratch_dir=scratch)
 
 
 def rounding(plan: Plan) -> Plan:

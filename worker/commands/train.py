@@ -29,9 +29,9 @@ def train(
 
     Prints how well the held-out rows are predicted.
     """
-    from worker.service.logs import quieten_model_libraries
+    from worker.scoring.quiet import quieten_imports
 
-    quieten_model_libraries()
+    quieten_imports()
     from fleet.errors import Stopped
     from fleet.process.settings import read_settings
     from worker.training.card import next_step

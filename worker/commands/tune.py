@@ -42,13 +42,13 @@ def tune(
     Prints a line for each setting. The best one is the smallest that is within 2 % of the fastest.
     """
     from fleet.process.settings import read_settings
-    from worker.service.logs import quieten_model_libraries
+    from worker.scoring.quiet import quieten_imports
     from worker.tuning.options import scoring_to_tune
 
     into_environment(model=model, dtype=dtype, device=device)
     settings = read_settings()
     scoring = scoring_to_tune(settings, options)  # before torch, which takes seconds to load
-    quieten_model_libraries()
+    quieten_imports()
     from fleet.errors import UsageError
     from worker.scoring import ModelError
     from worker.tuning.report import draw_chart, tuning_lines, tuning_table

@@ -1,6 +1,7 @@
 """Keep the libraries of models quiet while they are imported and while a model loads."""
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,7 @@ _NOISY = ("torchao", "torch.utils._pytree")  # name each kernel that is not for 
 
 def quieten_imports() -> None:
     """Before torch and transformers are imported, in a process of our own."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -18,7 +20,8 @@ def quiet_imports() -> Iterator[None]:
     """Keep them quiet during a block, in a user's process."""
     loggers = [logging.getLogger(name) for name in _NOISY]
     levels = [logger.level for logger in loggers]
-    quieten_imports()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:

@@ -55,25 +55,16 @@ class _Store:
             try:
                 self._save(first_row, content)
             except redis.RedisError as error:
-                logger.warning(
-                    "Redis does not answer. Scores of %s are stored later (%s).",
-                    self._shard,
-                    error,
-                    extra=self._claim.log_fields | ABOUT_REDIS,
-                )
+                what, fields = self._claim.shard.name, self._claim.log_fields | ABOUT_REDIS
+                logger.warning("Redis does not answer. Scores of %s are stored later (%s).", what, error, extra=fields)
                 return
             except LeaseLost:
                 return  # the thread that renews the lease reports it
             except ShardsiftError as error:
-                logger.warning(
-                    "A checkpoint of %s could not be stored: %s", self._shard, error, extra=self._claim.log_fields
-                )
+                what, fields = self._claim.shard.name, self._claim.log_fields
+                logger.warning("A checkpoint of %s could not be stored: %s", what, error, extra=fields)
             del self._pending[first_row]
 
     def _save(self, first_row: int, content: bytes) -> None:
         if not self._ledger.save_scores(self._claim, first_row, content):
-            self._output.store_checkpoint(self._shard, str(first_row), content)
-
-    @property
-    def _shard(self) -> str:
-        return self._claim.shard.name
+            self._output.store_checkpoint(self._claim.shard.name, str(first_row), content)

@@ -18,21 +18,12 @@ from fleet.process.children import end_with_parent
 from fleet.process.settings import Settings, read_settings
 from fleet.run.model import Model
 from fleet.run.receipt import refusal_told
-from fleet.run.spec import RunSpec
 from worker.models_together import loaded_beside
 from worker.scoring import Scorer
-from worker.service.ipc import (
-    EXIT_NO_MODEL,
-    EXIT_STOPPED,
-    PARENT,
-    STOP_SIGNAL,
-    crash_report_path,
-    handed_down,
-    leave_failure,
-    leave_loaded,
-)
+from worker.scoring.quiet import quieten_imports
+from worker.service import ipc
 from worker.service.lease import Watchdog, metered
-from worker.service.logs import quieten_celery, quieten_model_libraries
+from worker.service.program import quieten_celery
 from worker.shard.scoring_groups import sharing_scorers
 from worker.shard.scratch import remove_abandoned
 
@@ -53,21 +44,12 @@ class Child:
         crash_report: IO[str],
     ) -> None:
         self.settings = settings
-        self._scorers = scorers
+        self.scorers = scorers
         self.stopping = threading.Event()
         self.ledger = ledger
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
         self.give_back: Callable[[], None] | None = None  # of the current attempt, before the process ends in its midst
         self._parent_spoke = False
-
-    @property
-    def device_type(self) -> str:
-        """The kind of device that the models are on, such as `cuda`."""
-        return next(iter(self._scorers.values())).info.device_type
-
-    def scorers_of(self, spec: RunSpec) -> list[Scorer[Any]]:
-        """The scorer of each scoring of a run."""
-        return [self._scorers[scoring.queue] for scoring in spec.scorings]
 
     def stop(self) -> None:
         """Stop at the next batch. If that takes longer than `stop_seconds`, exit anyway. Further calls do nothing."""
@@ -94,39 +76,41 @@ class Child:
             if give_back := self.give_back:
                 give_back()
         finally:
-            os._exit(EXIT_STOPPED)
+            os._exit(ipc.EXIT_STOPPED)
 
     def install_signal_handlers(self) -> None:
         """Replace Celery's SIGTERM handler, which aborts a task at any point. Celery sets it after `start_child`."""
         signal.signal(signal.SIGTERM, lambda _signal, _frame: self.stop())
-        signal.signal(STOP_SIGNAL, lambda _signal, _frame: self.on_stop_signal())
+        signal.signal(ipc.STOP_SIGNAL, lambda _signal, _frame: self.on_stop_signal())
 
 
 def start_child() -> Child:
     """Load the model. If that fails, stop the whole worker with the reason, before it takes a shard."""
-    end_with_parent(int(os.environ[PARENT]), signal.SIGKILL)
+    end_with_parent(int(os.environ[ipc.PARENT]), signal.SIGKILL)
     quieten_celery()
-    signal.signal(STOP_SIGNAL, lambda _signal, _frame: os._exit(EXIT_STOPPED))  # no shard is claimed yet
+    signal.signal(ipc.STOP_SIGNAL, lambda _signal, _frame: os._exit(ipc.EXIT_STOPPED))  # no shard is claimed yet
     try:
         child = _loaded_child(read_settings())
     except Exception as error:
         _give_up(error)
     child.install_signal_handlers()
-    leave_loaded(child.device_type)
+    ipc.leave_loaded(next(iter(child.scorers.values())).info.device_type)
     return child
 
 
 def _loaded_child(settings: Settings) -> Child:
-    crash_report = crash_report_path().open("w")
+    crash_report = ipc.crash_report_path().open("w")
     faulthandler.enable(crash_report)
     remove_abandoned(settings.scratch_dir)
-    return Child(settings, load_scorers(settings), _ledger(settings), crash_report)
+    scorers = load_scorers(settings)
+    # Waits for Redis, because the parent has already reached it, so the settings are right.
+    return Child(settings, scorers, Ledger.connect(settings, wait_seconds=math.inf), crash_report)
 
 
 def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:
     """Load the models that the parent handed down, by their queue. Raises NoRoom if one does not fit beside the others."""
-    quieten_model_libraries()
-    models = handed_down()
+    quieten_imports()
+    models = ipc.handed_down()
     scorers: dict[str, Scorer[Any]] = {}
     for model, loaded in zip(models, loaded_beside(models, settings), strict=True):
         scorer = metered(loaded)
@@ -157,13 +141,8 @@ def _tell_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer
         logger.info("The models %s have the same encoder, which runs once.", shown)
 
 
-def _ledger(settings: Settings) -> Ledger:
-    """Connect to the ledger. Waits for Redis, because the parent has already reached it, so the settings are right."""
-    return Ledger.connect(settings, wait_seconds=math.inf)
-
-
 def _give_up(error: Exception) -> NoReturn:
     """End the worker. Celery would ignore the error and start another child, again and again."""
-    leave_failure(" ".join(str(error).split()) or type(error).__name__)
-    os.kill(int(os.environ[PARENT]), signal.SIGTERM)
-    os._exit(EXIT_NO_MODEL)
+    ipc.leave_failure(" ".join(str(error).split()) or type(error).__name__)
+    os.kill(int(os.environ[ipc.PARENT]), signal.SIGTERM)
+    os._exit(ipc.EXIT_NO_MODEL)

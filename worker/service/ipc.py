@@ -7,13 +7,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from fleet.process.logs import WORKER_NAME
 from fleet.run.model import Model
 
 STOP_SIGNAL = signal.SIGUSR2  # first: stop at the next batch; second: exit immediately. Celery uses SIGTERM itself
 FOLDER = "SHARDSIFT_WORKER_FOLDER"  # variable with the folder in which children leave files for the parent
 PARENT = "SHARDSIFT_WORKER_PID"  # variable with the process id of the parent
-NAME = WORKER_NAME  # set by a supervisor
 READY = "SHARDSIFT_WORKER_READY"  # variable with the file that a worker makes when its model is loaded
 REASON = "SHARDSIFT_WORKER_REASON"  # variable with the file in which a worker tells its supervisor why it ends
 EXIT_STOPPED = 0

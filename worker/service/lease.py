@@ -159,18 +159,15 @@ class Watchdog:
         return time.monotonic() - self._petted
 
     def start(self) -> None:
-        self._arm()
+        self._petted = time.monotonic()
+        faulthandler.dump_traceback_later(self._stall_seconds, exit=True, file=self._report)
 
     def pet(self) -> None:
         if time.monotonic() - self._petted > min(_PETS_APART_SECONDS, self._stall_seconds / 4):
-            self._arm()
+            self.start()
 
     def stop(self) -> None:
         faulthandler.cancel_dump_traceback_later()
-
-    def _arm(self) -> None:
-        self._petted = time.monotonic()
-        faulthandler.dump_traceback_later(self._stall_seconds, exit=True, file=self._report)
 
 
 class DeviceMeter:

@@ -23,28 +23,13 @@ from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
 from fleet.process.broker import log_skipped_step
 from fleet.process.dispatch import NOT_OURS, ScoreShard, send_due_shards
-from fleet.process.logs import write_last_line
+from fleet.process.logs import WORKER_NAME, write_last_line
 from fleet.process.redis_away import ABOUT_REDIS
 from fleet.process.settings import Settings
 from fleet.run.model import Model, worker_queue
+from worker.service import ipc
 from worker.service.announcer import Announcer
-from worker.service.ipc import (
-    EXIT_NO_MODEL,
-    EXIT_STOPPED,
-    FOLDER,
-    NAME,
-    PARENT,
-    STOP_SIGNAL,
-    found_failure,
-    found_loaded,
-    hand_down,
-    leave_failure,
-    owner_name,
-    take_crash_reports,
-    tell_supervisor,
-    tell_supervisor_ready,
-)
-from worker.service.spot import Notice, SpotWatch
+from worker.service.spot import Notice, watch_for_notice
 from worker.shard.scratch import scratch_folder
 
 _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed
@@ -62,7 +47,7 @@ class Parent:
         self.queue = worker_queue(model.queue(settings.dtype) for model in models)
         self._settings = settings
         self._ledger = ledger
-        self._owner = owner_name(hostname, os.getpid())
+        self._owner = ipc.owner_name(hostname, os.getpid())
         self._supervisor = os.getppid()
         self._exit = ExitStack()
         self._folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
@@ -74,18 +59,13 @@ class Parent:
         self._was_told_to_leave = False
         self._is_idling = False
         self._notice: Notice | None = None
-        self._announcer: Announcer | None = None
-        os.environ |= {
-            FOLDER: str(self._folder),
-            PARENT: str(os.getpid()),
-            "PYTHONSAFEPATH": "1",
-        }
-        _quieten_semaphore_tracker()
-        hand_down(models)
-        for number in (signal.SIGTERM, signal.SIGINT):  # until Celery sets its own handlers
-            signal.signal(number, lambda _number, _frame: self._leave())
         self._models = models
         self._announcer = Announcer(ledger.redis, self._owner, self.queue, models, settings.dtype)
+        os.environ |= {ipc.FOLDER: str(self._folder), ipc.PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
+        _quieten_semaphore_tracker()
+        ipc.hand_down(models)
+        for number in (signal.SIGTERM, signal.SIGINT):  # until Celery sets its own handlers
+            signal.signal(number, lambda _number, _frame: self._leave())
 
     def log_what_is_served(self) -> None:
         loaded = " and ".join(f"{model.name} at {model.revision}" for model in self._models)
@@ -94,17 +74,16 @@ class Parent:
     def may_take_shards(self, children: Iterable[int]) -> bool:
         """Whether one of these processes has loaded its model. Called in every turn of Celery's event loop."""
         children = set(children)
-        device = next((device for child in children if (device := found_loaded(self._folder, child))), None)
+        device = next((device for child in children if (device := ipc.found_loaded(self._folder, child))), None)
         self._watch_starts(children, is_loaded=device is not None)
         if device and not self._has_served:
             self._has_served = True
             if self._settings.device == "auto":
-                _hand_down({"DEVICE": device})  # a later child must use the same kind of device
-            tell_supervisor_ready()
+                os.environ["SHARDSIFT_DEVICE"] = device  # a later child must use the same kind of device
+            ipc.tell_supervisor_ready()
             logger.info("%s is ready.", self._owner)
-        if self._announcer:
-            request = next(iter(celery_state.reserved_requests), None)
-            self._announcer.see(device, request, is_stopping=self._is_stopping)
+        request = next(iter(celery_state.reserved_requests), None)
+        self._announcer.see(device, request, is_stopping=self._is_stopping)
         return device is not None and not self._is_stopping
 
     def _watch_starts(self, children: set[int], *, is_loaded: bool) -> None:
@@ -114,7 +93,7 @@ class Parent:
         """
         self._starting = set() if is_loaded else self._starting | children
         if len(self._starting) > _MAX_STARTS and not self._is_stopping:
-            leave_failure(
+            ipc.leave_failure(
                 f"{_MAX_STARTS} processes in a row ended before they had loaded the model. The worker's log may say why. "
                 "The kernel's log says so if they ran out of memory."
             )
@@ -122,12 +101,15 @@ class Parent:
 
     def watch_for_spot_notice(self) -> None:
         if cloud := self._settings.spot_notice:
-            SpotWatch(cloud, address=self._settings.spot_notice_address, on_notice=self._on_notice)
+            about = {"address": self._settings.spot_notice_address, "on_notice": self._on_notice}
+            threading.Thread(
+                target=watch_for_notice, args=(cloud,), kwargs=about, name="spot notice", daemon=True
+            ).start()
 
     def _on_notice(self, notice: Notice) -> None:
         """Stop Celery as SIGTERM does, but without that signal: SIGTERM may still follow, and then ends the process."""
         self._notice = notice
-        celery_state.should_stop = EXIT_STOPPED
+        celery_state.should_stop = ipc.EXIT_STOPPED
         self._stop_child()
 
     def on_shutting_down(self, **_: Any) -> None:
@@ -148,16 +130,16 @@ class Parent:
             self._is_stopping = True
         elif time.monotonic() - self._stopping_since < _ONE_STOP_SECONDS:
             return
-        self._signal_children(STOP_SIGNAL)
+        self._signal_children(ipc.STOP_SIGNAL)
         if is_first:
             threading.Thread(target=self._end_in_time, name="end in time", daemon=True).start()
 
     def _end_in_time(self) -> None:
         """Kill a child that does not stop in time, then exit, even if Celery still waits for the child."""
-        if os.environ.get(NAME) and os.getppid() != self._supervisor:
+        if os.environ.get(WORKER_NAME) and os.getppid() != self._supervisor:
             logger.warning("The supervisor of this worker (process %d) has died: stopping", self._supervisor)
         time.sleep(self._stop_seconds)
-        self._signal_children(STOP_SIGNAL)  # the second signal: give the shard back and exit
+        self._signal_children(ipc.STOP_SIGNAL)  # the second signal: give the shard back and exit
         time.sleep(_CHILD_LATE_SECONDS)
         self._signal_children(signal.SIGKILL)
         time.sleep(_PARENT_LATE_SECONDS)
@@ -187,7 +169,7 @@ class Parent:
         """Exit now and kill the child. It holds no shard, or there is no time left to wait for it."""
         self._signal_children(signal.SIGKILL)
         self._withdraw()
-        code = self._exit_code(EXIT_STOPPED)
+        code = self._exit_code(ipc.EXIT_STOPPED)
         self._exit.close()
         os._exit(code)
 
@@ -205,8 +187,7 @@ class Parent:
 
     def _withdraw(self) -> None:
         """Remove this worker from the fleet's list, which would show it until its entry expires."""
-        if self._announcer:
-            self._announcer.withdraw(_WITHDRAW_SECONDS)
+        self._announcer.withdraw(_WITHDRAW_SECONDS)
 
     def _idle(self) -> NoReturn:
         """Wait without exiting. Otherwise a supervisor would restart the worker, which would claim a shard each time."""
@@ -218,12 +199,12 @@ class Parent:
 
     def _exit_code(self, code: int) -> int:
         """The exit code. If a child reported that it cannot serve, prints the reason and returns its code."""
-        failure = found_failure(self._folder)
+        failure = ipc.found_failure(self._folder)
         if failure is None:
             return code
         write_last_line("worker", failure)
-        tell_supervisor(failure)
-        return EXIT_NO_MODEL
+        ipc.tell_supervisor(failure)
+        return ipc.EXIT_NO_MODEL
 
     def on_refused(self, **_: Any) -> None:
         """Count a message that is refused before its task runs: an unknown task, or a malformed message."""
@@ -239,7 +220,7 @@ class Parent:
         if not isinstance(exception, WorkerLostError):
             return
         error = f"The process that worked on it died: {exception}"
-        trace = take_crash_reports(self._folder)
+        trace = ipc.take_crash_reports(self._folder)
         try:
             message = ScoreShard.model_validate(kwargs or {})
             fields = {"run_id": message.run_id, "shard": message.shard}
@@ -254,8 +235,3 @@ def _quieten_semaphore_tracker() -> None:
     """Silence billiard's helper process, which warns about the semaphores of killed processes before it removes them."""
     asked = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [asked, "ignore:semaphore_tracker"]))
-
-
-def _hand_down(settings: dict[str, str]) -> None:
-    """Set environment variables for all children, present and future."""
-    os.environ |= {f"SHARDSIFT_{name}": value for name, value in settings.items()}

@@ -3,11 +3,14 @@
 It takes messages only while the model is loaded. Any error at startup ends it with one line on stderr.
 """
 
+import logging
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from billiard.exceptions import WorkerLostError
 from celery import bootsteps, signals
 from celery.apps.worker import Worker, install_worker_term_handler
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
@@ -16,14 +19,13 @@ from celery.worker.consumer.tasks import Tasks
 from celery.worker.control import Panel
 from kombu.entity import Queue
 
-from fleet.errors import TransientError, UsageError
+from fleet.errors import ShardsiftError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.process.command_line import USAGE
-from fleet.process.logs import log_to_stderr, write_last_line
+from fleet.process.logs import LINE, WORKER_NAME, log_to_stderr, write_last_line
 from fleet.process.settings import read_settings
 from fleet.run.scorers import resolve_model
 from worker.service.ipc import EXIT_NO_MODEL, tell_supervisor
-from worker.service.logs import quieten_celery
 from worker.service.parent import Parent
 
 # The commands of Celery's remote control that Flower sends. Others, such as `shutdown` or `add_consumer`, are removed: every
@@ -131,3 +133,30 @@ def _leave(reason: str, code: int, error: Exception) -> None:
     write_last_line("worker", reason)
     tell_supervisor(reason)
     raise SystemExit(code) from error
+
+
+def log_line() -> str:
+    """The format of this worker's lines. A supervisor's workers share a log, so each says which one it is."""
+    name = os.environ.get(WORKER_NAME, "").replace("%", "%%")
+    return LINE.replace("%(levelname)s", f"{name} %(levelname)s") if name else LINE
+
+
+def quieten_celery() -> None:
+    """Call this after Celery has set up logging, in the parent and in each child."""
+    for name in ("celery.worker.strategy", "celery.app.trace"):  # each shard has a line of ours
+        logging.getLogger(name).setLevel(logging.WARNING)
+    os.environ["_MP_FORK_LOGLEVEL_"] = str(logging.ERROR)  # Celery's log level for children until they set up logging
+    for name in ("celery.app.trace", "celery.worker.request"):
+        logging.getLogger(name).addFilter(_without_repetition)
+
+
+def _without_repetition(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, ShardsiftError):
+        cause = error.__cause__ if type(error) is ShardsiftError else None
+        record.exc_info = (type(cause), cause, cause.__traceback__) if cause else None
+    return not _is_lost_worker(error)  # the parent logs it with the shard's name and the traces of its threads
+
+
+def _is_lost_worker(error: BaseException | None) -> bool:
+    return isinstance(error, WorkerLostError) or isinstance(getattr(error, "exc", None), WorkerLostError)

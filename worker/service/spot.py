@@ -1,12 +1,13 @@
-"""Poll the cloud's metadata service in a thread, until it reports that this machine is reclaimed."""
+"""Poll the cloud's metadata service until it reports that this machine is reclaimed."""
 
 import json
 import logging
-import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 
 import httpx2
 
@@ -27,57 +28,39 @@ class Notice:
     seconds_left: float
 
 
-class SpotWatch:
-    """A daemon thread that runs until the first notice or `stop()`. Failures of the service do not end it.
+def watch_for_notice(
+    cloud: str, *, address: str | None, on_notice: Callable[[Notice], None], poll_seconds: float = 2.0
+) -> None:
+    """Poll until the first notice, and call `on_notice` with it. Failures of the service do not end it.
 
-    `cloud` is `aws`, `azure` or `gcp`; the default address is the cloud's own. `on_notice` is called at most once, in the
-    thread.
+    `cloud` is `aws`, `azure` or `gcp`; the default address is the cloud's own.
     """
-
-    def __init__(
-        self, cloud: str, *, address: str | None, on_notice: Callable[[Notice], None], poll_seconds: float = 2.0
-    ) -> None:
-        self._cloud = cloud
-        self._address = (address or _ADDRESSES[cloud]).rstrip("/")
-        self._on_notice = on_notice
-        self._poll_seconds = poll_seconds
-        # No proxy and no redirect: only the service itself can answer. It may close an idle connection between two polls.
-        no_idle = httpx2.Limits(max_keepalive_connections=0)
-        self._client = httpx2.Client(timeout=_REQUEST_SECONDS, trust_env=False, limits=no_idle)
-        self._is_failing = False
-        self._stopped = threading.Event()
-        self.thread = threading.Thread(target=self._watch, name=f"spot notice of {cloud}", daemon=True)
-        self.thread.start()
-
-    def stop(self) -> None:
-        """Stop without waiting. `on_notice` is not called after this, even if a request still runs for seconds."""
-        self._stopped.set()
-
-    def _watch(self) -> None:
-        while not self._stopped.is_set():
-            if (notice := self._look()) and not self._stopped.is_set():
-                when, what = f"in {notice.seconds_left:.0f} s", f"{notice.cloud}: {notice.action}"
-                logger.warning("The cloud reclaims this machine %s (%s)", when, what)
-                self._on_notice(notice)
-                return
-            self._stopped.wait(self._poll_seconds)
-
-    def _look(self) -> Notice | None:
+    # No proxy and no redirect: only the service itself can answer. It may close an idle connection between two polls.
+    no_idle = httpx2.Limits(max_keepalive_connections=0)
+    client = httpx2.Client(
+        base_url=address or _ADDRESSES[cloud], timeout=_REQUEST_SECONDS, trust_env=False, limits=no_idle
+    )
+    is_failing = False
+    while True:
         try:
-            notice = _CLOUDS[self._cloud](self._ask)
-        except Exception as error:  # no answer of the service may end the thread, or it would miss the notice
-            if not self._is_failing:
+            if notice := _CLOUDS[cloud](partial(_ask, client)):
+                break
+            is_failing = False
+        except Exception as error:  # no answer of the service may end the watch, or it would miss the notice
+            if not is_failing:
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
-                logger.warning("The metadata service of %s fails; polling continues (%s)", self._cloud, reason)
-            self._is_failing = True
-            return None
-        self._is_failing = False
-        return notice
+                logger.warning("The metadata service of %s fails; polling continues (%s)", cloud, reason)
+            is_failing = True
+        time.sleep(poll_seconds)
+    when, what = f"in {notice.seconds_left:.0f} s", f"{notice.cloud}: {notice.action}"
+    logger.warning("The cloud reclaims this machine %s (%s)", when, what)
+    on_notice(notice)
 
-    def _ask(self, method: str, path: str, headers: Mapping[str, str]) -> str:
-        """The body of the answer, empty if nothing is there."""
-        answer = self._client.request(method, self._address + path, headers=headers)
-        return "" if answer.status_code == 404 else answer.raise_for_status().text.strip()
+
+def _ask(client: httpx2.Client, method: str, path: str, headers: Mapping[str, str]) -> str:
+    """The body of the answer, empty if nothing is there."""
+    answer = client.request(method, path, headers=headers)
+    return "" if answer.status_code == 404 else answer.raise_for_status().text.strip()
 
 
 def _aws(ask: Ask) -> Notice | None:
@@ -123,10 +106,10 @@ def _gcp(ask: Ask) -> Notice | None:
     return _notice("gcp", "preempt", None, datetime.fromisoformat) if answer == "TRUE" else None
 
 
-def _notice(cloud: str, action: str, time: str | None, parsed: Callable[[str], datetime]) -> Notice:
+def _notice(cloud: str, action: str, when: str | None, parsed: Callable[[str], datetime]) -> Notice:
     """The notice of a stop at that time. If it cannot be parsed, after the time that the cloud promises."""
     try:
-        seconds_left = max(0.0, (parsed(time or "") - datetime.now(UTC)).total_seconds())
+        seconds_left = max(0.0, (parsed(when or "") - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):  # TypeError: the time has no time zone
         seconds_left = _PROMISED_SECONDS[cloud]
     return Notice(cloud=cloud, action=action.lower(), seconds_left=seconds_left)

@@ -10,7 +10,8 @@ from fleet.presence.demand import Load
 from fleet.process.children import Child, kill, start
 from fleet.process.command_line import USAGE, own_command
 from fleet.process.durations import shown_duration
-from worker.service.ipc import EXIT_NO_MODEL, NAME, READY, REASON, owner_name
+from fleet.process.logs import WORKER_NAME
+from worker.service.ipc import EXIT_NO_MODEL, READY, REASON, owner_name
 from worker.supervisor.places import Place
 
 _FIRST_PAUSE_SECONDS = 1.0
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 class Seat:
     """A worker process at one place. `load` is what it serves, or is to serve next; None: nothing, and no process runs."""
 
-    def __init__(self, place: Place, *, folder: Path, log_level: str = "INFO") -> None:
+    def __init__(self, place: Place, *, folder: Path, log_level: str) -> None:
         self.place = place
         self.load: Load | None = None
         self.process: Child | None = None
@@ -76,7 +77,7 @@ class Seat:
             environment={
                 **load.environment,
                 **self.place.environment,
-                NAME: self.place.name,
+                WORKER_NAME: self.place.name,
                 REASON: str(self._reason),
                 READY: str(self._ready),
             },

@@ -51,24 +51,11 @@ def start(
     if on_idle and idle_seconds is None:
         raise UsageError("--on-idle runs after --exit-when-idle. Say after how long, such as --exit-when-idle 10m.")
     check_accelerate(settings.gpus_per_worker)
-    places = find_places(
-        gpus=gpus,
-        workers=workers,
-        gpus_per_worker=settings.gpus_per_worker,
-        device=settings.device,
-        name=name,
-    )
+    per_worker = settings.gpus_per_worker
+    places = find_places(gpus=gpus, workers=workers, gpus_per_worker=per_worker, device=settings.device, name=name)
     log_to_stderr(log_level)
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
-    wanted = _wanted(settings)
-    supervisor = Supervisor(
-        places,
-        ledger,
-        wanted=wanted,
-        idle_seconds=idle_seconds,
-        stop_seconds=settings.stop_seconds,
-        log_level=log_level,
-    )
+    supervisor = Supervisor(places, ledger, settings, idle_seconds=idle_seconds, log_level=log_level)
     code = supervisor.run()
     if on_idle and supervisor.ended_idle:
         code = _run_on_idle(on_idle) or code
@@ -98,30 +85,27 @@ def _run_on_idle(command: str) -> int:
 class Supervisor:
     """One worker per place, each of which serves what the fleet needs and the user wants. See `run`.
 
-    `idle_seconds` None: it does not end by itself. `stop_seconds`: the time that a worker has to stop.
+    `idle_seconds` None: it does not end by itself.
     """
 
     def __init__(
         self,
         places: Sequence[Place],
         ledger: Ledger,
+        settings: Settings,
         *,
-        wanted: Wanted,
         idle_seconds: float | None,
-        stop_seconds: float,
-        log_level: str = "INFO",
-        look_seconds: float = _LOOK_SECONDS,
+        log_level: str,
     ) -> None:
+        self._wanted = _wanted(settings)
+        self._preload = self._wanted.preload
         self.name = f"{socket.gethostname()}/{os.getpid()}"  # of this machine, in its announcements
         self._exit = ExitStack()
         folder = self._exit.enter_context(vanishing_folder("shardsift-supervisor-"))
         self._seats = [Seat(place, folder=folder, log_level=log_level) for place in places]
         self._ledger = ledger
-        self._wanted = wanted
-        self._preload = wanted.preload
         self._idle_seconds = idle_seconds
-        self._stop_seconds = stop_seconds
-        self._look_seconds = look_seconds
+        self._stop_seconds = settings.stop_seconds
         self._next_look = 0.0
         self._idle_since: float | None = None  # None: there was something to do at the last look
         self._unserved = 0  # shards that wait, and that no worker here can serve
@@ -139,7 +123,7 @@ class Supervisor:
             while not self._signals and not self._is_idle_for_long and not self._is_hopeless:
                 if time.monotonic() >= self._next_look:
                     self._look()
-                    self._next_look = time.monotonic() + self._look_seconds
+                    self._next_look = time.monotonic() + _LOOK_SECONDS
                 for seat in self._seats:
                     seat.tend(may_start=self._redis_is_there)
                 time.sleep(_TICK_SECONDS)
