@@ -1,5 +1,6 @@
 """List the input files that a file, folder, glob or fsspec URL names. Their formats are known by their names' endings."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -7,11 +8,14 @@ from typing import Any
 import fsspec
 
 from fleet.errors import UsageError
-from fleet.inputs.formats import ENDINGS, counted_kinds, format_of, is_often_metadata, stands_beside_data
+from fleet.inputs.formats import ENDINGS, format_of
 from fleet.storage.errors import did_you_mean, translated
 from fleet.storage.hub_access import filesystem_of
 
 _GLOB = set("*?[")
+_OFTEN_METADATA = ".json"  # also the ending of what stands beside data, such as `dataset_info.json`
+_BESIDE_DATA = ("readme", "license", "checksums", "md5sum", "sha1sum", "sha256sum", "sha512sum")
+_NO_DATA = (".md", ".json", ".md5", ".sha1", ".sha256", ".sha512", ".crc")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +52,7 @@ def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input"
             f"No input files at {shown}. Give {option} a file, a folder or a glob of files whose names end in {ENDINGS}."
             f"{did_you_mean(_folder(shown))}"
         )
-    files = tuple(_data_files(found))
+    files = tuple(info for info in found if not str(info["name"]).endswith(_OFTEN_METADATA)) or tuple(found)
     _refuse_several_formats([str(info["name"]) for info in files], shown, option)
     others = sorted(name.removeprefix(root).strip("/") for name in left_out)
     return Listing(filesystem=filesystem, root=root, files=files, left_out=tuple(others))
@@ -84,18 +88,18 @@ def _input_files(
             info = filesystem.info(name)  # of the file that it is a link to
         if format_of(name) and info["type"] == "file":
             yield info
-        elif info["type"] != "directory" and not stands_beside_data(name):
+        elif info["type"] != "directory" and not _stands_beside_data(name):
             left_out.append(name)  # also a link to a folder, which a listing does not follow
 
 
-def _data_files(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the files called .json, if there are others."""
-    data = [info for info in files if not is_often_metadata(str(info["name"]))]
-    return data or files
+def _stands_beside_data(name: str) -> bool:
+    """Whether this is certainly no data: a description, a license or a list of checksums."""
+    last = name.rpartition("/")[2].lower()
+    return last.startswith(_BESIDE_DATA) or last.endswith(_NO_DATA)
 
 
 def _refuse_several_formats(names: list[str], shown: str, option: str) -> None:
-    counts = counted_kinds(names)
+    counts = Counter(known.kind for name in names if (known := format_of(name)))
     if len(counts) > 1:
         formats = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
         ending = next(known.ending for name in names if (known := format_of(name)))

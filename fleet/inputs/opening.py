@@ -10,10 +10,9 @@ from fleet.inputs.formats import format_of, has_footer
 from fleet.inputs.input_file import InputFile
 from fleet.inputs.json_lines import JsonLines
 from fleet.inputs.line_blocks import LineFile
-from fleet.inputs.parquet_file import ParquetInput
+from fleet.inputs.parquet_file import READ_AHEAD_BYTES, ParquetInput, open_parquet
 from fleet.storage.errors import translated
 from fleet.storage.hub_access import filesystem_of
-from fleet.storage.opening import READ_AHEAD_BYTES, open_parquet
 
 
 @contextmanager
