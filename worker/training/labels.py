@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from fleet.errors import ShardsiftError, UsageError
-from fleet.inputs.listing import list_files
+from fleet.inputs.opening import list_files
 from fleet.run.choices import DEFAULT_LABEL_COLUMN, DEFAULT_TEXT_COLUMN
 from fleet.run.columns import is_text
 from fleet.run.scorers import published_run

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from fleet.errors import ShardsiftError, UsageError
 from fleet.inputs.input_file import IgnoredBadRows
-from fleet.inputs.listing import list_files
-from fleet.inputs.opening import open_input
+from fleet.inputs.opening import list_files, open_input
 from fleet.run.text import TextOptions, chosen_columns, row_texts, template_of, text_columns
 from fleet.storage.errors import translated
 from worker.scoring.parity_trial import sample_texts
