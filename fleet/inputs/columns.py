@@ -1,7 +1,7 @@
 """The columns of files that do not say their types."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -47,20 +47,6 @@ def _type(name: str, kind: str, uri: str) -> pa.DataType:
 def misfit(name: str, data_type: pa.DataType) -> str:
     """Say that a row has a value of another type."""
     return f'"{name}" has a value that the run cannot read as {data_type}'
-
-
-def counted_rows(rows_of_blocks: Iterator[int], most: int | None) -> int:
-    """Their sum, or `most` if it is more. Then the other blocks are not read."""
-    total = 0
-    for rows in rows_of_blocks:
-        total += rows
-        if most is not None and total >= most:
-            return most
-    return total
-
-
-def sliced(table: pa.Table, most_rows: int) -> Iterator[pa.RecordBatch]:
-    yield from table.combine_chunks().to_batches(max_chunksize=most_rows)
 
 
 # Arrow types from their names, such as `struct<id: int64, tags: list<item: string>>`.

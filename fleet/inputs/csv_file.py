@@ -11,26 +11,15 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
 from fleet.errors import ShardError, ShardsiftError
-from fleet.inputs.columns import (
-    RUN_REMEDY,
-    SEEN,
-    Columns,
-    counted_rows,
-    misfit,
-    no_such_field,
-    seen_names,
-    sliced,
-    typed,
-)
+from fleet.inputs.columns import RUN_REMEDY, SEEN, misfit, no_such_field, seen_names, typed
 from fleet.inputs.formats import CSV_LAYOUT
-from fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows
-from fleet.inputs.line_blocks import Block, LineFile, is_utf8
+from fleet.inputs.input_file import BadRow, BadRows, without
+from fleet.inputs.line_blocks import Block, LineRows, is_utf8
 
 _FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)'
 _END = rb"\r?(?:\n|\Z)"
@@ -45,14 +34,7 @@ _NOT_UTF8 = ("not UTF-8", "not UTF-8", "Convert the file to UTF-8.")
 _Problems = dict[int, tuple[str, str, str]]  # place of a row in its block → reason, detail, remedy
 
 
-class CsvFile:
-    """A CSV file as an InputFile. Without `columns`, the types of its first rows; with `only`, others are left out."""
-
-    def __init__(self, lines: LineFile, columns: Columns | None, *, only: bool = False) -> None:
-        self._lines = lines
-        self._columns = columns
-        self._only = only
-
+class CsvFile(LineRows):
     @cached_property
     def schema(self) -> pa.Schema:
         """In the order of the run's columns, then those that the run does not have. Raises ShardError or UsageError."""
@@ -70,26 +52,11 @@ class CsvFile:
         more = [] if self._only else [name for name in self._names if name not in known.names]
         return pa.schema([*known, *((name, pa.string()) for name in more)])
 
-    def batches(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        bad: BadRows | None = None,
-        most_rows: int = STEP_ROWS,
-        use_threads: bool = True,
-    ) -> Iterator[pa.RecordBatch]:
-        """Reads on the caller's thread only."""
-        chosen = pa.schema([self.schema.field(name) for name in columns]) if columns else self.schema
-        first_row = 0
-        for block in self._blocks():
-            table, found = self._rows(block, chosen)
-            note_bad_rows(found, bad, first_row=first_row, uri=self._lines.uri)
-            yield from sliced(table, most_rows)
-            first_row += len(table)
+    def _blocks(self) -> Iterator[Block]:
+        return self._without_names(self._lines.blocks(_last_end))
 
-    def count_rows(self, most: int | None = None) -> int:
-        """Counts rows, whatever they hold."""
-        return counted_rows((len(self._split(block)[0]) for block in self._blocks()), most)
+    def _count(self, block: Block) -> int:
+        return len(self._split(block)[0])
 
     @property
     def _names(self) -> list[str]:
@@ -137,20 +104,17 @@ class CsvFile:
     def _no_texts(self) -> pa.Table:
         return pa.schema([(name, pa.string()) for name in self._names]).empty_table()
 
-    def _blocks(self) -> Iterator[Block]:
-        return self._without_names(self._lines.blocks(_last_end))
-
     def _without_names(self, blocks: Iterator[Block]) -> Iterator[Block]:
         for number, block in enumerate(blocks):
             yield block if number else block.part(self._header[1], len(block.data))
 
-    def _rows(self, block: Block, schema: pa.Schema) -> tuple[pa.Table, BadRows]:
-        """The rows of a block, of which the bad ones are null, and what is wrong with those."""
+    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
+        schema = pa.schema([self.schema.field(name) for name in columns])
         texts, starts, problems = self._texts(block)
         for field in schema:
             for place in misfits(texts[field.name], field.type):
                 problems.setdefault(place, (_MISFIT, misfit(field.name, field.type), RUN_REMEDY))
-        texts = _without(texts, problems)
+        texts = without(texts, problems)
         values = [texts[field.name].cast(field.type) for field in schema]
         return pa.table(values, schema=schema), _bad_rows(block, starts, problems)
 
@@ -167,7 +131,7 @@ class CsvFile:
         table = _parsed(data, self._names)
         if table is None or len(table) != len(starts):
             raise self._lines.error(block.first_line, "not readable as CSV from this line on.")
-        return _without(table, problems), starts, problems
+        return without(table, problems), starts, problems
 
     def _split(self, block: Block) -> tuple[list[int], _Problems]:
         """Where the rows start that are not blank, and what is wrong with some of them.
@@ -210,15 +174,6 @@ def _is_blank(row: re.Match[bytes]) -> bool:
 
 def _split_at(block: Block, starts: list[int]) -> list[bytes]:
     return [block.data[start:end] for start, end in pairwise([*starts, len(block.data)])]
-
-
-def _without(table: pa.Table, problems: _Problems) -> pa.Table:
-    """The rows, with null in the bad ones."""
-    if not problems:
-        return table
-    is_bad = np.zeros(len(table), dtype=np.bool_)
-    is_bad[list(problems)] = True
-    return table.take(pa.array(np.arange(len(table)), mask=is_bad))
 
 
 def _bad_rows(block: Block, starts: list[int], problems: _Problems) -> BadRows:

@@ -1,6 +1,5 @@
 """The formats of input files, which are known by the endings of their names."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,8 +14,6 @@ _KINDS: dict[str, Kind] = {
     ".csv": "CSV",
 }
 _CODECS: dict[str, Codec] = {".gz": "gzip", ".zst": "zstd"}
-_BESIDE_DATA = ("readme", "license", "checksums", "md5sum", "sha1sum", "sha256sum", "sha512sum")
-_NO_DATA = (".md", ".json", ".md5", ".sha1", ".sha256", ".sha512", ".crc")
 ENDINGS = ".parquet, .jsonl, .ndjson, .json or .csv; each but .parquet also with .gz or .zst"
 
 CSV_LAYOUT = "Commas separate fields, and the first line holds their names."
@@ -58,23 +55,3 @@ def has_footer(name: str) -> bool:
 def without_ending(name: str) -> str:
     known = format_of(name)
     return name.removesuffix(known.ending) if known else name
-
-
-def is_often_metadata(name: str) -> bool:
-    """Whether files of this name also stand beside data, such as `dataset_info.json`."""
-    return name.endswith(".json")
-
-
-def stands_beside_data(name: str) -> bool:
-    """Whether this is certainly no data: a description, a license or a list of checksums."""
-    last = name.rpartition("/")[2].lower()
-    return last.startswith(_BESIDE_DATA) or last.endswith(_NO_DATA)
-
-
-def counted_kinds(names: Iterable[str]) -> dict[Kind, int]:
-    """The number of files of each format."""
-    counts: dict[Kind, int] = {}
-    for name in names:
-        if known := format_of(name):
-            counts[known.kind] = counts.get(known.kind, 0) + 1
-    return counts

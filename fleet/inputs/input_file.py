@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from fleet.errors import ShardError
@@ -46,6 +47,25 @@ def note_bad_rows(found: BadRows, bad: BadRows | None, *, first_row: int, uri: s
     else:
         for place, row in found.items():
             bad[first_row + place] = row
+
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+
+
+def without(rows: _Rows, bad: Collection[int]) -> _Rows:
+    """The rows, with null in the bad ones."""
+    if not bad:
+        return rows
+    is_bad = np.isin(np.arange(len(rows)), list(bad))
+    places = pa.array(np.arange(len(rows)), mask=is_bad)
+    return type(rows).from_arrays([_taken(column, places) for column in rows.columns], schema=rows.schema)
+
+
+def _taken(column: pa.Array | pa.ChunkedArray, places: pa.Int64Array) -> pa.Array | pa.ChunkedArray:
+    """The values at these places. A dictionary keeps no others."""
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type).take(places).cast(column.type)
+    return column.take(places)
 
 
 @dataclass(kw_only=True)

@@ -16,20 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from fleet.errors import ShardError
-from fleet.inputs.columns import (
-    REMEDY,
-    RUN_REMEDY,
-    SEEN,
-    Columns,
-    counted_rows,
-    misfit,
-    no_such_field,
-    seen_names,
-    sliced,
-    typed,
-)
-from fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows
-from fleet.inputs.line_blocks import Block, LineFile, is_utf8
+from fleet.inputs.columns import REMEDY, RUN_REMEDY, SEEN, misfit, no_such_field, seen_names, typed
+from fleet.inputs.input_file import BadRow, BadRows
+from fleet.inputs.line_blocks import Block, LineRows, is_utf8
 
 _WHITE = b" \t\r\n"
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
@@ -37,14 +26,7 @@ _NOTHING = b"{}"  # stands for a bad row, since it is read as a row of nulls
 _NOT_JSON, _MISFIT = "not valid JSON", "does not fit the run's columns"
 
 
-class JsonLines:
-    """A JSON Lines file as an InputFile. Without `columns`, those of its first rows; with `only`, others are left out."""
-
-    def __init__(self, lines: LineFile, columns: Columns | None, *, only: bool = False) -> None:
-        self._lines = lines
-        self._columns = columns
-        self._only = only
-
+class JsonLines(LineRows):
     @cached_property
     def schema(self) -> pa.Schema:
         """Raises ShardError if the first rows have no columns, UsageError if they lack a field whose type they decide."""
@@ -59,25 +41,11 @@ class JsonLines:
         seen = {name: self._seen_type(name, rows) for name in seen_names(columns)}
         return typed(columns, seen, self._lines.uri)
 
-    def batches(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        bad: BadRows | None = None,
-        most_rows: int = STEP_ROWS,
-        use_threads: bool = True,
-    ) -> Iterator[pa.RecordBatch]:
-        """Reads on the caller's thread only."""
-        first_row = 0
-        for block in self._lines.blocks(_last_end):
-            table, found = self._rows(block)
-            note_bad_rows(found, bad, first_row=first_row, uri=self._lines.uri)
-            yield from sliced(table.select(columns or self.schema.names), most_rows)
-            first_row += len(table)
+    def _blocks(self) -> Iterator[Block]:
+        return self._lines.blocks(_last_end)
 
-    def count_rows(self, most: int | None = None) -> int:
-        """Counts lines, whatever they hold."""
-        return counted_rows((sum(1 for _ in _filled_lines(block)) for block in self._lines.blocks(_last_end)), most)
+    def _count(self, block: Block) -> int:
+        return sum(1 for _ in _filled_lines(block))
 
     def _first_rows(self) -> list[dict[str, Any]]:
         """The objects of the first lines that have one. Raises ShardError if none has a field."""
@@ -98,8 +66,11 @@ class JsonLines:
         except ValueError as error:
             raise ShardError(f'{self._lines.uri}: "{name}" has {error}. {REMEDY}') from error
 
-    def _rows(self, block: Block) -> tuple[pa.Table, BadRows]:
-        """The rows of a block, and the bad ones by their place among them."""
+    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
+        table, bad = self._all_columns(block)
+        return table.select(columns), bad
+
+    def _all_columns(self, block: Block) -> tuple[pa.Table, BadRows]:
         table = self._parsed(block.data.rstrip(_WHITE))
         if table is not None:
             return table, {}

@@ -1,16 +1,19 @@
-"""Read a file of lines in blocks of whole records, decompressed. Knows nothing of what a record holds.
+"""Read a file of lines in blocks of whole records, decompressed, and its rows from these.
 
 The blocks of a file are the same on every pass. Memory is bounded by a block, or by the longest record if that is longer.
 """
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Self
 
 import pyarrow as pa
 
 from fleet.errors import ShardError
+from fleet.inputs.columns import Columns
 from fleet.inputs.formats import Codec
+from fleet.inputs.input_file import STEP_ROWS, BadRows, note_bad_rows
 from fleet.storage.errors import translated
 
 BLOCK_BYTES = 8 << 20  # decompressed
@@ -116,6 +119,55 @@ class LineFile:
             raise ShardError(
                 f"Reading {self.uri}: not a readable {self._codec} file ({error}).{_hint(error)}"
             ) from error
+
+
+class LineRows(ABC):
+    """A file of lines as an InputFile. Without `columns`, it has those of its first rows; with `only`, others are left out."""
+
+    def __init__(self, lines: LineFile, columns: Columns | None, *, only: bool = False) -> None:
+        self._lines = lines
+        self._columns = columns
+        self._only = only
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema: ...
+
+    @abstractmethod
+    def _blocks(self) -> Iterator[Block]:
+        """The blocks that hold rows."""
+
+    @abstractmethod
+    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
+        """These columns of the rows of a block, of which the bad ones are null, and what is wrong with those."""
+
+    @abstractmethod
+    def _count(self, block: Block) -> int:
+        """The number of rows, whatever they hold."""
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        bad: BadRows | None = None,
+        most_rows: int = STEP_ROWS,
+        use_threads: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """Reads on the caller's thread only."""
+        first_row = 0
+        for block in self._blocks():
+            table, found = self._rows(block, columns or self.schema.names)
+            note_bad_rows(found, bad, first_row=first_row, uri=self._lines.uri)
+            yield from table.combine_chunks().to_batches(max_chunksize=most_rows)
+            first_row += len(table)
+
+    def count_rows(self, most: int | None = None) -> int:
+        total = 0
+        for block in self._blocks():
+            total += self._count(block)
+            if most is not None and total >= most:
+                return most
+        return total
 
 
 def is_utf8(data: bytes) -> bool:

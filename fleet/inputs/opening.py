@@ -1,19 +1,29 @@
-"""Open an input file by its URI."""
+"""List the input files that a file, folder, glob or fsspec URL names, and open one. The ending of a name says its format."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import fsspec
+
+from fleet.errors import UsageError
 from fleet.inputs.columns import Columns
 from fleet.inputs.csv_file import CsvFile
-from fleet.inputs.formats import format_of, has_footer
+from fleet.inputs.formats import ENDINGS, format_of, has_footer
 from fleet.inputs.input_file import InputFile
 from fleet.inputs.json_lines import JsonLines
 from fleet.inputs.line_blocks import LineFile
-from fleet.inputs.parquet_file import ParquetInput
-from fleet.storage.errors import translated
+from fleet.inputs.parquet_file import READ_AHEAD_BYTES, ParquetInput, open_parquet
+from fleet.storage.errors import did_you_mean, translated
 from fleet.storage.hub_access import filesystem_of
-from fleet.storage.opening import READ_AHEAD_BYTES, open_parquet
+
+_GLOB = set("*?[")
+_OFTEN_METADATA = ".json"  # also the ending of what stands beside data, such as `dataset_info.json`
+_BESIDE_DATA = ("readme", "license", "checksums", "md5sum", "sha1sum", "sha256sum", "sha512sum")
+_NO_DATA = (".md", ".json", ".md5", ".sha1", ".sha256", ".sha512", ".crc")
 
 
 @contextmanager
@@ -33,3 +43,103 @@ def open_input(uri: str, columns: Columns | None = None, *, only: bool = False) 
         filesystem, path = filesystem_of(uri)
         lines = LineFile(partial(filesystem.open, path, "rb", block_size=READ_AHEAD_BYTES), known.codec, uri)
     yield JsonLines(lines, columns, only=only) if known.kind == "JSON Lines" else CsvFile(lines, columns, only=only)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Input files in name order. `root` is the folder that the names of shards are relative to."""
+
+    filesystem: fsspec.AbstractFileSystem
+    root: str
+    files: tuple[dict[str, Any], ...]  # as the filesystem's `info` describes them
+    left_out: tuple[str, ...]  # other files that may be data; their names mean no format
+
+    @property
+    def uris(self) -> list[str]:
+        return [self.filesystem.unstrip_protocol(info["name"]) for info in self.files]
+
+
+def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input") -> Listing:
+    """The files that a URI names. A folder or glob gives those with the ending of a format, but no hidden and temporary ones.
+
+    Those are included only if the URI itself names such a part. Files called .json are left out beside other input files,
+    because they describe those. Error messages show `shown_as` instead of the URI, which was given by `option`. Raises
+    UsageError if there are no files, or files of several formats, and what fsspec raises for a URL that it cannot use.
+    """
+    shown = uri if shown_as is None else shown_as
+    if not shown:
+        raise UsageError(f"{option} is empty: is a shell variable unset? Name a file, folder, glob or URL.")
+    with translated(f"Listing {shown}"):
+        filesystem, path = filesystem_of(uri)
+        root = _root(path, filesystem)
+        left_out: list[str] = []
+        found = sorted(_input_files(filesystem, path, root, left_out), key=lambda info: str(info["name"]))
+    if not found:
+        raise UsageError(
+            f"No input files at {shown}. Give {option} a file, a folder or a glob of files whose names end in {ENDINGS}."
+            f"{did_you_mean(_folder(shown))}"
+        )
+    files = tuple(info for info in found if not str(info["name"]).endswith(_OFTEN_METADATA)) or tuple(found)
+    _refuse_several_formats([str(info["name"]) for info in files], shown, option)
+    others = sorted(name.removeprefix(root).strip("/") for name in left_out)
+    return Listing(filesystem=filesystem, root=root, files=files, left_out=tuple(others))
+
+
+def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
+    """A dataset's data/ folder, or the part of the path before its first wildcard."""
+    parts = path.split("/")
+    fixed = next((i for i, part in enumerate(parts) if _GLOB & set(part)), len(parts))
+    if fixed == len(parts) and not filesystem.isdir(path):
+        fixed -= 1
+    repo_parts = 3 if parts[0] == "datasets" else 2
+    if filesystem.protocol in ("hf", ("hf",)) and "data" in parts[repo_parts:fixed]:
+        fixed = parts.index("data", repo_parts) + 1
+    return "/".join(parts[:fixed])
+
+
+def _input_files(
+    filesystem: fsspec.AbstractFileSystem, path: str, root: str, left_out: list[str]
+) -> Iterator[dict[str, Any]]:
+    if _GLOB & set(path):
+        found = filesystem.glob(path, detail=True).values()
+    elif filesystem.isdir(path):
+        found = filesystem.find(path, detail=True).values()
+    else:
+        yield filesystem.info(path)  # a single Parquet file need not be called .parquet
+        return
+    for info in found:
+        name = str(info["name"])
+        if _is_hidden(name, root) and not _is_hidden(path, root):
+            continue
+        if format_of(name) and info.get("islink"):
+            info = filesystem.info(name)  # of the file that it is a link to
+        if format_of(name) and info["type"] == "file":
+            yield info
+        elif info["type"] != "directory" and not _stands_beside_data(name):
+            left_out.append(name)  # also a link to a folder, which a listing does not follow
+
+
+def _stands_beside_data(name: str) -> bool:
+    """Whether this is certainly no data: a description, a license or a list of checksums."""
+    last = name.rpartition("/")[2].lower()
+    return last.startswith(_BESIDE_DATA) or last.endswith(_NO_DATA)
+
+
+def _refuse_several_formats(names: list[str], shown: str, option: str) -> None:
+    counts = Counter(known.kind for name in names if (known := format_of(name)))
+    if len(counts) > 1:
+        formats = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+        ending = next(known.ending for name in names if (known := format_of(name)))
+        raise UsageError(
+            f"{shown} has files of several formats: {formats}. Choose one with a glob, like "
+            f"{option} '{_folder(shown)}/**/*{ending}', or name each with one of its own."
+        )
+
+
+def _folder(uri: str) -> str:
+    parts = uri.rstrip("/").split("/")
+    return "/".join(parts[: next((place for place, part in enumerate(parts) if _GLOB & set(part)), len(parts))])
+
+
+def _is_hidden(path: str, root: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.removeprefix(root).split("/"))

@@ -1,16 +1,54 @@
 """Rows of a Parquet file."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fleet.errors import ShardError
 from fleet.inputs.columns import Columns
-from fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows
+from fleet.inputs.formats import ENDINGS, format_of
+from fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows, without
+from fleet.storage.errors import translated
+from fleet.storage.hub_access import filesystem_of
 
+READ_AHEAD_BYTES = 32 << 20  # read-ahead; without it, each of FineWeb's 1,000-row groups would cost a request
+_BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
 _STEP_BYTES = 8 << 20  # rows are decoded in steps of about this size
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
+
+
+@contextmanager
+def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file for streaming. Raises ShardError if it is missing or broken, TransientError if the network is.
+
+    Dictionaries are read with int32 indices: with others, pyarrow refuses a column of which one text is not UTF-8.
+    """
+    filesystem, path = filesystem_of(uri)
+    with translated(f"Opening {uri}"):
+        file = filesystem.open(path, "rb", block_size=READ_AHEAD_BYTES)
+    with file:
+        with translated(f"Opening {uri}"):
+            parquet = _parquet_file(file, uri)
+        yield parquet
+
+
+def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
+    try:
+        metadata = pq.read_metadata(file)
+        written = metadata.schema.to_arrow_schema()
+        names = [field.name for field in written if pa.types.is_dictionary(field.type)]
+        return pq.ParquetFile(
+            file, metadata=metadata, read_dictionary=names, buffer_size=_BUFFER_BYTES, pre_buffer=False
+        )
+    except pa.ArrowInvalid as error:
+        if format_of(uri):
+            raise
+        raise ShardError(
+            f"Opening {uri}: not a readable Parquet file. The names of input files end in {ENDINGS}."
+        ) from error
 
 
 class ParquetInput:
@@ -42,7 +80,7 @@ class ParquetInput:
             rows = batch.select(list(columns or self._order)).cast(schema)
             found = _bad_rows(rows, first_row)
             note_bad_rows(found, bad, first_row=first_row, uri=self._uri)
-            yield _without(rows, found)
+            yield without(rows, found)
             first_row += len(rows)
 
     def count_rows(self, most: int | None = None) -> int:
@@ -101,22 +139,6 @@ def _undecodable_column(row: pa.RecordBatch) -> str | None:
         except (ValueError, OverflowError):  # Python has no such date
             pass
     return None
-
-
-def _without(batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
-    """The rows, with null in the bad ones."""
-    if not bad:
-        return batch
-    is_bad = np.isin(np.arange(len(batch)), list(bad))
-    places = pa.array(np.arange(len(batch)), mask=is_bad)
-    return pa.record_batch([_taken(column, places) for column in batch.columns], schema=batch.schema)
-
-
-def _taken(column: pa.Array, places: pa.Int64Array) -> pa.Array:
-    """The values at these places. A dictionary keeps no others."""
-    if pa.types.is_dictionary(column.type):
-        return column.cast(column.type.value_type).take(places).cast(column.type)
-    return column.take(places)
 
 
 def _step_rows(metadata: pq.FileMetaData) -> int:

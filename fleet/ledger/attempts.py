@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import redis
 
-from fleet.errors import LeaseLost
+from fleet.errors import LeaseLost, RunUnknown
 from fleet.ledger.base import FINISHED, SHARD, Keys, LedgerBase, read_spec
 from fleet.ledger.records import Claim, Outcome, Refusal
 from fleet.process.redact import redacted
@@ -50,10 +50,9 @@ class Attempts(LedgerBase):
         RunUnknown if Redis has lost the run.
         """
         said = report.to_json() if report else ""
-        arguments = [claim.shard.name, claim.token, self._lease_ms, rows, said]
-        answer = self._run_script("renew", self._claimed_keys(claim), arguments)
+        answer = self._run_for(claim, "renew", self._lease_ms, rows, said)
         if answer == "unknown":
-            raise self._unknown(claim)
+            raise _unknown(claim)
         held = f"{claim.what_in_full} is no longer held by this worker"
         if answer == "cancelled":
             raise LeaseLost(f"{held}: the run was cancelled.")
@@ -66,10 +65,9 @@ class Attempts(LedgerBase):
 
         `window` is the first row of the window. Saving a window again replaces it. Raises LeaseLost for a stale token.
         """
-        arguments = [claim.shard.name, claim.token, window, scores, self._checkpoint_bytes]
-        answer = self._run_script("save_scores", self._claimed_keys(claim), arguments)
+        answer = self._run_for(claim, "save_scores", window, scores, self._checkpoint_bytes)
         if answer == "lost":
-            raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} is no longer held by this worker.")
+            raise LeaseLost(f"{claim.what_in_full} is no longer held by this worker.")
         return bool(answer == "saved")
 
     def saved_scores(self, claim: Claim) -> dict[int, bytes]:
@@ -83,10 +81,9 @@ class Attempts(LedgerBase):
 
         May run twice. Raises LeaseLost for a stale token, and RunUnknown if Redis has lost the run.
         """
-        arguments = [claim.shard.name, claim.token, receipt.to_json(), self._lease_ms]
-        answer, still_open = self._run_script("complete", self._claimed_keys(claim), arguments)
+        answer, still_open = self._run_for(claim, "complete", receipt.to_json(), self._lease_ms)
         if answer == "unknown":
-            raise self._unknown(claim)
+            raise _unknown(claim)
         if answer == "lost":
             raise LeaseLost(f"{claim.what_in_full} was finished by another attempt.")
         if not still_open:
@@ -125,35 +122,31 @@ class Attempts(LedgerBase):
 
         Does nothing if that owner does not hold the shard. Returns the number of shards that are still open.
         """
-        arguments = self._end_arguments("owner", owner, Outcome.CRASH, error, traceback, backoff_seconds=0)
-        _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), [shard_name, *arguments, 0])
-        return int(still_open)
+        return self._end(run_id, shard_name, ["owner", owner, Outcome.CRASH, redacted(error), redacted(traceback)])
 
     def _end_attempt(
         self, claim: Claim, outcome: Outcome, error: str = "", traceback: str = "", *, least_seconds: float = 0
     ) -> int:
-        arguments = self._end_arguments("token", claim.token, outcome, error, traceback, _BACKOFF_SECONDS)
-        least_ms = int(least_seconds * 1000)
-        _, still_open = self._run_script(
-            "end_attempt", self._claimed_keys(claim), [claim.shard.name, *arguments, least_ms]
-        )
+        ended = ["token", claim.token, outcome, redacted(error), redacted(traceback)]
+        backoff_ms, least_ms = int(_BACKOFF_SECONDS * 1000), int(least_seconds * 1000)
+        return self._end(claim.run_id, claim.shard.name, ended, backoff_ms, least_ms)
+
+    def _end(self, run_id: str, shard_name: str, ended: list[str], backoff_ms: int = 0, least_ms: int = 0) -> int:
+        """`ended` is who holds the shard, by token or owner, and how its attempt ended."""
+        limits = [self._max_attempts, self._max_errors, self._lease_ms, least_ms]
+        arguments = [shard_name, *ended, backoff_ms, int(_MAX_BACKOFF_SECONDS * 1000), *limits]
+        _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), arguments)
         return int(still_open)
 
-    def _end_arguments(
-        self, by: str, whose: str, outcome: Outcome, error: str, traceback: str, backoff_seconds: float
-    ) -> list[Any]:
-        backoff = [int(backoff_seconds * 1000), int(_MAX_BACKOFF_SECONDS * 1000)]
-        return [
-            by,
-            whose,
-            outcome,
-            redacted(error),
-            redacted(traceback),
-            *backoff,
-            self._max_attempts,
-            self._max_errors,
-            self._lease_ms,
-        ]
+    def _run_for(self, claim: Claim, script: str, *arguments: str | bytes | int) -> Any:
+        keys = Keys(claim.run_id).of(claim.shard.name)
+        return self._run_script(script, keys, [claim.shard.name, claim.token, *arguments])
+
+
+def _unknown(claim: Claim) -> RunUnknown:
+    return RunUnknown(
+        f"The ledger has lost the run {claim.run_id}. Run the same `producer enqueue` again to rebuild it."
+    )
 
 
 def new_nonce() -> str:

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import redis
 from pydantic import TypeAdapter, ValidationError
 
-from fleet.errors import RunUnknown, UsageError
-from fleet.ledger.records import Claim
+from fleet.errors import UsageError
 from fleet.run.spec import RunSpec, Shard
 
 SHARD = TypeAdapter(Shard)
@@ -57,32 +56,26 @@ class LedgerBase:
 
     def run_ids(self) -> list[str]:
         """All runs, newest first."""
-        run_ids = self._ordered(RUNS)[::-1]
+        run_ids = [str(run_id) for run_id in self.redis.zrevrange(RUNS, 0, -1)]
         pipeline = self.redis.pipeline(transaction=False)
         for run_id in run_ids:
             pipeline.hexists(Keys(run_id).run, "spec")
         return [run_id for run_id, has_spec in zip(run_ids, pipeline.execute(), strict=True) if has_spec]
 
-    def _claimed_keys(self, claim: Claim) -> list[str]:
-        return Keys(claim.run_id).of(claim.shard.name)
-
-    def _unknown(self, claim: Claim) -> RunUnknown:
-        return RunUnknown(
-            f"The ledger has lost the run {claim.run_id}. Run the same `producer enqueue` again to rebuild it."
-        )
-
     def _run_script(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
         return self._scripts[name](keys=keys, args=arguments)
 
     def _now_ms(self) -> int:
-        seconds, microseconds = self.redis.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
+        return in_ms(self.redis.time())
 
     def _fields(self, key: str) -> dict[str, str]:
         return {str(name): str(value) for name, value in self.redis.hgetall(key).items()}
 
-    def _ordered(self, key: str) -> list[str]:
-        return [str(name) for name in self.redis.zrange(key, 0, -1)]
+
+def in_ms(time: tuple[int, int]) -> int:
+    """The answer of TIME: seconds and microseconds."""
+    seconds, microseconds = time
+    return seconds * 1000 + microseconds // 1000
 
 
 def batches(items: Iterable[_T]) -> Iterator[list[_T]]:

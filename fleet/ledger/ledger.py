@@ -154,7 +154,7 @@ class Ledger(Attempts, Messages, Publishing, Results):
         prefixes = [keys.attempts(""), keys.scores("")]
         restored = 0
         for batch in batches(receipts):
-            fields = _named(batch)
+            fields = [part for receipt in batch for part in (receipt.shard, receipt.to_json())]
             restored += self._run_script("restore", keys.of(), [*prefixes, *fields])
         return restored
 
@@ -279,10 +279,6 @@ class Ledger(Attempts, Messages, Publishing, Results):
     def refused(self) -> dict[str, int]:
         """Count the recent refusals over all runs, by kind. Forgotten a day after the last refusal."""
         return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
-
-
-def _named(receipts: Iterable[Receipt]) -> list[str | bytes]:
-    return [part for receipt in receipts for part in (receipt.shard, receipt.to_json())]
 
 
 def _takeable(queued: int, running: int, max_workers: str | None) -> int:

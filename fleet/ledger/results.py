@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fleet.ledger.base import RUNS, Keys, LedgerBase, batches
+from fleet.ledger.base import RUNS, Keys, LedgerBase, batches, in_ms
 from fleet.ledger.records import Counts, Failure, RunningShard
 from fleet.run.receipt import AttemptReport, Histogram, Phase, Receipt, empty_histogram
 
@@ -93,7 +93,7 @@ class Results(LedgerBase):
             running=running,
             done=done,
             failed=failed,
-            rows_running=sum(int(rows or 0) for rows in self._attempts_fields(keys, names, "rows")),
+            rows_running=self._rows_running(keys, names),
             worker_seconds=int(run.get("worker_ms", 0)) / 1000,
             stored_bytes=int(run.get("stored_bytes", 0)),
             last_death_seconds=_seconds_since(run.get("died_ms"), now),
@@ -113,8 +113,8 @@ class Results(LedgerBase):
         for name in ends_ms:
             pipeline.hmget(keys.attempts(name), "owner", "rows", "attempts", "noted_ms", "report")
         pipeline.time()
-        *found, (seconds, microseconds) = pipeline.execute()
-        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        *found, now = pipeline.execute()
+        now_ms = in_ms(now)
         return [
             RunningShard(
                 name=name,
@@ -136,8 +136,8 @@ class Results(LedgerBase):
             pipeline.zcard(key)
         pipeline.hgetall(keys.run)
         pipeline.time()
-        *open_shards, run, (seconds, microseconds) = pipeline.execute()
-        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        *open_shards, run, now = pipeline.execute()
+        now_ms = in_ms(now)
         end_ms = now_ms if any(open_shards) else int(run.get("finished_ms", now_ms))
         return read_pace(run, now_ms=now_ms, end_ms=end_ms)
 
@@ -206,11 +206,11 @@ class Results(LedgerBase):
             )
         ]
 
-    def _attempts_fields(self, keys: Keys, names: Iterable[str], field: str) -> list[Any]:
+    def _rows_running(self, keys: Keys, names: Iterable[str]) -> int:
         pipeline = self.redis.pipeline()
         for name in names:
-            pipeline.hget(keys.attempts(name), field)
-        return list(pipeline.execute())
+            pipeline.hget(keys.attempts(name), "rows")
+        return sum(int(rows or 0) for rows in pipeline.execute())
 
 
 def _seconds_since(then_ms: str | None, now: int) -> float | None:

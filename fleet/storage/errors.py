@@ -13,16 +13,6 @@ from pathlib import Path
 import httpx2
 import pyarrow as pa
 from huggingface_hub import errors as hub_errors
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    FileMetadataError,
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    LocalTokenNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from fleet.errors import ShardError, ShardsiftError, TransientError
@@ -50,6 +40,10 @@ _ABOUT_CREDENTIALS = re.compile("Credential|Token|Auth|SSO|Profile|Refresh")
 _HUB_ERRORS = tuple(  # several of them are neither OSError nor HTTPError
     kind for kind in vars(hub_errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
 )
+_NO_ANSWER = (
+    *(httpx2.HTTPError, ConnectionError, TimeoutError),
+    *(hub_errors.FileMetadataError, hub_errors.LocalEntryNotFoundError),
+)
 _XET_STATUS = re.compile(r"HTTP status \w+ error \((\d{3})")  # hf_xet reports the status only in its message
 
 
@@ -70,7 +64,7 @@ def translated(doing: str) -> Iterator[None]:
 
 def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
     """Our error for what a library's error means for a shard."""
-    if isinstance(error, HfHubHTTPError):
+    if isinstance(error, hub_errors.HfHubHTTPError):
         return _from_hub(error, doing)
     if isinstance(error, (ConnectionError, RuntimeError)) and (status := _XET_STATUS.search(str(error))):
         return _from_status(int(status[1]), error, doing)
@@ -82,24 +76,25 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
             f"{doing}: no space left. Free some on that disk; SHARDSIFT_SCRATCH_DIR "
             "moves a worker's scratch files to another."
         )
-    if isinstance(error, (httpx2.HTTPError, ConnectionError, TimeoutError, FileMetadataError, LocalEntryNotFoundError)):
+    if isinstance(error, _NO_ANSWER):
         return TransientError(f"{doing}: the network failed ({_line(error)}).")
     if isinstance(error, PermissionError) and _s3_code(error) in _EXPIRED:
         return _lacks_credentials(error, doing)
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNO:
         return _from_path(error, doing)
     # fsspec and hf_xet raise the next two without an errno.
-    if isinstance(error, (FileNotFoundError, EntryNotFoundError)):
+    if isinstance(error, (FileNotFoundError, hub_errors.EntryNotFoundError)):
         return ShardError(f"{doing}: the file does not exist ({_line(error)}).")
-    if isinstance(error, (PermissionError, LocalTokenNotFoundError)):
+    if isinstance(error, (PermissionError, hub_errors.LocalTokenNotFoundError)):
         return ShardError(
             f"{doing}: permission denied ({_line(error)}). Check the token or the file permissions.", of_machine=True
         )
     if isinstance(error, MemoryError):
         return TransientError(f"{doing}: out of memory ({_line(error)}).")
-    if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and error.errno is None):
-        # pyarrow reports broken pages and truncated files as ArrowInvalid or as OSError without an errno.
+    if isinstance(error, pa.ArrowException):
         return ShardError(f"{doing}: not a readable Parquet file ({_line(error)}).")
+    if isinstance(error, OSError) and error.errno is None:  # pyarrow's, for a broken page, or fsspec's, for any format
+        return ShardError(f"{doing}: the file cannot be read and may be damaged ({_line(error)}).")
     if isinstance(error, ValueError):  # a name that the Hub's client rejects without asking the Hub
         return ShardError(f"{doing}: {_line(error)}.")
     # The rest are I/O errors of a disk or mount, and hf_xet's RuntimeErrors, which wrap network failures.
@@ -168,12 +163,12 @@ def _s3_code(error: Exception) -> str | None:
     return response.get("Error", {}).get("Code") if isinstance(response, dict) else None
 
 
-def _from_hub(error: HfHubHTTPError, doing: str) -> ShardError | TransientError:
-    if isinstance(error, (GatedRepoError, RepositoryNotFoundError)):
+def _from_hub(error: hub_errors.HfHubHTTPError, doing: str) -> ShardError | TransientError:
+    if isinstance(error, (hub_errors.GatedRepoError, hub_errors.RepositoryNotFoundError)):
         return ShardError(
             f"{doing}: the Hub shows no such repository to this token. Check the name and HF_TOKEN.", of_machine=True
         )
-    if isinstance(error, (RevisionNotFoundError, EntryNotFoundError)):
+    if isinstance(error, (hub_errors.RevisionNotFoundError, hub_errors.EntryNotFoundError)):
         return ShardError(f"{doing}: no longer on the Hub ({_line(error)}).")
     return _from_status(error.response.status_code if error.response is not None else 0, error, doing)
 
@@ -198,7 +193,7 @@ def _asked_to_wait(error: Exception) -> float | None:
 
 
 def _asked_seconds(error: Exception) -> float | None:
-    if not isinstance(error, HfHubHTTPError) or error.response is None:
+    if not isinstance(error, hub_errors.HfHubHTTPError) or error.response is None:
         return None
     headers = error.response.headers
     if after := headers.get("Retry-After", "").strip():

@@ -25,15 +25,7 @@ from fleet.storage.inspection import Problem, StoredFile, problem_of
 READERS = 16  # a bucket answers in tens of milliseconds, and a run has thousands of files
 _LISTINGS = 10
 _LEVELS = 3  # of a walk: the folder itself and two below it
-_BUCKETS = {
-    "s3",
-    "s3a",
-    "gs",
-    "gcs",
-    "az",
-    "abfs",
-    "abfss",
-}  # they have no folders; makedirs would create a bucket with a misspelt name
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "obs"}
 
 
 class Files:
@@ -159,9 +151,7 @@ class Files:
         folder = self._at(path).rpartition("/")[0]
         if isinstance(self._fs, LocalFileSystem):
             _make_folder(Path(folder))
-            return
-        protocols = (self._fs.protocol,) if isinstance(self._fs.protocol, str) else self._fs.protocol
-        if not _BUCKETS & set(protocols):
+        elif not is_bucket(self._fs):  # it has no folders; makedirs would create a bucket with a misspelt name
             self._fs.makedirs(folder, exist_ok=True)
 
     def _at(self, path: str) -> str:
@@ -170,6 +160,11 @@ class Files:
     def _path_of(self, name: str) -> str:
         """The path below the root, from a name that the file system lists."""
         return name.removeprefix(self.root.rstrip("/")).lstrip("/")
+
+
+def is_bucket(filesystem: fsspec.AbstractFileSystem) -> bool:
+    protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
+    return bool(_BUCKETS & set(protocols))
 
 
 def _make_folder(folder: Path) -> None:

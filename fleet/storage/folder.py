@@ -22,9 +22,8 @@ from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.files import READERS, Files, hashed
-from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, compare, has_text
-from fleet.storage.manifest import document_findings, read_manifest, receipts_listed
-from fleet.storage.other_run import card_of_others, data_of_others, other_run
+from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile
+from fleet.storage.manifest import findings, read_manifest, receipts_listed
 from fleet.storage.output import (
     ACCEPTED_PATH,
     CARD_PATH,
@@ -35,9 +34,11 @@ from fleet.storage.output import (
     by_shard,
     digests,
     is_among,
+    other_run,
     output_files,
     read_accepted,
     read_receipt,
+    refuse_files_of_others,
 )
 
 WORKPLACE = ".shardsift"
@@ -57,7 +58,7 @@ class FolderOutput:
         with translated(f"Looking at {self.uri}"):
             self._refuse_other_runs(spec)
             if not self._is_reserved and not self._is_published:
-                self._refuse_files_of_others()
+                refuse_files_of_others(self.uri, self._files.names_in(""), self._files.content(CARD_PATH))
                 self._refuse_overlap()
 
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
@@ -155,7 +156,7 @@ class FolderOutput:
                 ours = (file.path for receipt in receipts for file in output_files(receipt))
                 stored = hashed(self._files, stored, ours)
             manifest, card = self._files.content(MANIFEST_PATH), self._files.content(CARD_PATH)
-        return [*compare(receipts, stored), *document_findings(manifest, card, self._run_id, receipts)]
+        return findings(self._run_id, receipts, stored, manifest, card)
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
         with translated(f"Looking at {self.uri}"):
@@ -220,13 +221,6 @@ class FolderOutput:
         manifest = read_manifest(self._files.content(MANIFEST_PATH))
         if manifest and manifest.run_id != self._run_id:
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
-
-    def _refuse_files_of_others(self) -> None:
-        if any(self._files.exists(path) for path in (*DATA_FOLDERS, MANIFEST_PATH)):
-            raise data_of_others(self.uri)
-        card = self._files.content(CARD_PATH)
-        if has_text(card) if card is not None else self._files.exists(CARD_PATH):
-            raise card_of_others(self.uri)
 
     def _refuse_overlap(self) -> None:
         """Refuse an output inside that of another run, whose data it would be taken for, or around one."""

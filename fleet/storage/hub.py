@@ -19,9 +19,8 @@ from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.hub_access import HubFiles
-from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, compare, has_text
-from fleet.storage.manifest import document_findings, read_manifest, receipts_listed
-from fleet.storage.other_run import card_of_others, data_of_others, other_run
+from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile
+from fleet.storage.manifest import findings, read_manifest, receipts_listed
 from fleet.storage.output import (
     ACCEPTED_PATH,
     CARD_PATH,
@@ -29,7 +28,9 @@ from fleet.storage.output import (
     AcceptedFiles,
     Recovered,
     by_shard,
+    other_run,
     read_accepted,
+    refuse_files_of_others,
 )
 from fleet.storage.run_branch import MAIN, RunBranch, commit
 
@@ -130,7 +131,7 @@ class HubOutput:
         with translated(f"Looking at {self.uri}"):
             stored = {path: file for folder in DATA_FOLDERS for path, file in self._files_in(folder)}
             manifest, card = self._content(MANIFEST_PATH), self._content(CARD_PATH)
-        return [*compare(receipts, stored), *document_findings(manifest, card, self._run_id, receipts)]
+        return findings(self._run_id, receipts, stored, manifest, card)
 
     @contextmanager
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
@@ -210,19 +211,10 @@ class HubOutput:
         manifest = read_manifest(self._content(MANIFEST_PATH))
         if manifest and manifest.run_id != self._run_id:
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
-        refusal = None if manifest else self._files_of_others()
-        if refusal and not self._publication() and not self._branch.is_reserved():
-            raise refusal
+        if not manifest and not self._publication() and not self._branch.is_reserved():
+            names = [entry.path for entry in self._api.list_repo_tree(self._repo_id, repo_type="dataset")]
+            refuse_files_of_others(self.uri, names, self._content(CARD_PATH))
         return manifest is not None
-
-    def _files_of_others(self) -> UsageError | None:
-        """The error for files at the paths of a run that has published nothing here."""
-        paths = {entry.path for entry in self._api.list_repo_tree(self._repo_id, repo_type="dataset")}
-        if paths & {*DATA_FOLDERS, MANIFEST_PATH}:
-            return data_of_others(self.uri)
-        if CARD_PATH in paths and has_text(self._content(CARD_PATH) or b""):
-            return card_of_others(self.uri)
-        return None
 
     def _refuse_reservation_of(self, other: str | None) -> None:
         if other:

@@ -20,9 +20,9 @@ from fleet.errors import ShardError
 from fleet.inputs.formats import has_footer
 from fleet.run.spec import Shard
 from fleet.storage.errors import translated
+from fleet.storage.files import is_bucket
 from fleet.storage.hub_access import filesystem_of
 
-_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "obs"}
 _ETAGS = ("ETag", "md5Hash", "etag")  # of s3fs; gcsfs, whose etag also changes with the metadata; gcsfs and adlfs
 _MAGIC = b"PAR1"
 _END_BYTES = 8  # footer length and magic bytes
@@ -107,8 +107,7 @@ def _hub_info(place: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
 
 def _strong_etag(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str | None:
     """The tag that identifies an object's bytes in a bucket. A web server's ETag is often only a modification time."""
-    protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
-    if not _BUCKETS & set(protocols):
+    if not is_bucket(filesystem):
         return None
     found = (str(info[key]).strip('"') for key in _ETAGS if info.get(key))
     return next((tag for tag in found if not tag.startswith("W/")), None)

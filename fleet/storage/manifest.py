@@ -4,7 +4,7 @@ A manifest proves itself too: one digest covers everything that is read from it,
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from fleet.run.disclosure import disclosed_spec
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec
-from fleet.storage.inspection import Finding, Problem, is_text
+from fleet.storage.inspection import Finding, Problem, StoredFile, compare, is_text
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 
 _RUN = b"shardsift.run"  # JSON: what the manifest says beside its lines
@@ -126,10 +126,21 @@ def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
     return manifest.receipts if manifest and manifest.run_id == run_id else ()
 
 
-def document_findings(
+def findings(
+    run_id: str,
+    receipts: Sequence[Receipt],
+    stored: Mapping[str, StoredFile],
+    manifest: bytes | None,
+    card: bytes | None,
+) -> list[Finding]:
+    """Find what is wrong with an output that should hold these receipts' files, the manifest that lists them, and a card."""
+    documents = _document_findings(manifest, card, run_id, receipts)
+    return [*compare(receipts, stored), *documents]
+
+
+def _document_findings(
     content: bytes | None, card: bytes | None, run_id: str, receipts: Sequence[Receipt]
 ) -> Iterator[Finding]:
-    """Find what is wrong with the manifest that should list these receipts, and with the card. Missing files are None."""
     manifest = read_manifest(content)
     if content is None:
         yield Finding(path=MANIFEST_PATH, problem=Problem.MISSING)

@@ -1,56 +1,17 @@
-"""Open an input file or the output of a run by its URI."""
+"""Open the output of a run by its URI, or read what it says about itself."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO
 
 import fsspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fleet.errors import ShardError, UsageError
-from fleet.inputs.formats import ENDINGS, format_of
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
 from fleet.storage.hub import HubOutput
 from fleet.storage.hub_access import filesystem_of
 from fleet.storage.manifest import Manifest, read_manifest
 from fleet.storage.output import MANIFEST_PATH, Output
-
-READ_AHEAD_BYTES = 32 << 20  # read-ahead; without it, each of FineWeb's 1,000-row groups would cost a request
-_BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
-
-
-@contextmanager
-def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file for streaming. Raises ShardError if it is missing or broken, TransientError if the network is.
-
-    Dictionaries are read with int32 indices: with others, pyarrow refuses a column of which one text is not UTF-8.
-    """
-    filesystem, path = filesystem_of(uri)
-    with translated(f"Opening {uri}"):
-        file = filesystem.open(path, "rb", block_size=READ_AHEAD_BYTES)
-    with file:
-        with translated(f"Opening {uri}"):
-            parquet = _parquet_file(file, uri)
-        yield parquet
-
-
-def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
-    try:
-        metadata = pq.read_metadata(file)
-        written = metadata.schema.to_arrow_schema()
-        names = [field.name for field in written if pa.types.is_dictionary(field.type)]
-        return pq.ParquetFile(
-            file, metadata=metadata, read_dictionary=names, buffer_size=_BUFFER_BYTES, pre_buffer=False
-        )
-    except pa.ArrowInvalid as error:
-        if format_of(uri):
-            raise
-        raise ShardError(
-            f"Opening {uri}: not a readable Parquet file. The names of input files end in {ENDINGS}."
-        ) from error
 
 
 def open_output(uri: str, run_id: str) -> Output:

@@ -7,16 +7,19 @@ The finalizer *publishes*: it makes all files of the run visible, and then the m
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Protocol
 
 from pydantic import TypeAdapter
 
+from fleet.errors import OutputTaken, UsageError
+from fleet.run.disclosure import disclosed_spec
 from fleet.run.receipt import OutputFile, Receipt
+from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, Shard
-from fleet.storage.inspection import Finding
+from fleet.storage.inspection import DATA_FOLDERS, Finding, has_text
 
 # Input files that changed after a run was enqueued, and that `producer retry` accepted. They belong to the run from then on.
 #
@@ -211,3 +214,50 @@ def digests(receipt: Receipt) -> set[FileDigest]:
 
 def is_among(receipt: Receipt, files: Collection[FileDigest]) -> bool:
     return all(digest in files for digest in digests(receipt))
+
+
+# Refuse an output that belongs to another run, or to somebody else.
+
+_NAMES = {"input_uris": "the input", "input_revision": "the files of the input", "where": "the filter"}
+
+
+def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:
+    """`there` is the other run's spec as its output discloses it; None if it cannot be read."""
+    advice = "Choose another --output, or use that run's options to continue it."
+    if there and there.input_revision != here.input_revision:
+        advice += f" To score changed files of its failed shards as they are now: producer retry {run_id}"
+    return OutputTaken(
+        f"The output {uri} holds the data of another run, {run_id}.{_difference(there, here)} {advice}",
+        run_id=run_id,
+    )
+
+
+def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None) -> None:
+    """Raises UsageError if one of these names, and the card, stand in the way of a run that has published nothing here."""
+    if {*names} & {*DATA_FOLDERS, MANIFEST_PATH}:
+        raise UsageError(
+            f"The output {uri} holds data, but no {MANIFEST_PATH} that this release of shardsift can read. "
+            "Choose another --output."
+        )
+    if CARD_PATH in names and (card is None or has_text(card)):
+        raise UsageError(
+            f"The output {uri} has a README.md, which the card of the dataset would replace. Move it away, or choose another "
+            "--output."
+        )
+
+
+def _difference(there: RunSpec | None, here: RunSpec) -> str:
+    if there is None:
+        return ""
+    ours = disclosed_spec(here)
+    found = [field.name for field in fields(RunSpec) if getattr(there, field.name) != getattr(ours, field.name)]
+    if "scorings" in found and len(there.scorings) == len(ours.scorings):
+        found.remove("scorings")
+        pairs = [*zip(there.scorings, ours.scorings, strict=True)]
+        found += [
+            field.name
+            for field in fields(Scoring)
+            if any(getattr(one, field.name) != getattr(other, field.name) for one, other in pairs)
+        ]
+    named = [_NAMES.get(name, name.replace("_", " ")) for name in found]
+    return f" It differs in: {', '.join(named) or 'the location of the input or the model'}."

@@ -14,8 +14,7 @@ from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.formats import without_ending
-from fleet.inputs.listing import Listing, list_files
-from fleet.inputs.opening import open_input
+from fleet.inputs.opening import Listing, list_files, open_input
 from fleet.run.choices import CRAWLS_DATASET
 from fleet.run.model import folder_revision
 from fleet.run.spec import Shard

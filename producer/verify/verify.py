@@ -7,12 +7,13 @@ import fsspec
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.opening import open_input
+from fleet.inputs.parquet_file import open_parquet
 from fleet.process.wording import counted
 from fleet.run.receipt import Receipt
 from fleet.run.spec import Shard
 from fleet.storage.folder import WORKPLACE
 from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem
-from fleet.storage.opening import Published, content_of, open_output, open_parquet, open_place, published_at
+from fleet.storage.opening import Published, content_of, open_output, open_place, published_at
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
 from producer.opening import patient
 from producer.verify.report import Fault, Verification

@@ -92,16 +92,6 @@ def test_other_files_next_to_the_data_are_ignored(case: Case, path: str) -> None
     assert case.findings() == []
 
 
-def test_a_missing_manifest_and_a_missing_card_are_named(case: Case) -> None:
-    case.files.delete(MANIFEST_PATH)
-    case.files.delete(CARD_PATH)
-
-    assert case.findings() == [
-        Finding(path=MANIFEST_PATH, problem=Problem.MISSING),
-        Finding(path=CARD_PATH, problem=Problem.MISSING),
-    ]
-
-
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"not Parquet at all"])
 def test_a_damaged_manifest_is_unreadable(case: Case, content: bytes) -> None:
     case.files.write(MANIFEST_PATH, content)

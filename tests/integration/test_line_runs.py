@@ -4,7 +4,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +119,6 @@ class TestBadRows:
         ]
         first.write_bytes(b"\n".join([bad[0], *lines[:9], *bad[1:3], *lines[9:], bad[3]]))
         return tmp_path
-
-    @pytest.fixture
-    def long(self, tiny_model: Path, tmp_path: Path) -> Callable[..., RunOptions]:
-        """The options of a run over 40,000 lines, of which the first 150 are bad."""
-        write_file(tmp_path / "in.jsonl/a.jsonl", b"<html>\n" * 150 + b'{"text": "a"}\n' * 39_850)
-        return partial(options_of, tmp_path, ".jsonl", tiny_model, tmp_path / "out", where="score >= 2.5")
 
     def test_the_other_rows_are_published_as_without_them(
         self, published: Published, spoilt: Path, folder: Path, ledger: Ledger, tmp_path: Path

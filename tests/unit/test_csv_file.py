@@ -98,7 +98,6 @@ class TestChosenColumns:
                 'a.csv has no column "title"; it has: id, text, ups. Commas separate fields',
             ),
             ("title", SEEN, UsageError, 'a.csv has no field "title" in its first rows; it has: id, text, ups. Commas'),
-            ("ups:float", SEEN, UsageError, "'float' is not a type of --columns: string, int64, double or bool"),
         ],
     )
     def test_a_column_that_is_not_there_is_told(
@@ -201,13 +200,6 @@ class TestRefusals:
             ShardError, match='a.csv cannot have the column "tags" of the run, which is list<item: string>'
         ):
             read(file, (("text", "string"), ("tags", "list<item: string>")))
-
-
-def test_a_row_longer_than_a_block_is_read(tmp_path: Path) -> None:
-    texts = ["a", "x,\n" * (BLOCK_BYTES // 2), "b"]
-    file = write_file(tmp_path / "a.csv", "".join(f'"{text}"\n' for text in ["text", *texts]).encode())
-
-    assert [row["text"] for row in rows_of(file)] == texts
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

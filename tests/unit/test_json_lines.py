@@ -136,13 +136,6 @@ class TestTypes:
 
         assert rows_of(file) == [{"text": "a", "n": None}, {"text": None, "n": 1}]
 
-    def test_a_file_without_a_field_of_the_run_has_null_there(self, tmp_path: Path) -> None:
-        file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}])
-
-        assert rows_of(file, (("n", "int64"), ("text", "string"), ("l", "list<item: string>"))) == [
-            {"n": None, "text": "a", "l": None}
-        ]
-
     @pytest.mark.parametrize(
         ("most", "other", "kind"),
         [
@@ -273,21 +266,6 @@ class TestChosenColumns:
 
         assert read_rows["meta"].to_pylist() == [{"n": 1}, None, None]
         assert list(bad) == [2]
-
-    @pytest.mark.parametrize(
-        ("row", "problem"),
-        [
-            ('{"text": "a", "text": "b"}', "not valid JSON, perhaps because a field stands twice"),
-            ('{"text": 1}', '"text" has a value that the run cannot read as string'),
-            ('{"other": 1', "not valid JSON"),
-            ('{"other": 1} null', "not valid JSON"),
-        ],
-    )
-    def test_a_bad_row_is_refused(self, tmp_path: Path, row: str, problem: str) -> None:
-        file = write_file(tmp_path / "a.jsonl", self.ROWS + row.encode())
-
-        with pytest.raises(ShardError, match=f"a.jsonl, line 3: {problem}"):
-            rows_of(file, (("text", "string"), ("meta", "struct<n: int64>")), only=True)
 
     def test_a_column_that_no_first_row_has_is_told(self, tmp_path: Path) -> None:
         file = write_file(tmp_path / "a.jsonl", self.ROWS)
@@ -441,12 +419,6 @@ class TestLayout:
         assert rows_of(file, TEXT) == []
         with pytest.raises(ShardError, match="a.jsonl has no row with a field"):
             columns_of(file)
-
-    def test_a_row_longer_than_a_block_is_read(self, tmp_path: Path) -> None:
-        texts = ["a", "x" * (BLOCK_BYTES * 2), "b"]
-        file = write_json_lines(tmp_path / "a.jsonl.zst", [{"text": text} for text in texts])
-
-        assert [row["text"] for row in rows_of(file)] == texts
 
     def test_a_row_longer_than_the_bound_is_refused(self, tmp_path: Path) -> None:
         file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}, {"text": "x" * (3 << 20)}])

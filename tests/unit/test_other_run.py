@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fleet.run.disclosure import disclosed_spec
 from fleet.run.spec import RunSpec
-from fleet.storage.other_run import other_run
+from fleet.storage.output import other_run
 from support.records import a_spec
 
 SPEC = a_spec(input_uris=("web",), crawl=None)

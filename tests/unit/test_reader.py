@@ -174,7 +174,7 @@ def test_broken_pages_are_refused_while_they_are_read(tmp_path: Path) -> None:
         content[offset] ^= 0xFF
     file.write_bytes(content)
 
-    with pytest.raises(ShardError, match=r"Reading shard 000_00000: not a readable Parquet file \(.+\)"):
+    with pytest.raises(ShardError, match=r"Reading shard 000_00000: the file cannot be read and may be damaged \(.+\)"):
         windows_of(file)
 
 

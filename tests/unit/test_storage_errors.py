@@ -155,7 +155,7 @@ OF_SHARD: list[tuple[Exception, str]] = [
     (made(hub_errors.HFValidationError), "first line second line"),
     (made(pa.ArrowInvalid), "not a readable Parquet file"),
     (made(pa.ArrowNotImplementedError), "not a readable Parquet file"),
-    (OSError(LONG), "not a readable Parquet file"),  # what pyarrow raises for a truncated file
+    (OSError(LONG), "the file cannot be read and may be damaged"),  # pyarrow's for a truncated file
     (FileNotFoundError(LONG), "the file does not exist"),  # fsspec's, without an errno
     *(
         (of_path(code), f"{os.strerror(getattr(errno, code))} (/data).")

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fleet.errors import ShardError, UsageError
-from fleet.inputs.listing import list_files
-from fleet.inputs.opening import open_input
+from fleet.inputs.opening import list_files, open_input
 from fleet.process.wording import counted
 from fleet.run.choices import DEFAULT_LABEL_COLUMN, DEFAULT_TEXT_COLUMN
 from fleet.run.columns import is_text

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from fleet.errors import UsageError
 from fleet.inputs.input_file import IgnoredBadRows
-from fleet.inputs.listing import list_files
-from fleet.inputs.opening import open_input
+from fleet.inputs.opening import list_files, open_input
 from fleet.process.settings import Settings
 from fleet.process.tuned import Tuned, store_tuned
 from fleet.run.scoring import Scoring

@@ -54,17 +54,6 @@ class TestPublishing:
         assert len(visible(uri)) == 6
         assert output.published() == RUN
 
-    def test_the_manifest_comes_last(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
-        receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
-        files, root = fsspec.url_to_fs(uri)
-        files.rm(f"{root}/{receipts[-1].scores.staged_path}")
-
-        with pytest.raises(OutputDamaged, match=f"{B.scores_path} is missing"):
-            publish(output, receipts)
-
-        assert output.published() is None
-        assert MANIFEST_PATH not in visible(uri)
-
     def test_a_file_of_another_size_in_its_place_is_not_taken_for_it(
         self, uri: str, output: FolderOutput, tmp_path: Path
     ) -> None:

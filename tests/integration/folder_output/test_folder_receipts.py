@@ -6,15 +6,11 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from fleet.run.receipt import Histogram
 from fleet.storage.folder import FolderOutput
-from fleet.storage.manifest import receipts_listed
 from fleet.storage.output import output_files
 from support.folder_runs import RUN, A, B, publish, stage
 from support.outputs import hidden, visible
-from support.records import a_manifest, a_receipt, a_scoring_receipt, a_shard, stage_file
-
-_OF_LABELS = tuple(Histogram(bins_per_unit=4, rows_by_bin=bins) for bins in ({1: 9}, {}))
+from support.records import a_receipt, a_shard, stage_file
 
 
 class TestReceipts:
@@ -92,25 +88,6 @@ class TestReceipts:
         output.store_receipt(replace(receipt, shard=B.name))
 
         assert list(output.recovered().whole) == [receipt]
-
-    def test_the_manifest_is_as_good_as_the_receipts(self, tmp_path: Path) -> None:
-        receipts = [
-            a_receipt(RUN, A),
-            a_receipt(
-                RUN,
-                B,
-                scorings=(a_scoring_receipt(parity=None, refused_dtypes=("bfloat16",), label_histograms=_OF_LABELS),),
-                errors={},
-            ),
-        ]
-
-        read = receipts_listed(a_manifest(RUN, receipts), RUN)
-
-        assert a_manifest(RUN, read) == a_manifest(RUN, receipts)
-        assert [replace(receipt, data=a.data, scores=a.scores) for receipt, a in zip(read, receipts, strict=True)] == (
-            receipts
-        )
-        assert receipts_listed(a_manifest("other", receipts), RUN) == ()
 
 
 class TestDiscarding:

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fleet.errors import ShardError, TransientError, UsageError
+from fleet.errors import TransientError, UsageError
 from fleet.ledger import Publication
 from fleet.run.scorers import published_run
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
@@ -153,17 +153,8 @@ class TestPublishing:
 
 
 class TestStaging:
-    @pytest.mark.usefixtures("staged")
-    def test_staged_files_are_in_no_commit(self, run: HubRun) -> None:
-        assert run.titles() == ["initial commit"]
-        assert run.outputs() == set()
-
     def test_a_small_file_is_a_blob_too(self, run: HubRun) -> None:
         run.stage(A, data_bytes=700)
 
         assert run.commit_statuses() == []
         assert any("/info/lfs/" in request.path or "/xet-write-token/" in request.path for request in run.hub.requests)
-
-    def test_a_token_without_rights_is_told_so(self, run: HubRun) -> None:
-        with pytest.raises(ShardError, match="Give HF_TOKEN the rights"):
-            run.stage(A, token=run.hub.token("reader", write=False))

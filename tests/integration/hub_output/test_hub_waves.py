@@ -50,12 +50,6 @@ class TestWaves:
 
         assert [data_of(wave) for wave in run.waves()] == [scored.keys()]
 
-    def test_a_wave_sends_no_data(self, run: HubRun, scored: dict[str, bytes]) -> None:
-        run.look(2)
-
-        asked = [request.path for request in run.hub.requests if request.token_name == "finalizer"]
-        assert [path for path in asked if "lfs" in path or "xet" in path] == []
-
     def test_a_run_that_takes_longer_than_the_hub_keeps_blobs_is_published(
         self, run: HubRun, scored: dict[str, bytes]
     ) -> None:

@@ -1,15 +1,9 @@
 """What the ledger knows of a run's past and of its scores: bounded, and there when the run has ended."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from fleet.ledger import Claim, Ledger
 from fleet.run.receipt import AttemptReport, Histogram
-from producer.local.redis import embedded_redis
-from support.ledger_machine import CLOCK, START, ClockedRedis
 from support.ledger_states import A, B
 from support.records import a_receipt, a_scoring_receipt
 
@@ -22,13 +16,6 @@ REPORT = AttemptReport(
     seconds={"device": 4.5, "input": 0.5},
     histograms={"score": Histogram(bins_per_unit=4, rows_by_bin={-3: 5, 12: 40})},
 )
-
-
-@pytest.fixture
-def clocked(tmp_path: Path) -> Iterator[ClockedRedis]:
-    with embedded_redis(tmp_path / "redis") as url, ClockedRedis.from_url(url, decode_responses=True) as client:
-        client.set(CLOCK, START)
-        yield client
 
 
 def claimed(ledger: Ledger, run: str, shard: str) -> Claim:

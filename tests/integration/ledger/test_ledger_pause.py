@@ -11,11 +11,6 @@ from support.ledger_states import A, B, C, claimed
 from support.records import a_receipt
 
 
-def finish_all(ledger: Ledger, run: str) -> None:
-    for shard in (A, B, C):
-        ledger.complete(claimed(ledger, run, shard), a_receipt(run, shard))
-
-
 class TestPaused:
     def test_no_shard_is_sent_or_claimed(self, ledger: Ledger, run: str) -> None:
         ledger.pause(run)
@@ -33,22 +28,17 @@ class TestPaused:
         assert ledger.pause_reason(run) == ""
 
 
-class TestWhatCannotBePaused:
-    def test_a_cancelled_run(self, ledger: Ledger, run: str) -> None:
-        ledger.cancel(run)
+def test_a_run_that_is_cancelled_done_or_published_is_not_paused(ledger: Ledger, run: str) -> None:
+    ledger.cancel(run)
+    with pytest.raises(UsageError, match=f"is cancelled, so it is not paused. Resume it: producer retry {run}"):
+        ledger.pause(run)
 
-        with pytest.raises(UsageError, match=f"is cancelled, so it is not paused. Resume it: producer retry {run}"):
-            ledger.pause(run)
+    ledger.retry(run)
+    for shard in (A, B, C):
+        ledger.complete(claimed(ledger, run, shard), a_receipt(run, shard))
+    with pytest.raises(UsageError, match="has no open shard: there is nothing left to pause"):
+        ledger.pause(run)
 
-    def test_a_run_whose_shards_are_done(self, ledger: Ledger, run: str) -> None:
-        finish_all(ledger, run)
-
-        with pytest.raises(UsageError, match="has no open shard: there is nothing left to pause"):
-            ledger.pause(run)
-
-    def test_a_published_run(self, ledger: Ledger, run: str) -> None:
-        finish_all(ledger, run)
-        ledger.record_publication(run, Publication(uri="x", commit="", shards=3))
-
-        with pytest.raises(UsageError, match="is published: there is nothing left to pause"):
-            ledger.pause(run)
+    ledger.record_publication(run, Publication(uri="x", commit="", shards=3))
+    with pytest.raises(UsageError, match="is published: there is nothing left to pause"):
+        ledger.pause(run)

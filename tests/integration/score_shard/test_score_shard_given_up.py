@@ -105,7 +105,7 @@ def test_a_shard_that_is_broken_halfway_fails_with_the_reason(office: Office, tm
     file.write_bytes(content)
     desk = office.claim(tmp_path / "in")
 
-    with pytest.raises(ShardError, match="Reading shard 000_00000: not a readable Parquet file"):
+    with pytest.raises(ShardError, match="Reading shard 000_00000: the file cannot be read and may be damaged"):
         desk.work()
 
     assert desk.produced() == []
