@@ -1,17 +1,19 @@
-"""Run the checks of `producer doctor` and `worker doctor`, and make the two that both need: of Redis, and of the Hub."""
+"""Run the checks of `producer doctor` and `worker doctor`, and make those that both need: of Redis and its user's rights, and of the Hub."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, NoReturn
 
 import redis
 import typer
 from huggingface_hub import constants
 
-from fleet.errors import ShardsiftError
+from fleet.errors import ShardsiftError, UsageError
+from fleet.ledger.base import PREFIX
 from fleet.ledger.connect import address_of, connect, refuse_eviction
 from fleet.process.command_line import print_json
 from fleet.process.redact import redacted
@@ -112,7 +114,7 @@ def _looked(check: Check) -> Verdict:
 
 def redis_check(settings: Settings) -> Check:
     """The server that REDIS_URL names is reached, and does not lose keys of a run."""
-    return Check(name="redis", look=lambda: _redis(settings), mend=_REDIS_MEND)
+    return Check(name="redis", look=partial(_redis, settings), mend=_REDIS_MEND)
 
 
 def _redis(settings: Settings) -> Verdict:
@@ -135,6 +137,43 @@ def _redis(settings: Settings) -> Verdict:
             "Set appendonly yes. Without it, repeat `producer enqueue` after a restart: it takes over what is stored.",
         )
     return ok(f"{server}; maxmemory-policy is {info['maxmemory_policy']}; AOF is on.")
+
+
+# What a worker does on Redis, and what a producer does besides, on keys and channels like those of a fleet.
+OF_WORKERS = (
+    *(f"{command} {PREFIX}rights" for command in ("EVAL script 1", "MGET", "HGETALL", "DEL")),
+    *(
+        "SCRIPT LOAD script",
+        "LPUSH score.rights x",
+        "BRPOP score.rights 1",
+        "HDEL unacked x",
+        "SMEMBERS _kombu.binding.celeryev",
+    ),
+    *("PUBLISH /{database}.celeryev/x x", "PSUBSCRIBE /{database}.celery.pidbox"),
+)
+OF_PRODUCERS = (*OF_WORKERS, "LRANGE score.rights 0 -1", f"HKEYS {PREFIX}rights")
+
+
+def rights_check(settings: Settings, commands: Iterable[str], *, user: str) -> Check:
+    """The user in REDIS_URL may run these commands. `user` is the one of ops/redis/users.acl that may."""
+    mend = f"Name a user in REDIS_URL with the rights of `{user}` in ops/redis/users.acl."
+    return Check(name="redis rights", look=partial(_rights, settings, commands), mend=mend, needs=("redis",))
+
+
+def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
+    """Redis checks rights when it queues a command of a transaction. The last command is incomplete, so that none is run."""
+    client = connect(settings)
+    database = client.connection_pool.connection_kwargs.get("db") or 0
+    with client.pipeline() as transaction:
+        for command in (*commands, "GET"):
+            transaction.execute_command(*command.format(database=database).split())
+        try:
+            transaction.execute()
+        except redis.exceptions.NoPermissionError as error:
+            raise UsageError(f"The user in REDIS_URL may not do what is needed here: {error}.") from error
+        except redis.ResponseError:
+            pass
+    return ok("The user in REDIS_URL has the rights that are needed here.")
 
 
 def hub_check() -> Check:
