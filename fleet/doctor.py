@@ -1,4 +1,4 @@
-"""Run the checks of `producer doctor` and `worker doctor`, and make those that both need: of Redis and its user's rights, and of the Hub."""
+"""Run the checks of `producer doctor` and `worker doctor`, and make those of Redis, of its user's rights, and of the Hub."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -166,7 +166,7 @@ def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
     database = client.connection_pool.connection_kwargs.get("db") or 0
     with client.pipeline() as transaction:
         for command in (*commands, "GET"):
-            transaction.execute_command(*command.format(database=database).split())
+            transaction.execute_command(*command.format(database=database).split())  # type: ignore[no-untyped-call]
         try:
             transaction.execute()
         except redis.exceptions.NoPermissionError as error:

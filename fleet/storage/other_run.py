@@ -3,9 +3,8 @@
 from dataclasses import fields
 
 from fleet.errors import OutputTaken, UsageError
-from fleet.run.disclosure import disclosed_spec
 from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec
+from fleet.run.spec import RunSpec, disclosed_spec
 from fleet.storage.output import MANIFEST_PATH
 
 _NAMES = {"input_uris": "the input", "input_revision": "the files of the input", "where": "the filter"}

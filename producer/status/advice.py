@@ -6,8 +6,7 @@ from typing import Literal
 
 from fleet.ledger import RunningShard
 from fleet.presence.announcements import machine_names
-from fleet.process.durations import shown_duration
-from fleet.process.wording import counted, first_of
+from fleet.process.wording import counted, first_of, shown_duration
 from fleet.storage.inspection import lines_of
 from producer.status.failures import failure_lines, retry_lines
 from producer.status.view import Checked, RunStatus

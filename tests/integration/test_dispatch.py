@@ -14,9 +14,8 @@ from celery import Celery, signals
 
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
-from fleet.process.broker import make_app
+from fleet.process.broker import make_app, queue_length, queue_lists
 from fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards
-from fleet.process.queues import queue_length, queue_lists
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
 from support.records import a_receipt, a_shard, a_spec

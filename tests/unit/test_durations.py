@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.errors import UsageError
-from fleet.process.durations import parse_duration, shown_duration
+from fleet.process.wording import parse_duration, shown_duration
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2 m ", 120)])

@@ -9,7 +9,7 @@ from pathlib import Path
 from fleet.presence.demand import Load
 from fleet.process.children import Child, kill, start
 from fleet.process.command_line import USAGE, own_command
-from fleet.process.durations import shown_duration
+from fleet.process.wording import shown_duration
 from worker.service.ipc import EXIT_NO_MODEL, NAME, READY, REASON, owner_name
 from worker.supervisor.places import Place
 

@@ -7,10 +7,9 @@ import pyarrow as pa
 from fleet.errors import ShardsiftError, UsageError
 from fleet.inputs.listing import list_files
 from fleet.run.choices import DEFAULT_LABEL_COLUMN, DEFAULT_TEXT_COLUMN
-from fleet.run.columns import is_text
 from fleet.run.scorers import published_run
 from fleet.run.scoring import Scoring
-from fleet.run.text import text_columns
+from fleet.run.text import is_text, text_columns
 from fleet.storage.opening import Published
 from worker.training.options import TrainOptions
 

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from fleet.errors import ShardsiftError, UsageError
 from fleet.inputs.opening import open_input
 from fleet.process.wording import counted
-from fleet.run.columns import is_text
-from fleet.run.text import row_texts, template_of
-from fleet.run.text_digests import text_digest
+from fleet.run.text import is_text, row_texts, template_of, text_digest
 from fleet.storage.errors import translated
 from worker.training.labels import LabelSource, checked_columns, shown_path
 from worker.training.options import TrainOptions
