@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, NoReturn
@@ -36,8 +36,12 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The finding of one check. `mend` is the sentence that says what to do; empty if all is well."""
+    """The finding of one check, named once it is reported. `mend` says what to do; empty if all is well.
 
+    The fields are those of `--json`.
+    """
+
+    check: str = ""
     result: Result
     says: str
     mend: str = ""
@@ -51,16 +55,6 @@ class Check:
     look: Callable[[], Verdict]
     mend: str
     needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
-    """A check's name and verdict, without secrets. Its fields are those of `--json`."""
-
-    check: str
-    result: Result
-    says: str
-    mend: str
 
 
 def ok(says: str) -> Verdict:
@@ -78,18 +72,18 @@ def wrong(says: str, mend: str) -> Verdict:
 def report(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
     """Run the checks and print a line for each as soon as it is known; JSON is printed at the end. Exits with 0 or 1."""
     found = []
-    for diagnosis in diagnose(checks):
-        found.append(diagnosis)
+    for verdict in diagnose(checks):
+        found.append(verdict)
         if not as_json:
-            typer.echo(f"{diagnosis.result:<8} {diagnosis.check:<10} {diagnosis.says} {diagnosis.mend}".rstrip())
+            typer.echo(f"{verdict.result:<8} {verdict.check:<12} {verdict.says} {verdict.mend}".rstrip())
             sys.stdout.flush()
     if as_json:
-        print_json([asdict(diagnosis) for diagnosis in found])
-    raise typer.Exit(int(any(diagnosis.result is Result.WRONG for diagnosis in found)))
+        print_json([asdict(verdict) for verdict in found])
+    raise typer.Exit(int(any(verdict.result is Result.WRONG for verdict in found)))
 
 
-def diagnose(checks: Iterable[Check]) -> Iterator[Diagnosis]:
-    """Run the checks in order. Yields what each finds as soon as it is known."""
+def diagnose(checks: Iterable[Check]) -> Iterator[Verdict]:
+    """Run the checks in order. Yields what each finds, without secrets, as soon as it is known."""
     useless: set[str] = set()  # the checks that are wrong, or were left out
     for check in checks:
         if useless.intersection(check.needs):
@@ -98,18 +92,15 @@ def diagnose(checks: Iterable[Check]) -> Iterator[Diagnosis]:
         verdict = _looked(check)
         if verdict.result is Result.WRONG:
             useless.add(check.name)
-        yield Diagnosis(
-            check=check.name, result=verdict.result, says=redacted(verdict.says), mend=redacted(verdict.mend)
-        )
+        yield replace(verdict, check=check.name, says=redacted(verdict.says), mend=redacted(verdict.mend))
 
 
 def _looked(check: Check) -> Verdict:
     try:
         return check.look()
-    except ShardsiftError as error:
-        return wrong(" ".join(str(error).split()), check.mend)
     except Exception as error:  # a check that fails is a finding; the others still run
-        return wrong(f"{type(error).__name__}: {' '.join(str(error).split())}", check.mend)
+        kind = "" if isinstance(error, ShardsiftError) else f"{type(error).__name__}: "
+        return wrong(f"{kind}{' '.join(str(error).split())}", check.mend)
 
 
 def redis_check(settings: Settings) -> Check:
