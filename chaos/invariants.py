@@ -16,7 +16,7 @@ from chaos.fleet import ChaosFleet
 from chaos.outcome import Outcome
 from chaos.runs import Run
 from fleet.ledger.base import Keys
-from fleet.process.queues import queue_lists
+from fleet.process.broker import queue_lists
 from hubserver import HubServer
 
 Digests = dict[str, dict[str, str]]  # name of a variant → path of a published file → its sha256

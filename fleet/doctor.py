@@ -1,17 +1,19 @@
-"""Run the checks of `producer doctor` and `worker doctor`, and make the two that both need: of Redis, and of the Hub."""
+"""Run the checks of `producer doctor` and `worker doctor`, and make those of Redis, of its user's rights, and of the Hub."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, NoReturn
 
 import redis
 import typer
 from huggingface_hub import constants
 
-from fleet.errors import ShardsiftError
+from fleet.errors import ShardsiftError, UsageError
+from fleet.ledger.base import PREFIX
 from fleet.ledger.connect import address_of, connect, refuse_eviction
 from fleet.process.command_line import print_json
 from fleet.process.redact import redacted
@@ -34,8 +36,12 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The finding of one check. `mend` is the sentence that says what to do; empty if all is well."""
+    """The finding of one check, named once it is reported. `mend` says what to do; empty if all is well.
 
+    The fields are those of `--json`.
+    """
+
+    check: str = ""
     result: Result
     says: str
     mend: str = ""
@@ -49,16 +55,6 @@ class Check:
     look: Callable[[], Verdict]
     mend: str
     needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
-    """A check's name and verdict, without secrets. Its fields are those of `--json`."""
-
-    check: str
-    result: Result
-    says: str
-    mend: str
 
 
 def ok(says: str) -> Verdict:
@@ -76,18 +72,18 @@ def wrong(says: str, mend: str) -> Verdict:
 def report(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
     """Run the checks and print a line for each as soon as it is known; JSON is printed at the end. Exits with 0 or 1."""
     found = []
-    for diagnosis in diagnose(checks):
-        found.append(diagnosis)
+    for verdict in diagnose(checks):
+        found.append(verdict)
         if not as_json:
-            typer.echo(f"{diagnosis.result:<8} {diagnosis.check:<10} {diagnosis.says} {diagnosis.mend}".rstrip())
+            typer.echo(f"{verdict.result:<8} {verdict.check:<12} {verdict.says} {verdict.mend}".rstrip())
             sys.stdout.flush()
     if as_json:
-        print_json([asdict(diagnosis) for diagnosis in found])
-    raise typer.Exit(int(any(diagnosis.result is Result.WRONG for diagnosis in found)))
+        print_json([asdict(verdict) for verdict in found])
+    raise typer.Exit(int(any(verdict.result is Result.WRONG for verdict in found)))
 
 
-def diagnose(checks: Iterable[Check]) -> Iterator[Diagnosis]:
-    """Run the checks in order. Yields what each finds as soon as it is known."""
+def diagnose(checks: Iterable[Check]) -> Iterator[Verdict]:
+    """Run the checks in order. Yields what each finds, without secrets, as soon as it is known."""
     useless: set[str] = set()  # the checks that are wrong, or were left out
     for check in checks:
         if useless.intersection(check.needs):
@@ -96,23 +92,20 @@ def diagnose(checks: Iterable[Check]) -> Iterator[Diagnosis]:
         verdict = _looked(check)
         if verdict.result is Result.WRONG:
             useless.add(check.name)
-        yield Diagnosis(
-            check=check.name, result=verdict.result, says=redacted(verdict.says), mend=redacted(verdict.mend)
-        )
+        yield replace(verdict, check=check.name, says=redacted(verdict.says), mend=redacted(verdict.mend))
 
 
 def _looked(check: Check) -> Verdict:
     try:
         return check.look()
-    except ShardsiftError as error:
-        return wrong(" ".join(str(error).split()), check.mend)
     except Exception as error:  # a check that fails is a finding; the others still run
-        return wrong(f"{type(error).__name__}: {' '.join(str(error).split())}", check.mend)
+        kind = "" if isinstance(error, ShardsiftError) else f"{type(error).__name__}: "
+        return wrong(f"{kind}{' '.join(str(error).split())}", check.mend)
 
 
 def redis_check(settings: Settings) -> Check:
     """The server that REDIS_URL names is reached, and does not lose keys of a run."""
-    return Check(name="redis", look=lambda: _redis(settings), mend=_REDIS_MEND)
+    return Check(name="redis", look=partial(_redis, settings), mend=_REDIS_MEND)
 
 
 def _redis(settings: Settings) -> Verdict:
@@ -135,6 +128,43 @@ def _redis(settings: Settings) -> Verdict:
             "Set appendonly yes. Without it, repeat `producer enqueue` after a restart: it takes over what is stored.",
         )
     return ok(f"{server}; maxmemory-policy is {info['maxmemory_policy']}; AOF is on.")
+
+
+# What a worker does on Redis, and what a producer does besides, on keys and channels like those of a fleet.
+OF_WORKERS = (
+    *(f"{command} {PREFIX}rights" for command in ("EVAL script 1", "MGET", "HGETALL", "DEL")),
+    *(
+        "SCRIPT LOAD script",
+        "LPUSH score.rights x",
+        "BRPOP score.rights 1",
+        "HDEL unacked x",
+        "SMEMBERS _kombu.binding.celeryev",
+    ),
+    *("PUBLISH /{database}.celeryev/x x", "PSUBSCRIBE /{database}.celery.pidbox"),
+)
+OF_PRODUCERS = (*OF_WORKERS, "LRANGE score.rights 0 -1", f"HKEYS {PREFIX}rights")
+
+
+def rights_check(settings: Settings, commands: Iterable[str], *, user: str) -> Check:
+    """The user in REDIS_URL may run these commands. `user` is the one of ops/redis/users.acl that may."""
+    mend = f"Name a user in REDIS_URL with the rights of `{user}` in ops/redis/users.acl."
+    return Check(name="redis rights", look=partial(_rights, settings, commands), mend=mend, needs=("redis",))
+
+
+def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
+    """Redis checks rights when it queues a command of a transaction. The last command is incomplete, so that none is run."""
+    client = connect(settings)
+    database = client.connection_pool.connection_kwargs.get("db") or 0
+    with client.pipeline() as transaction:
+        for command in (*commands, "GET"):
+            transaction.execute_command(*command.format(database=database).split())  # type: ignore[no-untyped-call]
+        try:
+            transaction.execute()
+        except redis.exceptions.NoPermissionError as error:
+            raise UsageError(f"The user in REDIS_URL may not do what is needed here: {error}.") from error
+        except redis.ResponseError:
+            pass
+    return ok("The user in REDIS_URL has the rights that are needed here.")
 
 
 def hub_check() -> Check:

@@ -14,8 +14,6 @@ ShardsiftError
 
 from collections.abc import Mapping
 
-from fleet.process.wording import counted
-
 
 class ShardsiftError(Exception):
     """Base of all errors that shardsift raises on purpose."""
@@ -77,5 +75,6 @@ class OutputDamaged(ShardsiftError):
 
     def __init__(self, damaged: Mapping[str, str]) -> None:
         first = next(iter(damaged.values()), "")
-        super().__init__(f"The stored files of {counted(len(damaged), 'shard')} are lost or damaged: {first}")
+        shards = "1 shard" if len(damaged) == 1 else f"{len(damaged):,} shards"
+        super().__init__(f"The stored files of {shards} are lost or damaged: {first}")
         self.damaged = dict(damaged)

@@ -9,7 +9,7 @@ from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from fleet.doctor import Check, Verdict, hub_check, ok, redis_check, warning, wrong
+from fleet.doctor import OF_PRODUCERS, Check, Verdict, hub_check, ok, redis_check, rights_check, warning, wrong
 from fleet.ledger import Ledger
 from fleet.presence.announcements import list_finalizers
 from fleet.process.settings import Settings
@@ -25,7 +25,6 @@ from producer.status.screen import present_line
 
 _NAMED = 3  # runs, workers and commands in a line
 _REDIS_MEND = "Install one: pip install 'shardsift[local]'."
-_FLEET_MEND = "Name a user in REDIS_URL with the rights of `shardsift` in ops/redis/users.acl."
 _FINALIZER_MEND = "Start one: producer finalizer"
 _OUTPUT_MEND = "Choose an --output that can be written."
 
@@ -41,10 +40,12 @@ def producer_checks(settings: Settings, *, output_uri: str | None = None) -> lis
 
 def fleet_checks(settings: Settings) -> list[Check]:
     """The fleet's Redis has a finalizer, and workers for each run that has shards to score."""
+    rights = rights_check(settings, OF_PRODUCERS, user="shardsift")
     return [
         redis_check(settings),
-        Check(name="workers", look=partial(_workers, settings), mend=_FLEET_MEND, needs=("redis",)),
-        Check(name="finalizer", look=partial(_finalizer, settings), mend=_FLEET_MEND, needs=("redis",)),
+        rights,
+        Check(name="workers", look=partial(_workers, settings), mend=rights.mend, needs=(rights.name,)),
+        Check(name="finalizer", look=partial(_finalizer, settings), mend=rights.mend, needs=(rights.name,)),
     ]
 
 

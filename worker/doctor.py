@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from fleet.doctor import Check, Verdict, hub_check, ok, redis_check, warning, wrong
+from fleet.doctor import OF_WORKERS, Check, Verdict, hub_check, ok, redis_check, rights_check, warning, wrong
 from fleet.ledger import Ledger
 from fleet.presence.demand import Load, open_demands
 from fleet.process.settings import Settings
@@ -42,7 +42,7 @@ def worker_checks(settings: Settings) -> list[Check]:
     """The checks for a worker with these settings."""
     return [
         *gpu_checks(settings),
-        redis_check(settings) if settings.redis_url else Check(name="redis", look=_no_redis, mend=_NO_REDIS_MEND),
+        *redis_checks(settings),
         hub_check(),
         torch_check(settings),
         model_check(settings),
@@ -55,6 +55,12 @@ def gpu_checks(settings: Settings) -> list[Check]:
     if not is_gpu_meant or platform.system() == "Darwin":
         return []
     return [Check(name="gpu", look=_gpu, mend=_DRIVER_MEND)]
+
+
+def redis_checks(settings: Settings) -> list[Check]:
+    if settings.redis_url is None:
+        return [Check(name="redis", look=_no_redis, mend=_NO_REDIS_MEND)]
+    return [redis_check(settings), rights_check(settings, OF_WORKERS, user="shardsift-worker")]
 
 
 def torch_check(settings: Settings) -> Check:

@@ -46,8 +46,8 @@ class OursShard:
 
 def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
     from fleet.ledger import Claim
-    from fleet.run.columns import describe_columns
     from fleet.run.model import Model
+    from fleet.run.output_columns import describe_columns
     from fleet.run.scoring import Scoring
     from fleet.run.spec import RunSpec, Shard
     from fleet.storage.identity import identity_now

@@ -50,7 +50,7 @@ class Announcements(Generic[State]):
 
     def read(self, client: redis.Redis) -> list[State]:
         """The processes seen within ALIVE_SECONDS, by name. Removes the others, and skips records that it cannot read."""
-        names = sorted(_text(name) for name in client.smembers(self._names))
+        names = sorted(map(str, client.smembers(self._names)))
         if not names:
             return []
         records = client.mget([self._record + name for name in names])
@@ -63,10 +63,6 @@ class Announcements(Generic[State]):
             return self._state.validate_json(record)
         except ValidationError:  # not one of ours
             return None
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 # What each worker is doing, as announced by the worker. For `producer status` and `demand`, and for supervisors.

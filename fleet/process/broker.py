@@ -4,9 +4,10 @@ Celery carries hints ("try this shard") and feeds Flower. It stores no results a
 popped by a worker that dies at that moment is lost. The sweep of the ledger then sends the shard again.
 """
 
+import json
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import redis
@@ -20,11 +21,11 @@ from kombu.transport.redis import Channel, Transport
 from kombu.transport.virtual import Empty, Message
 
 from fleet.process.logs import LINE, FleetFormatter
-from fleet.process.queues import NEW, STARTED
 from fleet.process.redact import all_redacted
 from fleet.process.redis_away import ABOUT_REDIS, OnceAMinute
 from fleet.process.settings import Settings
 
+STARTED, NEW = 0, 1  # Celery's priorities of a message: shards that were started before go first
 _VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard takes; the claim refuses a message that is redelivered later
 _CONFIGURATION: dict[str, Any] = {
     "broker_transport_options": {
@@ -120,6 +121,45 @@ def _tls(broker_url: str | None) -> dict[str, ssl.VerifyMode] | None:
     if broker_url is None or not broker_url.startswith("rediss://") or "ssl_cert_reqs" in broker_url:
         return None
     return {"ssl_cert_reqs": ssl.CERT_REQUIRED}
+
+
+# The queues as kombu has them in Redis: how long they are, and whose messages they hold. Celery has no such calls. They are
+# read by the ledger's client, since the broker and the ledger are on the same server.
+
+_PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
+_UNACKNOWLEDGED = ("unacked", "unacked_index")  # kombu's own: messages that a process has taken and not acknowledged
+
+
+def queue_lists(queue: str) -> list[str]:
+    """The Redis lists that hold a queue's messages, in the order in which workers empty them: started shards, new ones."""
+    return [queue, f"{queue}{_PRIORITY_SEPARATOR}{NEW}"]
+
+
+def queue_length(client: redis.Redis, queue: str) -> int:
+    """The number of messages in a queue that no process has taken."""
+    return sum(int(client.llen(name)) for name in queue_lists(queue))
+
+
+def shards_in_queue(client: redis.Redis, queue: str, run_id: str) -> Iterator[str]:
+    """The shards of a run that have a message in the queue."""
+    for name in queue_lists(queue):
+        for message in client.execute_command("LRANGE", name, 0, -1, NEVER_DECODE=True):  # type: ignore[no-untyped-call]
+            task_id = _task_id(message)
+            if task_id.startswith(f"{run_id}:"):
+                yield task_id.removeprefix(f"{run_id}:").rpartition(":")[0]
+
+
+def _task_id(message: bytes) -> str:
+    """The id of a message, or an empty string if it is not one of ours."""
+    try:
+        return str(json.loads(message)["headers"]["id"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def drop_messages(client: redis.Redis, queue: str) -> None:
+    """Remove a queue's messages, and those that any process has taken. Only if no process is running."""
+    client.delete(*queue_lists(queue), *_UNACKNOWLEDGED)
 
 
 # kombu's transport for Redis, which refuses what is no message instead of ending its process.

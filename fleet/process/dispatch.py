@@ -14,7 +14,7 @@ from kombu.messaging import Producer
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from fleet.ledger import Ledger
-from fleet.process.queues import NEW, STARTED, queue_length, shards_in_queue
+from fleet.process.broker import NEW, STARTED, queue_length, shards_in_queue
 from fleet.process.wording import first_of
 from fleet.run.spec import is_run_id, is_safe_name
 

@@ -1,7 +1,13 @@
-"""Format a count with its noun: `1 shard`, `8 shards`; and a list of names by its first ones."""
+"""Counts, lists, durations and targets as users read and write them."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+
+from fleet.errors import UsageError
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
 
 
 def counted(number: int, what: str) -> str:
@@ -12,6 +18,25 @@ def first_of(names: Sequence[str], most: int) -> str:
     """The first names: `a, b and 7 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def parse_duration(text: str) -> float:
+    """The seconds of a duration. Raises UsageError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a duration. Write seconds, minutes or hours, such as 90s, 10m or 2h.")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def shown_duration(seconds: float) -> str:
+    """For example `45 s`, `10 min`, `2 h 10 min`, `30 h`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:,.0f} s"
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes and hours < 10 else f"{round(seconds / 3600):,} h"
 
 
 # Tell whether an argument is a run id, or the path or URI of a run's output.

@@ -64,16 +64,13 @@ class Shape:
     @property
     def matrices(self) -> tuple[tuple[int, int, int], ...]:
         """The matrices of one layer, as (rows, columns, count)."""
-        counts: dict[tuple[int, int], int] = {}
-        for size, count in (
-            ((self.hidden, self.attention), 1),
-            ((self.hidden, self.key_value), 2),
-            ((self.attention, self.hidden), 1),
-            ((self.hidden, self.feed_forward), 1 + self.gated),
-            ((self.feed_forward, self.hidden), 1),
-        ):
-            counts[size] = counts.get(size, 0) + count
-        return tuple((rows, columns, count) for (rows, columns), count in counts.items())
+        return (
+            (self.hidden, self.attention, 1),
+            (self.hidden, self.key_value, 2),
+            (self.attention, self.hidden, 1),
+            (self.hidden, self.feed_forward, 1 + self.gated),
+            (self.feed_forward, self.hidden, 1),
+        )
 
     def flops(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """The cost of each text, from its length in tokens. Work that a backend or a sliding window saves is counted too."""

@@ -111,7 +111,7 @@ class ScoringReceipt:
 class Provenance:
     """Who worked on the shard, on what, and when (Unix seconds). `seconds` has the time of each phase; see `Phase`."""
 
-    worker: str  # as `fleet/run/disclosure.py` names it
+    worker: str  # as `fleet/run/spec.py` names it
     attempt: int
     device: str
     versions: dict[str, str]
@@ -127,7 +127,7 @@ class Receipt:
 
     run_id: str
     shard: str
-    source_uri: str  # the input file, as `fleet/run/disclosure.py` names it
+    source_uri: str  # the input file, as `fleet/run/spec.py` names it
     source_identity: str  # of the bytes that were read
     source_changed: bool  # after the run was enqueued: `retry` took the file as it is now
     data: OutputFile

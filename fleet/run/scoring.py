@@ -77,7 +77,6 @@ def entailment_output(model: Model) -> int | None:
 
 
 _NOT_IN_NAMES = re.compile(r"\W+")
-_MODEL_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MOST_LABEL_COLUMNS = 256  # of one scoring; a model with more labels has its best label and score only, and all logits
 
 _MOST_LABEL_HISTOGRAMS = 16
@@ -172,7 +171,7 @@ class Scoring:
 
 def score_column_of(name: str) -> str:
     """The score column of a model that the user calls `name`: `edu_score`. Raises UsageError for what cannot name columns."""
-    if not _MODEL_NAME.fullmatch(name):
+    if not (name.isascii() and name.isidentifier()):
         raise UsageError(f"--model: {name!r} cannot name columns. Use letters, digits and _, as in edu=MODEL.")
     return f"{name}_score"
 

@@ -6,18 +6,14 @@ Producers and workers both use it, so that they name the queue of a model by the
 import hashlib
 import json
 import math
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
-from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import (
-    FileMetadataError,
     GatedRepoError,
-    HfHubHTTPError,
     HFValidationError,
     LocalEntryNotFoundError,
     RemoteEntryNotFoundError,
@@ -25,16 +21,16 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
+from fleet.errors import ShardError, ShardsiftError, UsageError
 from fleet.run.choices import Function
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model, folder_revision, is_folder_revision, short_revision
 from fleet.run.scorers import ScorerKind, added_kinds
 from fleet.storage.errors import did_you_mean, translated
+from fleet.storage.hub_access import check_hub_answers
 
 THRESHOLD = "shardsift_threshold"  # key of a config.json: the score from which rows are kept
 _DEFAULT_LABELS = 2  # transformers' default if a config names no labels
 _CONFIG = "config.json"
-_PAUSES_SECONDS = (1.0, 1.0)  # between attempts to connect to the Hub
 
 
 def resolve_classifier(name: str, revision: str | None) -> Model:
@@ -171,23 +167,20 @@ def _from_hub(name: str, revision: str | None) -> Model:
 def _hub_config(name: str, revision: str | None) -> Path:
     """The config in the cache, in a folder named after the commit. It may be of an earlier commit if the Hub is not reached.
 
-    Raises UsageError, from a TransientError if there is no network, and TransientError if the Hub has trouble.
+    Raises UsageError, also if there is no network, and TransientError if the Hub has trouble.
     """
     shown = f"the model {name}" + (f" at revision {revision}" if revision else "")
     try:
         with translated(f"Looking for {shown}"):
-            return _downloaded_config(name, revision)
-    except TransientError as error:
-        if not isinstance(error.__cause__, (ConnectionError, httpx2.ConnectError)):  # there is a network
-            raise
-        raise UsageError(f"{error} There is no folder {name!r} here either.") from error
+            return _downloaded_config(name, revision, shown)
     except ShardError as error:
         raise UsageError(str(error)) from error
 
 
-def _downloaded_config(name: str, revision: str | None) -> Path:
+def _downloaded_config(name: str, revision: str | None, shown: str) -> Path:
     try:
-        _try_to_connect(name, revision)
+        if not (constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(name, _CONFIG, revision=revision), str)):
+            _check_hub_answers(name)
         return Path(hf_hub_download(name, _CONFIG, revision=revision))
     except RevisionNotFoundError as error:
         raise UsageError(
@@ -203,27 +196,22 @@ def _downloaded_config(name: str, revision: str | None) -> Path:
         raise UsageError(f"The repository {name} has no config.json, so it is not a transformers model.") from error
     except LocalEntryNotFoundError as error:
         if constants.HF_HUB_OFFLINE:
-            raise ConnectionError("HF_HUB_OFFLINE is set, and this machine has no copy in its cache") from error
+            raise UsageError(
+                f"HF_HUB_OFFLINE is set, and this machine has no copy of {shown} in its cache. {_no_folder_told(name)}"
+            ) from error
         raise
 
 
-def _try_to_connect(name: str, revision: str | None) -> None:
-    """Raises httpx2.ConnectError within seconds if there is no network, for which `hf_hub_download` would take 23 s.
+def _check_hub_answers(name: str) -> None:
+    """Raises UsageError within seconds if there is no network, for which `hf_hub_download` would take 23 s."""
+    try:
+        check_hub_answers()
+    except UsageError as error:
+        raise UsageError(f"{error} {_no_folder_told(name)}") from error
 
-    A model in the cache needs no network. A slow or wrong answer is left to `hf_hub_download`.
-    """
-    if constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(name, _CONFIG, revision=revision), str):
-        return
-    for pause_seconds in (*_PAUSES_SECONDS, None):
-        try:
-            get_hf_file_metadata(hf_hub_url(name, _CONFIG, revision=revision))
-            return
-        except httpx2.ConnectError:
-            if pause_seconds is None:
-                raise
-            time.sleep(pause_seconds)
-        except (httpx2.HTTPError, HfHubHTTPError, FileMetadataError):
-            return
+
+def _no_folder_told(name: str) -> str:
+    return f"There is no folder {name!r} here either."
 
 
 def _model(name: str, revision: str, config: dict[str, Any]) -> Model:

@@ -1,18 +1,22 @@
-"""Which text of a row is scored, as the user says it to a run or to `worker tune`."""
+"""The text of a row that is scored: how the user names it, how it is made of columns, and its digest."""
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from string import Formatter
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from fleet.errors import UsageError
 from fleet.inputs.columns import NAMED_TYPES, SEEN, Columns
 from fleet.inputs.formats import CSV_LAYOUT, has_footer, kind_of
 from fleet.run.choices import DEFAULT_TEXT_COLUMN
-from fleet.run.columns import is_text, repeated_column, text_column_names
+from fleet.run.output_columns import repeated_column
 from fleet.run.scoring import Scoring
 
 
@@ -36,7 +40,7 @@ def text_columns(options: TextOptions, schema: pa.Schema, uri: str, *, called: s
         raise UsageError(f'{called} has several columns "{repeated}". Rename all but one.')
     template, where = template_of(options.text_column), "with --text-column"
     named = DEFAULT_TEXT_COLUMN if options.text_column is None else options.text_column
-    names = columns_of(template) if template is not None else text_column_names(named, schema)
+    names = columns_of(template) if template is not None else _column_names(named, schema)
     for name in names:
         _check_is_read(name, schema, options, where)
         _check(name, schema, uri, called, where, has_text=is_text if template is None else _has_text)
@@ -51,6 +55,19 @@ def template_of(text_column: str | None) -> str | None:
     if text_column is None or not {"{", "}"} & set(text_column):
         return None
     return text_column.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _column_names(text_column: str, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that `--text-column a,b` names. A name with a comma is a column, if there is one of that name.
+
+    Raises UsageError if it names none. Whether the columns are there is not checked.
+    """
+    if text_column in schema.names:
+        return (text_column,)
+    names = tuple(dict.fromkeys(name.strip() for name in text_column.split(",") if name.strip()))
+    if not names:
+        raise UsageError("--text-column is empty. Name the column to score.")
+    return names
 
 
 def _check_is_read(name: str, schema: pa.Schema, options: TextOptions, where: str) -> None:
@@ -72,6 +89,14 @@ def _check(
     data_type = schema.field(name).type
     if not has_text(data_type):
         raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column {where}.')
+
+
+def is_text(data_type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(data_type):
+        return is_text(data_type.value_type)
+    return bool(
+        pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
+    )
 
 
 def _has_text(data_type: pa.DataType) -> bool:
@@ -206,3 +231,46 @@ def _filled(rows: pa.Table, template: str) -> pa.LargeStringArray:
     text = pc.binary_join_element_wise(*pieces, empty)
     is_missing = reduce(pc.and_, map(pc.is_null, columns.values()))
     return pc.if_else(is_missing, pa.scalar(None, pa.large_string()), text)
+
+
+# A digest of a window's texts, so that stored scores are used only for the texts that they belong to. A scores file has the
+# digests of its windows in its metadata.
+
+_DIGESTS_KEY = "shardsift.texts"
+_HEX_DIGITS = 32
+
+
+def scored_digest(rows: pa.Table, scoring: Scoring) -> str:
+    """Equal for rows of which this scoring scores the same texts: it covers the columns that the texts are made of."""
+    columns = [*scoring.text_columns, *filter(None, [scoring.text_pair_column])]
+    digests = (text_digest(rows.column(name).cast(pa.large_string()).combine_chunks()) for name in columns)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()[:_HEX_DIGITS]
+
+
+def as_metadata(digests: Mapping[int, Sequence[str]]) -> dict[str, str]:
+    """The metadata of a scores file. `digests` has one for each scoring, by the first row of a window."""
+    return {_DIGESTS_KEY: json.dumps(digests)}
+
+
+def digests_in(scores: pq.ParquetFile) -> dict[tuple[int, int], list[str]]:
+    """The digests of each window of a scores file, by its first row and the one after it. Empty if it says none."""
+    found = json.loads(scores.metadata.metadata.get(_DIGESTS_KEY.encode(), b"{}"))
+    starts = [*map(int, found), scores.metadata.num_rows]
+    return dict(zip(zip(starts, starts[1:], strict=False), found.values(), strict=True))
+
+
+def text_digest(texts: pa.LargeStringArray) -> str:
+    """Equal for equal texts in the same order, independent of their Arrow layout. Null and the empty text differ."""
+    lengths = pc.fill_null(pc.binary_length(texts), -1)
+    digest = hashlib.sha256(lengths.to_numpy().astype("<i8"))
+    digest.update(_content(texts.drop_null()))
+    return digest.hexdigest()[:_HEX_DIGITS]
+
+
+def _content(texts: pa.LargeStringArray) -> memoryview:
+    """The bytes of all texts, concatenated, without a copy."""
+    _, offsets, content = texts.buffers()
+    if not len(texts) or content is None:
+        return memoryview(b"")
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return memoryview(content)[int(ends[0]) : int(ends[-1])]

@@ -17,9 +17,8 @@ from typing import BinaryIO, ClassVar
 from uuid import uuid4
 
 from fleet.errors import OutputDamaged, ShardError, TransientError, UsageError
-from fleet.run.disclosure import disclosed_spec
 from fleet.run.receipt import OutputFile, Receipt
-from fleet.run.spec import RunSpec
+from fleet.run.spec import RunSpec, disclosed_spec
 from fleet.storage.errors import translated
 from fleet.storage.files import READERS, Files, hashed
 from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile

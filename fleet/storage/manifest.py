@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
-from fleet.run.disclosure import disclosed_spec
 from fleet.run.receipt import Receipt
-from fleet.run.spec import RunSpec
+from fleet.run.spec import RunSpec, disclosed_spec
 from fleet.storage.inspection import Finding, Problem, StoredFile, compare, is_text
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 

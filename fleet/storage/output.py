@@ -15,10 +15,9 @@ from typing import BinaryIO, ClassVar, Protocol
 from pydantic import TypeAdapter
 
 from fleet.errors import OutputTaken, UsageError
-from fleet.run.disclosure import disclosed_spec
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec, Shard
+from fleet.run.spec import RunSpec, Shard, disclosed_spec
 from fleet.storage.inspection import DATA_FOLDERS, Finding, has_text
 
 # Input files that changed after a run was enqueued, and that `producer retry` accepted. They belong to the run from then on.

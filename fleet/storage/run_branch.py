@@ -18,9 +18,8 @@ from huggingface_hub.lfs import UploadInfo
 
 from fleet.errors import OutputDamaged, PublishConflict
 from fleet.process.wording import counted
-from fleet.run.disclosure import disclosed_spec
 from fleet.run.receipt import OutputFile, Receipt
-from fleet.run.spec import RunSpec
+from fleet.run.spec import RunSpec, disclosed_spec
 from fleet.storage.hub_access import HubFiles
 from fleet.storage.output import FileDigest, is_among, output_files, read_receipt
 

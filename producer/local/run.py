@@ -11,10 +11,9 @@ from celery import Celery
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.presence.demand import Load
-from fleet.process.broker import make_app
+from fleet.process.broker import drop_messages, make_app
 from fleet.process.children import Child, running, terminate, usable_cores
 from fleet.process.command_line import own_command
-from fleet.process.queues import drop_messages
 from fleet.process.settings import Settings
 from fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
 from fleet.run.spec import RunSpec

@@ -13,10 +13,10 @@ from fleet.inputs.columns import Columns
 from fleet.inputs.opening import open_input
 from fleet.process.redact import redacted
 from fleet.run.choices import DEFAULT_MODEL
-from fleet.run.columns import describe_columns, kept_schema
 from fleet.run.filter import Filter
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
 from fleet.run.options import options_by_model, recipe_options, scoring_of
+from fleet.run.output_columns import describe_columns, kept_schema
 from fleet.run.recipes import recipe_line
 from fleet.run.scorers import resolve_model
 from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of

@@ -6,9 +6,8 @@ from dataclasses import replace
 from fleet.errors import UsageError
 from fleet.inputs.opening import open_input
 from fleet.process.wording import first_of
-from fleet.run.disclosure import disclosed_inputs
 from fleet.run.scorers import model_of, published_run
-from fleet.run.spec import RunSpec, Shard
+from fleet.run.spec import RunSpec, Shard, disclosed_inputs
 from fleet.storage.opening import Published
 from producer.opening import patient
 from producer.planning.inputs import absolute_uri

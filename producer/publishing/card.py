@@ -7,11 +7,10 @@ from huggingface_hub import DatasetCardData
 
 from fleet.inputs.formats import kind_of, without_ending
 from fleet.process.wording import counted
-from fleet.run.disclosure import disclosed_inputs, disclosed_model
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from fleet.run.receipt import Parity, Receipt
 from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec
+from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
 from producer.scores.distribution import histograms_of, score_table
 
 _SIZES = {  # the Hub's size_categories, by their upper bound

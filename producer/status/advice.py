@@ -7,8 +7,7 @@ from typing import Literal
 
 from fleet.ledger import Failure, RunningShard
 from fleet.presence.announcements import machine_names
-from fleet.process.durations import shown_duration
-from fleet.process.wording import counted, first_of
+from fleet.process.wording import counted, first_of, shown_duration
 from fleet.storage.inspection import lines_of
 from producer.status.view import Checked, RunView
 

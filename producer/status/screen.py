@@ -8,8 +8,7 @@ from rich.table import Table
 
 from fleet.ledger import RunningShard
 from fleet.presence.announcements import machines_line
-from fleet.process.durations import shown_duration
-from fleet.process.wording import counted
+from fleet.process.wording import counted, shown_duration
 from fleet.run.receipt import AttemptReport, Histogram
 from producer.scores.distribution import score_bins
 from producer.status.advice import verdict, what_next

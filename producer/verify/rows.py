@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 
 from fleet.errors import UsageError
 from fleet.process.wording import counted
-from fleet.run.columns import ERROR, ROW, SHARD, added_fields, row_fields, scores_schema
 from fleet.run.filter import Filter
+from fleet.run.output_columns import ERROR, ROW, SHARD, added_fields, row_fields, scores_schema
 from fleet.run.receipt import Receipt, empty_histogram, with_values
 from fleet.run.spec import RunSpec
-from fleet.run.text_digests import digests_in
+from fleet.run.text import digests_in
 from producer.verify.report import Fault
 
 _BATCH_ROWS = 8192
@@ -30,7 +30,7 @@ class ScoredRows:
 
     added: pa.Table  # the added columns
     errored: npt.NDArray[np.bool_]
-    text_digests: dict[tuple[int, int], list[str]]  # see fleet/run/text_digests.py
+    text_digests: dict[tuple[int, int], list[str]]  # see fleet/run/text.py
 
 
 def scored_rows(scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> tuple[ScoredRows, list[Fault]]:

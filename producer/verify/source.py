@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 from fleet.errors import UsageError
 from fleet.inputs.input_file import IgnoredBadRows, InputFile
 from fleet.process.wording import counted
-from fleet.run.columns import kept_schema
 from fleet.run.filter import Filter
+from fleet.run.output_columns import kept_schema
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
-from fleet.run.text_digests import scored_digest
+from fleet.run.text import scored_digest
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import Published
 from producer.planning.inputs import list_input

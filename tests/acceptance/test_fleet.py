@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.process.queues import queue_length
+from fleet.process.broker import queue_length
 from support.disturbed_runs import frozen_by_order
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from fleet.presence.announcements import WorkerState, list_machines, list_workers
-from fleet.process.queues import queue_length
+from fleet.process.broker import queue_length
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.metadata_services import serving

@@ -11,10 +11,9 @@ import pytest
 from celery import Celery
 from celery.worker.control import Panel
 
-from fleet.process.broker import make_app
+from fleet.process.broker import make_app, queue_length, queue_lists
 from fleet.process.children import Child
 from fleet.process.dispatch import SCORE_SHARD
-from fleet.process.queues import queue_length, queue_lists
 from fleet.process.settings import Settings
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.waiting import wait_until

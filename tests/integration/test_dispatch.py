@@ -14,9 +14,8 @@ from celery import Celery, signals
 
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
-from fleet.process.broker import make_app
+from fleet.process.broker import make_app, queue_length, queue_lists
 from fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards
-from fleet.process.queues import queue_length, queue_lists
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
 from support.records import a_receipt, a_shard, a_spec
@@ -79,18 +78,13 @@ def body(message: dict[str, Any]) -> Any:
     return json.loads(base64.b64decode(message["body"]))
 
 
-def test_messages_wait_in_the_scorers_queue_as_json(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
-    assert send(app, ledger, spec) == 2
+def test_a_message_is_json_that_says_run_and_shard_and_nothing_else(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
+    assert [send(app, ledger, spec), send(app, ledger, spec)] == [2, 0]
 
     sent = messages(ledger, spec.queue)
     assert [message["content-type"] for message in sent] == ["application/json"] * 2
     assert [message["headers"]["task"] for message in sent] == [SCORE_SHARD] * 2
-
-
-def test_a_message_says_run_and_shard_and_nothing_else(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
-    send(app, ledger, spec)
-
-    arguments = [body(message)[:2] for message in messages(ledger, spec.queue)]
+    arguments = [body(message)[:2] for message in sent]
     assert sorted(arguments, key=str) == [[[], {"run_id": spec.run_id, "shard": shard.name}] for shard in (A, B)]
 
 
@@ -102,13 +96,6 @@ def test_a_task_is_named_by_its_shard_in_flower(app: Celery, ledger: Ledger, spe
     ids = [message["headers"]["id"] for message in messages(ledger, spec.queue)]
     assert len(set(ids)) == 4
     assert sum(task_id.startswith(f"{spec.run_id}:{A.name}:") for task_id in ids) == 2
-
-
-def test_nothing_due_sends_nothing(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
-    send(app, ledger, spec)
-
-    assert send(app, ledger, spec) == 0
-    assert len(messages(ledger, spec.queue)) == 2
 
 
 @pytest.fixture

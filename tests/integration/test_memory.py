@@ -30,7 +30,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 import numpy as np
-from fleet.run.columns import describe_columns
+from fleet.run.output_columns import describe_columns
 from fleet.ledger import Claim
 from fleet.run.spec import Shard
 from fleet.storage.identity import identity_now

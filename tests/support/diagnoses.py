@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from fleet.doctor import Check, Diagnosis, Result, diagnose
+from fleet.doctor import Check, Result, Verdict, diagnose
 
 
-def diagnosed(checks: Iterable[Check]) -> dict[str, Diagnosis]:
+def diagnosed(checks: Iterable[Check]) -> dict[str, Verdict]:
     return {found.check: found for found in diagnose(checks)}
 
 
-def not_ok(found: dict[str, Diagnosis]) -> dict[str, Result]:
+def not_ok(found: dict[str, Verdict]) -> dict[str, Result]:
     """The checks that are not ok. Each of them says how to mend it."""
     found_wrong = {name: one.result for name, one in found.items() if one.result is not Result.OK}
     assert all(found[name].mend for name in found_wrong)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.ledger import Claim, Ledger
-from fleet.run.columns import kept_schema, scores_schema
+from fleet.run.output_columns import kept_schema, scores_schema
 from fleet.run.receipt import OutputFile
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.opening import open_output

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from fleet.inputs.columns import Columns
 from fleet.inputs.input_file import BadRows
 from fleet.inputs.opening import open_input
-from fleet.run.columns import describe_columns
+from fleet.run.output_columns import describe_columns
 
 
 def write_file(path: Path, content: bytes) -> Path:

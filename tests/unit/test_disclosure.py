@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.run.disclosure import disclosed_inputs, disclosed_model, disclosed_source, disclosed_spec, disclosed_worker
 from fleet.run.model import Model
+from fleet.run.spec import disclosed_inputs, disclosed_model, disclosed_source, disclosed_spec, disclosed_worker
 from support.records import a_shard, a_spec
 
 FOLDER_MODEL = Model(name="/home/me/models/mine", revision="sha256-abc", labels=("LABEL_0",))
@@ -46,18 +46,12 @@ def test_a_shard_is_named_below_the_root_of_its_input(name: str, uri: str, named
     assert disclosed_source(shard) == named
 
 
-def test_a_model_folder_is_named_by_its_last_part() -> None:
-    assert disclosed_model(FOLDER_MODEL) == "mine"
+def test_a_folder_of_a_model_or_of_scores_is_named_by_its_last_part_and_a_hub_name_stays() -> None:
+    stored = replace(FOLDER_MODEL, name="/home/me/kept", scorer="stored-scores")
+
+    assert [disclosed_model(model) for model in (FOLDER_MODEL, stored)] == ["mine", "kept"]
     assert disclosed_model(a_spec().scorings[0].model) == "HuggingFaceFW/fineweb-edu-classifier"
-
-
-def test_an_earlier_run_whose_scores_are_used_is_named_by_its_last_part_unless_it_is_on_the_hub() -> None:
-    stored = Model(name="/home/me/kept", revision="sha256-abc", labels=("LABEL_0",), scorer="stored-scores")
-
-    assert disclosed_model(stored) == "kept"
-    on_hub = replace(stored, name="hf://datasets/me/kept")
-    assert disclosed_model(on_hub) == "hf://datasets/me/kept"
-    assert "/home/me" not in disclosed_spec(a_spec(scores_from=stored)).to_json().decode()
+    assert disclosed_model(replace(stored, name="hf://datasets/me/kept")) == "hf://datasets/me/kept"
 
 
 def test_a_worker_has_one_short_name_in_a_run_and_another_in_the_next() -> None:
@@ -72,7 +66,9 @@ def test_a_worker_has_one_short_name_in_a_run_and_another_in_the_next() -> None:
 
 
 def test_a_disclosed_spec_differs_in_names_alone() -> None:
-    spec = a_spec(input_uris=("/home/me/shards",), output_uri="/home/me/out", model=FOLDER_MODEL)
+    spec = a_spec(
+        input_uris=("/home/me/shards",), output_uri="/home/me/out", model=FOLDER_MODEL, scores_from=FOLDER_MODEL
+    )
 
     disclosed = disclosed_spec(spec)
 

@@ -18,6 +18,15 @@ def a_record(message: str, *arguments: object, **fields: object) -> logging.LogR
     return logger.makeRecord("test", logging.INFO, __file__, 1, message, arguments, None, extra=fields)
 
 
+def a_failure(message: str, *arguments: object, **fields: object) -> logging.LogRecord:
+    """A record with a traceback that names a signed URL."""
+    try:
+        raise OSError("403 for https://bucket.example/f?Signature=s3cret")
+    except OSError:
+        logger = logging.getLogger("test")
+        return logger.makeRecord("test", logging.ERROR, __file__, 1, message, arguments, sys.exc_info(), extra=fields)
+
+
 def test_fields_follow_the_sentence() -> None:
     record = a_record("Shard %s: %d kept", "a/b", 3, run_id="5b1c", shard="a/b", attempt=2, rows=10, seconds=0.5)
 
@@ -37,14 +46,7 @@ def test_fields_stand_before_a_trace() -> None:
 
 
 def test_a_traceback_holds_no_secret() -> None:
-    try:
-        raise OSError("403 for https://bucket.example/f?Signature=s3cret")
-    except OSError:
-        record = logging.getLogger("test").makeRecord(
-            "test", logging.ERROR, __file__, 1, "Failed", (), sys.exc_info(), extra={"shard": "a"}
-        )
-
-    text = FleetFormatter(LINE).format(record)
+    text = FleetFormatter(LINE).format(a_failure("Failed", shard="a"))
 
     assert "OSError: 403" in text
     assert "s3cret" not in text
@@ -62,21 +64,7 @@ def test_other_handlers_get_the_record_as_it_was() -> None:
 def test_json_has_a_field_for_each_fact_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDSIFT_LOG_FORMAT", "json")
     monkeypatch.setenv("SHARDSIFT_WORKER_NAME", "gpu0")
-    try:
-        raise OSError("403 for https://bucket.example/f?Signature=s3cret")
-    except OSError:
-        record = logging.getLogger("test").makeRecord(
-            "test",
-            logging.ERROR,
-            __file__,
-            1,
-            "Shard %s\nfailed",
-            ("a",),
-            sys.exc_info(),
-            extra={"shard": "a", "rows": 7},
-        )
-
-    line = FleetFormatter(LINE).format(record)
+    line = FleetFormatter(LINE).format(a_failure("Shard %s\nfailed", "a", shard="a", rows=7))
 
     found = json.loads(line)
     assert "\n" not in line

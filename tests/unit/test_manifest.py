@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.run.disclosure import disclosed_spec
 from fleet.run.receipt import Histogram
+from fleet.run.spec import disclosed_spec
 from fleet.storage.manifest import Manifest, files_digest, read_manifest
 from support.records import a_manifest, a_receipt, a_scoring_receipt, a_shard, a_spec
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from fleet.run.disclosure import disclosed_spec
-from fleet.run.spec import RunSpec
+from fleet.run.spec import RunSpec, disclosed_spec
 from fleet.storage.output import other_run
 from support.records import a_spec
 

@@ -16,7 +16,7 @@ from fleet.inputs.input_file import BadRowLimit
 from fleet.inputs.json_lines import JsonLines
 from fleet.inputs.line_blocks import LineFile
 from fleet.inputs.opening import open_input
-from fleet.run.columns import describe_columns
+from fleet.run.output_columns import describe_columns
 from fleet.run.spec import RunSpec
 from support.line_files import write_file, write_json_lines
 from support.records import a_shard, a_spec

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -170,9 +170,6 @@ class TestTheThreshold:
     def test_of_a_recipe_gives_way_to_the_users_choice(self, chosen: dict[str, Any]) -> None:
         assert used(EDU, **chosen) == {}
 
-    def test_of_a_recipe_is_used_otherwise(self) -> None:
-        assert used(EDU) == {"min_score": 3.0}
-
 
 class TestInPython:
     """`shardsift.score` reads texts and applies functions as a run with the same options does."""
@@ -196,15 +193,3 @@ class TestInPython:
         scoring = self.scoring(NLI, outputs=("entailment", "not_entailment"), labels=["x", "y"])
 
         assert scoring.zero_shot.hypothesis_template == "This text is about {}"
-
-    def test_an_own_argument_wins(self) -> None:
-        assert self.scoring(PDFS, max_tokens=64, passages="stride:32").passages == "stride:32"
-
-    def test_a_folder_has_none(self) -> None:
-        assert self.scoring(PDFS, revision="sha256-1").passages == "head"
-
-
-def test_every_option_of_a_recipe_is_one_of_a_run() -> None:
-    about = {"model", "checked", "url", "note", "int_score", "zero_shot"}
-
-    assert {field.name for field in fields(Recipe)} - about <= {field.name for field in fields(RunOptions)}

@@ -177,11 +177,6 @@ class TestQueue:
 
         assert model.queue("auto") == "score.sequence-classifier.mine.0123456789ab.auto"
 
-    def test_another_kind_of_scorer_of_the_same_model_has_another_queue(self) -> None:
-        model = a_spec().scorings[0].model
-
-        assert replace(model, scorer="zero-shot").queue("auto") != model.queue("auto")
-
     def test_a_run_of_several_models_has_the_queue_of_all_of_them_and_counts_each_once(self) -> None:
         (one,), (other,) = a_spec().scorings, a_spec(model=OTHER_MODEL).scorings
         queue = a_spec(scorings=(one, other, replace(one, score_column="again"))).queue
@@ -190,10 +185,6 @@ class TestQueue:
 
     def test_runs_of_one_scorer_share_a_queue(self) -> None:
         assert a_spec(where=None, output_uri="memory://b").queue == a_spec().queue
-
-    @pytest.mark.parametrize("changes", [{"model": OTHER_MODEL}, {"dtype": "float16"}])
-    def test_another_scorer_has_another_queue(self, changes: dict[str, Any]) -> None:
-        assert a_spec(**changes).queue != a_spec().queue
 
 
 class TestAddedColumns:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.run.text_digests import scored_digest, text_digest
+from fleet.run.text import scored_digest, text_digest
 from support.records import a_spec
 from worker.scoring.tokenizing.tokenize import plain_texts
 

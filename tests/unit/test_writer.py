@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from fleet.errors import UsageError
 from fleet.inputs.opening import open_input
-from fleet.run.columns import describe_columns
 from fleet.run.model import Model
+from fleet.run.output_columns import describe_columns
 from fleet.run.spec import RunSpec
 from support.records import a_shard, a_spec
 from worker.scoring import Scores

@@ -12,9 +12,9 @@ import pyarrow as pa
 from fleet.errors import ShardError, UsageError
 from fleet.process.command_line import keywords_told, options_from, with_keywords
 from fleet.process.wording import counted
-from fleet.run.columns import ERROR, check_added_columns
 from fleet.run.model import Model
 from fleet.run.options import ScoreOptions, options_by_model, recipe_options, scoring_of
+from fleet.run.output_columns import ERROR, check_added_columns
 from fleet.run.scoring import Scoring, score_column_of
 from fleet.run.spec import WINDOW_ROWS, Shard
 from worker.api.texts import pair_windows, windows

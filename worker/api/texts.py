@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from fleet.process.wording import counted
-from fleet.run.columns import is_text
+from fleet.run.text import is_text
 from worker.scoring.tokenizing.tokenize import plain_texts
 
 _NOT_TEXT = (pa.ArrowInvalid, pa.ArrowTypeError)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from fleet.errors import ShardError
 from fleet.inputs.input_file import BadRow, BadRowLimit, BadRows, InputFile
 from fleet.inputs.parquet_file import ParquetInput
-from fleet.run.columns import describe_columns, repeated_column
+from fleet.run.output_columns import describe_columns, repeated_column
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.errors import translated
 

@@ -16,12 +16,11 @@ from fleet.errors import ShardError, UsageError
 from fleet.inputs.input_file import InputFile
 from fleet.inputs.opening import open_input
 from fleet.ledger.records import Claim
-from fleet.run.columns import scoring_fields
-from fleet.run.disclosure import disclosed_source, disclosed_worker
 from fleet.run.filter import Filter
+from fleet.run.output_columns import scoring_fields
 from fleet.run.receipt import OutputFile, Parity, Phase, Provenance, Receipt, ScoringReceipt
 from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec, Shard
+from fleet.run.spec import RunSpec, Shard, disclosed_source, disclosed_worker
 from fleet.storage.identity import unchanged
 from fleet.storage.output import Staging
 from worker.scoring import Scorer, Scores

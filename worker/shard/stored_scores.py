@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.errors import ShardError
-from fleet.run.columns import ERROR
 from fleet.run.model import Model
+from fleet.run.output_columns import ERROR
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.scorers import published_run
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec
-from fleet.run.text_digests import digests_in
+from fleet.run.text import digests_in
 from fleet.storage.errors import translated
 from fleet.storage.hub_access import filesystem_of
 from fleet.storage.opening import Published

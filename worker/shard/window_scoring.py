@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from fleet.errors import ShardError
 from fleet.run.scoring import Scoring
 from fleet.run.spec import Shard
-from fleet.run.text import is_blank, texts_of
-from fleet.run.text_digests import scored_digest
+from fleet.run.text import is_blank, scored_digest, texts_of
 from worker.scoring import Place, Scorer, Scores
 from worker.scoring.scorer import token_count
 from worker.shard.checkpoint import Checkpoint

@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.run.columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
+from fleet.run.output_columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
 from fleet.run.receipt import Histogram, empty_histogram, with_values
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, Shard
-from fleet.run.text_digests import as_metadata
+from fleet.run.text import as_metadata
 from fleet.storage.errors import translated
 from worker.scoring import Scores
 from worker.scoring.scorer import apply

@@ -9,8 +9,8 @@ from pathlib import Path
 from fleet.presence.demand import Load
 from fleet.process.children import Child, kill, start
 from fleet.process.command_line import USAGE, own_command
-from fleet.process.durations import shown_duration
 from fleet.process.logs import WORKER_NAME
+from fleet.process.wording import shown_duration
 from worker.service.ipc import EXIT_NO_MODEL, READY, REASON, owner_name
 from worker.supervisor.places import Place
 

@@ -17,11 +17,10 @@ from fleet.ledger import Ledger
 from fleet.presence.announcements import MachineState, WorkerState, announce_machine, list_workers, withdraw_machine
 from fleet.presence.demand import Demand, Load, Wanted, open_demands
 from fleet.process.children import vanishing_folder
-from fleet.process.durations import parse_duration, shown_duration
 from fleet.process.logs import log_to_stderr
 from fleet.process.redact import redacted
 from fleet.process.settings import Settings
-from fleet.process.wording import counted
+from fleet.process.wording import counted, parse_duration, shown_duration
 from fleet.run.scorers import resolve_model
 from worker.supervisor.places import Place, check_accelerate, find_places
 from worker.supervisor.seat import Seat

@@ -15,11 +15,9 @@ from fleet.errors import ShardError, UsageError
 from fleet.inputs.opening import list_files, open_input
 from fleet.process.wording import counted
 from fleet.run.choices import DEFAULT_LABEL_COLUMN, DEFAULT_TEXT_COLUMN
-from fleet.run.columns import is_text
 from fleet.run.scorers import published_run
 from fleet.run.scoring import Scoring
-from fleet.run.text import row_texts, template_of, text_columns
-from fleet.run.text_digests import text_digest
+from fleet.run.text import is_text, row_texts, template_of, text_columns, text_digest
 from fleet.storage.errors import translated
 from fleet.storage.opening import Published
 from worker.training.options import TrainOptions

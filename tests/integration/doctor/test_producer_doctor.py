@@ -8,7 +8,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from fleet.doctor import Result, hub_check, redis_check
+from fleet.doctor import OF_WORKERS, Result, hub_check, redis_check, rights_check
 from fleet.ledger import Ledger
 from fleet.presence.announcements import MachineState, WorkerState, announce, announce_machine
 from fleet.presence.demand import Wanted
@@ -16,13 +16,16 @@ from fleet.process.settings import Settings
 from hubserver import HubServer
 from producer.doctor import fleet_checks, producer_checks
 from support.diagnoses import diagnosed, not_ok
+from support.injected_faults import ROOT
 from support.processes import call_command
+from support.proxy import proxied
 from support.records import a_shard, a_spec
 from support.redis_servers import redis_server
 from support.server_of_version import server_of_version
 
 SPEC = a_spec()
 PASSWORD = "pass-w0rd-of-redis"
+USERS = ROOT / "ops/redis/users.acl"
 
 UseToken = Callable[[str], None]
 
@@ -74,6 +77,30 @@ def test_one_that_is_not_reached_is_the_only_line_of_the_fleet() -> None:
     assert "No Redis answers at 127.0.0.1:1" in found["redis"].says
     assert "firewall" in found["redis"].mend
     assert PASSWORD not in str(found)
+
+
+def test_a_user_of_redis_without_the_rights_of_its_role_is_wrong_and_nothing_is_written(tmp_path: Path) -> None:
+    users = tmp_path / "users.acl"
+    users.write_text(f"{USERS.read_text()}user stranger on >replace-me-stranger ~other:* &* +@all\n")
+    with redis_server(tmp_path / "redis", "--aclfile", str(users)) as server, proxied(server.socket) as (_, address):
+
+        def as_user(name: str, password: str) -> Settings:
+            return Settings(redis_url=f"redis://{name}:{password}@{address}/0")
+
+        operator = as_user("shardsift", "replace-me-operator")
+        worker = as_user("shardsift-worker", "replace-me-worker")
+        stranger = as_user("stranger", "replace-me-stranger")
+        sound = diagnosed([*fleet_checks(operator), rights_check(worker, OF_WORKERS, user="shardsift-worker")])
+        of_producer = diagnosed(fleet_checks(worker))
+        of_worker = diagnosed([redis_check(stranger), rights_check(stranger, OF_WORKERS, user="shardsift-worker")])
+
+        assert Ledger.connect(operator).redis.keys() == []
+
+    assert Result.WRONG not in not_ok(sound).values()
+    assert not_ok(of_producer) == {"redis rights": Result.WRONG}
+    assert "LRANGE" in of_producer["redis rights"].says
+    assert "rights of `shardsift` in ops/redis/users.acl" in of_producer["redis rights"].mend
+    assert not_ok(of_worker) == {"redis rights": Result.WRONG}
 
 
 # --- the Hub ----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fleet.doctor import Diagnosis, Result, redis_check
+from fleet.doctor import Result, Verdict, redis_check
 from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.run.scorers import resolve_model
@@ -29,7 +29,7 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "bin"
 
 
-def torch_line(settings: Settings = HERE) -> Diagnosis:
+def torch_line(settings: Settings = HERE) -> Verdict:
     found = diagnosed([torch_check(settings)])
     not_ok(found)
     return found["torch"]
@@ -38,7 +38,7 @@ def torch_line(settings: Settings = HERE) -> Diagnosis:
 # --- GPUs -------------------------------------------------------------------------------------------------------------
 
 
-def gpu_line(settings: Settings = HERE) -> Diagnosis:
+def gpu_line(settings: Settings = HERE) -> Verdict:
     found = diagnosed(gpu_checks(settings))
     not_ok(found)
     return found["gpu"]
@@ -121,7 +121,7 @@ def test_torch_that_does_not_fit_the_driver_is_wrong(
 # --- the model ----------------------------------------------------------------------------------------------------------
 
 
-def model_line(monkeypatch: pytest.MonkeyPatch, **fields: object) -> Diagnosis:
+def model_line(monkeypatch: pytest.MonkeyPatch, **fields: object) -> Verdict:
     """Without the check of torch, which it needs."""
     monkeypatch.setenv("SHARDSIFT_WORKER_MODELS", "")  # restored at the end: the check hands its models down
     settings = Settings(device="cpu", **fields)  # type: ignore[arg-type]

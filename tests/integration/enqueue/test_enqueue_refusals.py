@@ -13,7 +13,7 @@ from celery import Celery
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.process.queues import queue_length
+from fleet.process.broker import queue_length
 from fleet.storage.opening import open_output
 from producer.planning.enqueue import check_output
 from producer.planning.options import RunOptions

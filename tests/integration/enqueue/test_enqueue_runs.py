@@ -9,8 +9,8 @@ from celery import Celery
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.process.queues import queue_length
-from fleet.run.disclosure import disclosed_spec
+from fleet.process.broker import queue_length
+from fleet.run.spec import disclosed_spec
 from producer.planning.estimate import plan_report
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run

@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.ledger import Ledger
-from fleet.run.disclosure import disclosed_spec
-from fleet.run.spec import RunSpec
+from fleet.run.spec import RunSpec, disclosed_spec
 from fleet.storage.manifest import files_digest, read_manifest
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.publishing.publish import finalize_run

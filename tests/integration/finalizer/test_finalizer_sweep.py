@@ -7,7 +7,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger
 from fleet.ledger.base import Keys
 from fleet.ledger.records import Steering
-from fleet.process.queues import queue_length, queue_lists
+from fleet.process.broker import queue_length, queue_lists
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
 from producer.finalizer import Sweeper

@@ -10,7 +10,7 @@ import pytest
 
 from fleet.inputs.opening import open_input
 from fleet.ledger import Claim
-from fleet.run.columns import describe_columns
+from fleet.run.output_columns import describe_columns
 from fleet.run.receipt import Phase, Receipt
 from fleet.run.spec import Shard
 from fleet.storage.identity import identity_now

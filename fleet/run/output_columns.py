@@ -1,4 +1,4 @@
-"""The columns that a row gains, and the schemas that follow from them."""
+"""The columns that a row gains, and the schemas of the output that follow from them."""
 
 from collections.abc import Sequence
 
@@ -82,27 +82,6 @@ def check_added_columns(scorings: Sequence[Scoring]) -> None:
 def scores_schema(spec: RunSpec) -> pa.Schema:
     """The schema of the side file. It has a line for every input row, so that another threshold needs no GPU."""
     return pa.schema([SHARD, ROW, *added_fields(spec), *logits_fields(spec), ERROR])
-
-
-def text_column_names(text_column: str, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns that `--text-column a,b` names. A name with a comma is a column, if there is one of that name.
-
-    Raises UsageError if it names none. Whether the columns are there is not checked.
-    """
-    if text_column in schema.names:
-        return (text_column,)
-    names = tuple(dict.fromkeys(name.strip() for name in text_column.split(",") if name.strip()))
-    if not names:
-        raise UsageError("--text-column is empty. Name the column to score.")
-    return names
-
-
-def is_text(data_type: pa.DataType) -> bool:
-    if pa.types.is_dictionary(data_type):
-        return is_text(data_type.value_type)
-    return bool(
-        pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
-    )
 
 
 def repeated_column(schema: pa.Schema) -> str | None:

@@ -1,0 +1,42 @@
+"""Counts, lists and durations as users read and write them."""
+
+import pytest
+
+from fleet.errors import OutputDamaged, UsageError
+from fleet.process.wording import counted, first_of, parse_duration, shown_duration
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(0, "0 shards"), (1, "1 shard"), (2, "2 shards"), (12_345, "12,345 shards")]
+)
+def test_a_number_is_told_with_its_word(number: int, told: str) -> None:
+    assert counted(number, "shard") == told
+
+
+@pytest.mark.parametrize(
+    ("names", "told"), [([], ""), (["a"], "a"), (["a", "b"], "a, b"), (["a", "b", "c", "d"], "a, b and 2 more")]
+)
+def test_a_long_list_is_told_by_its_first_names(names: list[str], told: str) -> None:
+    assert first_of(names, 2) == told
+
+
+def test_an_error_about_one_shard_is_in_the_singular() -> None:
+    assert str(OutputDamaged({"a": "data/a.parquet is missing"})).startswith("The stored files of 1 shard are lost")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2 m ", 120)])
+def test_a_duration_is_a_number_with_a_unit(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "90", "10 minutes", "-5s", "1e3", "٣s"])
+def test_anything_else_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(UsageError, match="such as 90s, 10m or 2h"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(45, "45 s"), (600, "10 min"), (7200, "2 h"), (7800, "2 h 10 min"), (108_400, "30 h")]
+)
+def test_a_duration_is_shown_as_exactly_as_a_person_needs_it(seconds: float, shown: str) -> None:
+    assert shown_duration(seconds) == shown
