@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from worker.scoring import DeviceFault
 from worker.scoring.forward import forward
-from worker.scoring.scorer import DeviceFault
 from worker.scoring.tokenizing.tokens import Tokens
 
 OUTPUTS = 2

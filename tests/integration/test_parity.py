@@ -249,7 +249,7 @@ def test_the_receipt_says_for_how_many_samples_the_filter_decides_differently(
     claim = Claim(run_id=spec.run_id, shard=a_shard(), spec=spec, token=1, attempt=1)
 
     counts = RowCounts(histograms={"score": empty_histogram("none")})
-    (made,) = scoring_receipts(claim.spec, [replace(scorer.with_parity(tried), refused_dtypes=("bfloat16",))], counts)
+    (made,) = scoring_receipts(claim.spec, [replace(scorer, parity=tried, refused_dtypes=("bfloat16",))], counts)
 
     assert made.refused_dtypes == ("bfloat16",)
     assert made.parity is not None

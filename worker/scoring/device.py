@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from worker.scoring.scorer import DeviceUse, ModelError
+from worker.scoring import DeviceUse, ModelError
 
 _PACKED_SINCE = (8, 0)  # CUDA capability that the flash attention kernels need
 _NVIDIA_SMI_SECONDS = 20  # it is slow if no persistence daemon keeps the driver loaded
@@ -144,15 +144,8 @@ def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-_SAFE_IN_FLOAT16 = (
-    "bert",
-    "distilbert",
-    "roberta",
-    "xlm-roberta",
-    "electra",
-    "albert",
-    "mpnet",
-)  # no large activations
+# Families without large activations.
+_SAFE_IN_FLOAT16 = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "albert", "mpnet")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,14 @@ from typing import Any, Literal
 
 import torch
 
+from worker.scoring import NoRoom
 from worker.scoring.backends import Backend
-from worker.scoring.backends.cpu import ONEDNN_FAMILIES as FUSED_FAMILIES
-from worker.scoring.backends.cpu import attend_by_products, fuse_linear_layers, products_are_faster
+from worker.scoring.backends.cpu import (
+    ONEDNN_FAMILIES,
+    attend_by_products,
+    fuse_linear_layers,
+    products_are_faster,
+)
 from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import compile_in_place, padded
@@ -26,7 +31,6 @@ from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
 from worker.scoring.parity_trial import sample_texts
 from worker.scoring.saved_model import SavedModel, saved_model
-from worker.scoring.scorer import NoRoom
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.sharded import Sharding
 from worker.scoring.sharded.load import load_sharded
@@ -145,9 +149,9 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
         compile_in_place(model.base_model if pack else model, options.device)
     else:
         reduce_last_decoder_layer(model)
-        if options.device.type == "cpu" and model.config.model_type in FUSED_FAMILIES:
+        if options.device.type == "cpu" and model.config.model_type in ONEDNN_FAMILIES:
             fuse_linear_layers(model.base_model)
-            if products_are_faster(dtype, options.device):
+            if products_are_faster(dtype):
                 attend_by_products(model)
     if pack:
         return packed(model, options.device, first_only=first_only)

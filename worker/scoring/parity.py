@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from worker.scoring import ModelError, NoRoom, ParityError
 from worker.scoring.backends import Backend
 from worker.scoring.device import TOLERANCES, Candidate, release_memory
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity_trial import Logits, ParityTrial, sample_texts
 from worker.scoring.saved_model import SavedModel
-from worker.scoring.scorer import ModelError, NoRoom, ParityError
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 
@@ -93,7 +93,7 @@ def checked_scorer(
         return scorer
     parity = ParityTrial(reference=reference, fast=scorer.score(sample_texts(len(reference))).values)
     check_parity(parity, model=name, backend=backend.name, candidate=candidate)
-    return scorer.with_parity(parity)
+    return replace(scorer, parity=parity)
 
 
 def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Candidate) -> None:

@@ -14,8 +14,7 @@ from fleet.run.scoring import Scoring
 from fleet.run.spec import Shard
 from fleet.run.text import is_blank, texts_of
 from fleet.run.text_digests import scored_digest
-from worker.scoring import Place, Scorer, Scores
-from worker.scoring.scorer import token_count
+from worker.scoring import Place, Scorer, Scores, token_count
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.reader import Window
 from worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key

@@ -13,9 +13,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from fleet.errors import UsageError
 from fleet.run.model import with_revision
+from worker.scoring import ModelError
 from worker.scoring.quiet import quiet_transformers
 from worker.scoring.saved_model import agree_on_padding, check_tokenizer, tokens_taken
-from worker.scoring.scorer import ModelError
 from worker.training.report import Steps
 from worker.training.rows import Target
 

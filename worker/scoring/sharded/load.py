@@ -4,6 +4,7 @@ import tempfile
 
 import torch
 
+from worker.scoring import ParityError
 from worker.scoring.backends.padded import padded
 from worker.scoring.device import (
     Candidate,
@@ -15,7 +16,6 @@ from worker.scoring.device import (
 from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
 from worker.scoring.parity_trial import Logits, sample_texts
 from worker.scoring.saved_model import SavedModel, saved_model
-from worker.scoring.scorer import ParityError
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.sharded import Sharded, Sharding, chosen_way, model_config
 from worker.scoring.sharded.tensor import load_by_tensor
