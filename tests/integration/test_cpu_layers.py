@@ -81,7 +81,7 @@ def bart(dtype: str = "float32", *, layers: int = 2) -> PreTrainedModel:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_fused_linear_layers_give_the_same_logits(name: str, tmp_path: Path) -> None:
+def test_fused_linear_layers_which_take_gelu_in_give_the_same_logits(name: str, tmp_path: Path) -> None:
     folder = family_classifier(name, tmp_path / "model", labels=3)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     texts = texts_of([5, 40, 17, 3, 30])
@@ -90,18 +90,11 @@ def test_fused_linear_layers_give_the_same_logits(name: str, tmp_path: Path) -> 
     assert fuse_linear_layers(model.base_model)
 
     assert model.config.model_type in ONEDNN_FAMILIES
-    assert not any(type(module) is torch.nn.Linear for module in model.base_model.modules())
+    kinds = {type(module) for module in model.base_model.modules()}
+    assert torch.nn.Linear not in kinds
+    assert GELUActivation not in kinds or name == "ModernBERT"  # whose GELU is not right after the product
     assert whole.std(dim=0).min() > 1e-3  # equal logits would prove nothing
     assert (padded(model).logits(texts) - whole).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("name", ["BART", "BERT", "DeBERTa-v3", "DistilBERT"])
-def test_gelu_is_part_of_the_product(name: str, tmp_path: Path) -> None:
-    model = AutoModelForSequenceClassification.from_pretrained(family_classifier(name, tmp_path / "model"))
-
-    assert fuse_linear_layers(model.base_model)
-
-    assert not any(isinstance(module, GELUActivation) for module in model.base_model.modules())
 
 
 def test_a_format_that_onednn_does_not_multiply_leaves_the_model_as_it_is(tmp_path: Path) -> None:

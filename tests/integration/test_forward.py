@@ -53,13 +53,6 @@ LENGTHS = [7, 3, 64, 64, 12, 40, 1, 64, 33, 5, 5, 29]
 EXPECTED = np.array([[i, length] for i, length in enumerate(LENGTHS)], dtype=np.float32)
 
 
-def test_logits_are_in_the_order_of_the_texts() -> None:
-    scores = forward(MeanOfIds(), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128)
-
-    assert scores.values.tolist() == EXPECTED.tolist()
-    assert scores.errors == {}
-
-
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, "DefaultCPUAllocator: can't allocate memory: you tried"])
 @pytest.mark.parametrize("room", [64, 65, 100, 200, 400])
 def test_where_memory_lacks_all_rows_are_scored_in_smaller_batches(room: int, error: type[Exception] | str) -> None:
@@ -135,13 +128,6 @@ def test_an_error_of_the_device_ends_the_scoring() -> None:
 
     with pytest.raises(DeviceFault, match="illegal memory access"):
         forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
-
-
-def test_an_empty_window_has_the_right_shape() -> None:
-    scores = forward(MeanOfIds(), window([]), outputs=OUTPUTS, max_batch_tokens=1024)
-
-    assert scores.values.shape == (0, OUTPUTS)
-    assert scores.errors == {}
 
 
 def test_progress_counts_every_row_once() -> None:
