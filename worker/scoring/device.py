@@ -189,6 +189,14 @@ def formats(dtype: str, device: torch.device, model_type: str) -> list[str]:
     return ["bfloat16", "float32"]
 
 
+def candidates(dtype: str, device: torch.device, model_type: str, *, may_be_plain: bool) -> list[Candidate]:
+    """The ways to try, best first. The last is the plain one, which always passes, if `may_be_plain` and `dtype` allow it."""
+    found = [Candidate(dtype=one) for one in formats(dtype, device, model_type)]
+    if may_be_plain and found[-1].dtype == "float32":
+        found.append(Candidate(dtype="float32", is_plain=True))
+    return found
+
+
 def convert(model: Any, dtype: str) -> None:
     """Convert the encoder to a format. The head stays in float32."""
     model.to(getattr(torch, dtype))

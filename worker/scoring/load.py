@@ -20,11 +20,11 @@ from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import compile_in_place, padded
 from worker.scoring.device import (
     Candidate,
+    candidates,
     choose_device,
     convert,
     default_batch_tokens,
     device_name,
-    formats,
     has_packed_attention,
 )
 from worker.scoring.forward import is_lack_of_memory
@@ -96,16 +96,9 @@ def load_scorer(
     )
     held = [load()]  # for the first candidate
     return first_faithful(
-        _candidates(dtype, held[0].model.config.model_type, options),
+        candidates(dtype, place, held[0].model.config.model_type, may_be_plain=not compile),
         lambda candidate: _scorer(model, held.pop() if held else load(), candidate, options),
     )
-
-
-def _candidates(dtype: str, model_type: str, options: _Options) -> list[Candidate]:
-    """The ways to try, best first. Unless the user's choices exclude it, the last one is the plain one, which always passes."""
-    found = [Candidate(dtype=one) for one in formats(dtype, options.device, model_type)]
-    may_be_plain = found[-1].dtype == "float32" and not options.compile
-    return [*found, Candidate(dtype="float32", is_plain=True)] if may_be_plain else found
 
 
 def _scorer(name: str, loaded: SavedModel, candidate: Candidate, options: _Options) -> SequenceClassifier:
