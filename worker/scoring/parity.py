@@ -127,21 +127,16 @@ def first_faithful(
     Raises ParityError if none does, with the choices to give up: without them, the plain way is tried too.
     """
     refused: list[str] = []
-    for candidate in candidates[:-1]:
+    for candidate in candidates:
         try:
-            return _loaded(load, candidate, refused)
+            scorer = load(candidate)
         except ParityError as error:
+            if candidate is candidates[-1]:
+                raise ParityError(f"{error} {_ADVICE}") from None
             logger.warning("%s The next best is tried.", error)
+        else:
+            others = dict.fromkeys(dtype for dtype in refused if dtype != candidate.dtype)
+            return replace(scorer, refused_dtypes=tuple(others))
         refused.append(candidate.dtype)
         release_memory()
-    try:
-        return _loaded(load, candidates[-1], refused)
-    except ParityError as error:
-        raise ParityError(f"{error} {_ADVICE}") from None
-
-
-def _loaded(
-    load: Callable[[Candidate], SequenceClassifier], candidate: Candidate, refused: Sequence[str]
-) -> SequenceClassifier:
-    others = dict.fromkeys(dtype for dtype in refused if dtype != candidate.dtype)
-    return replace(load(candidate), refused_dtypes=tuple(others))
+    raise ValueError("There is no format to try.")

@@ -179,19 +179,15 @@ class SequenceClassifier:
 def _reading(classifier: SequenceClassifier, reading: Reading) -> SequenceClassifier:
     tokenizer, reader = classifier.tokenizer, None
     if reading.max_tokens:
-        tokenizer = _limited(tokenizer, reading.max_tokens)
+        try:
+            tokenizer = tokenizer.limited_to(reading.max_tokens)
+        except ValueError as error:
+            raise ModelError(f"{error} Choose another --max-tokens.") from error
     if reading.pairs:
         tokenizer = tokenizer.of_pairs()
     elif reading.hypotheses or reading.passages != "head":
         reader = text_reader(reading, tokenizer, classifier.outputs, model=classifier.model)
     return replace(classifier, tokenizer=tokenizer, reader=reader)
-
-
-def _limited(tokenizer: TextTokenizer, max_tokens: int) -> TextTokenizer:
-    try:
-        return tokenizer.limited_to(max_tokens)
-    except ValueError as error:
-        raise ModelError(f"{error} Choose another --max-tokens.") from error
 
 
 def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | None:
