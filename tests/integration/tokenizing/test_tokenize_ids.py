@@ -14,7 +14,6 @@ from transformers import AutoTokenizer, CanineTokenizer
 
 from support.encoding import MAX_TOKENS, encode, full_encode
 from support.odd_texts import TEXTS, real_texts
-from worker.scoring.tokenizing.contents import twin_of
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 
@@ -46,19 +45,6 @@ def test_words_that_can_be_split_in_equally_good_ways_have_the_ids_of_a_full_enc
     ids = encode(TextTokenizer(ours, max_tokens=128), texts)
 
     assert ids == full_encode(theirs, texts, max_tokens=128)
-
-
-def test_a_copy_of_a_tokenizer_follows_the_same_rules(folder: Path) -> None:
-    original = AutoTokenizer.from_pretrained(folder)
-    original.backend_tokenizer.no_truncation()
-    original.backend_tokenizer.no_padding()
-    before = original.backend_tokenizer.to_str()
-
-    twin = twin_of(original)
-    assert twin.backend_tokenizer.to_str() == before
-    twin("text", truncation=True, max_length=3)
-
-    assert original.backend_tokenizer.to_str() == before
 
 
 def test_the_ids_are_those_of_a_full_encode_for_every_limit(
