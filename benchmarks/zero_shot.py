@@ -23,11 +23,10 @@ from benchmarks.results import provenance_of, timed, write_results
 from benchmarks.scorer.models import read_tokenizer
 from benchmarks.scorer.texts import Lengths, make_texts
 from fleet.run.flops import Shape
-from worker.scoring import Hypotheses, Reading
+from worker.scoring import Hypotheses, Reading, apply
 from worker.scoring.device import best_device
 from worker.scoring.load import load_scorer
 from worker.scoring.peak import matmul_peak
-from worker.scoring.scorer import apply
 from worker.training.base_model import verified_demo_encoder
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

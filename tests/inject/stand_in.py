@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from injected import ACTIONS
 
-from worker.scoring import DeviceUse, Place, ScorerInfo
-from worker.scoring.scorer import EncodedRows, GoOn, Scores, always
+from worker.scoring import DeviceUse, EncodedRows, GoOn, Place, ScorerInfo, Scores, always
 from worker.scoring.tokenizing.tokenize import Texts, plain_texts
 from worker.scoring.tokenizing.tokens import Tokens
 

@@ -14,7 +14,7 @@ def load_stand_in(_model: Model, settings: Any) -> Any:
     from injected import stand_in_orders
     from stand_in import StandInScorer
 
-    from worker.scoring.scorer import ModelError
+    from worker.scoring import ModelError
 
     options, on_load = stand_in_orders()
     time.sleep(options["load_seconds"])

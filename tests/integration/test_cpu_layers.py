@@ -13,8 +13,14 @@ from transformers.activations import GELUActivation
 
 from support.families import family_classifier
 from support.models import with_lively_scores
-from worker.scoring.backends.cpu import ATTENTION, attend, attend_by_products, fuse_linear_layers, products_are_faster
-from worker.scoring.backends.cpu import ONEDNN_FAMILIES as FAMILIES
+from worker.scoring.backends.cpu import (
+    ATTENTION,
+    ONEDNN_FAMILIES,
+    attend,
+    attend_by_products,
+    fuse_linear_layers,
+    products_are_faster,
+)
 from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from worker.scoring.backends.padded import Padded
 from worker.scoring.device import TOLERANCES, convert
@@ -75,7 +81,7 @@ def bart(dtype: str = "float32", *, layers: int = 2) -> PreTrainedModel:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_fused_linear_layers_give_the_same_logits(name: str, tmp_path: Path) -> None:
+def test_fused_linear_layers_which_take_gelu_in_give_the_same_logits(name: str, tmp_path: Path) -> None:
     folder = family_classifier(name, tmp_path / "model", labels=3)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     texts = texts_of([5, 40, 17, 3, 30])
@@ -83,19 +89,12 @@ def test_fused_linear_layers_give_the_same_logits(name: str, tmp_path: Path) -> 
 
     assert fuse_linear_layers(model.base_model)
 
-    assert model.config.model_type in FAMILIES
-    assert not any(type(module) is torch.nn.Linear for module in model.base_model.modules())
+    assert model.config.model_type in ONEDNN_FAMILIES
+    kinds = {type(module) for module in model.base_model.modules()}
+    assert torch.nn.Linear not in kinds
+    assert GELUActivation not in kinds or name == "ModernBERT"  # whose GELU is not right after the product
     assert whole.std(dim=0).min() > 1e-3  # equal logits would prove nothing
     assert (padded(model).logits(texts) - whole).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("name", ["BART", "BERT", "DeBERTa-v3", "DistilBERT"])
-def test_gelu_is_part_of_the_product(name: str, tmp_path: Path) -> None:
-    model = AutoModelForSequenceClassification.from_pretrained(family_classifier(name, tmp_path / "model"))
-
-    assert fuse_linear_layers(model.base_model)
-
-    assert not any(isinstance(module, GELUActivation) for module in model.base_model.modules())
 
 
 def test_a_format_that_onednn_does_not_multiply_leaves_the_model_as_it_is(tmp_path: Path) -> None:
@@ -211,5 +210,4 @@ def test_a_scorer_attends_by_products_where_they_are_faster(tmp_path: Path) -> N
     folder = str(family_classifier("BERT", tmp_path / "model"))
     for dtype in ("float32", "bfloat16"):
         model = load_scorer(folder, dtype, device="cpu").backend.model
-        assert (model.config._attn_implementation == ATTENTION) == products_are_faster(dtype, torch.device("cpu"))
-    assert not products_are_faster("bfloat16", torch.device("cuda"))
+        assert (model.config._attn_implementation == ATTENTION) == products_are_faster(dtype)

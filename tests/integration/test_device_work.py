@@ -10,7 +10,7 @@ import torch
 
 from fleet.run.flops import shape_of
 from support.odd_texts import real_texts
-from worker.scoring import DeviceUse, Place, Reading, ScorerInfo
+from worker.scoring import DeviceUse, Place, ScorerInfo
 from worker.scoring.device import device_use
 from worker.scoring.load import load_scorer
 from worker.scoring.peak import matmul_peak
@@ -86,16 +86,6 @@ def test_rows_that_an_earlier_attempt_scored_are_not_counted_again(tiny: Sequenc
 
     assert len(begun.missing)
     assert operations(first) + operations(again) == pytest.approx(counted(tiny, encoded.sequences.batch_lengths))
-
-
-def test_passages_are_counted_too(tiny: SequenceClassifier) -> None:
-    metered = counting(tiny)
-    reader = metered.reading(Reading(max_tokens=64, passages="head+tail"))
-    encoded = reader.encode(pa.array(real_texts(5), pa.large_string()), NOWHERE)
-
-    reader.score_encoded(encoded, lambda _rows: True, None)
-
-    assert operations(metered) == pytest.approx(counted(metered, encoded.sequences.batch_lengths))
 
 
 def test_an_encoder_that_runs_once_for_two_models_is_counted_once(tiny_model: Path) -> None:

@@ -13,9 +13,9 @@ from support.families import FAMILIES, family_classifier
 from support.odd_texts import real_texts
 from support.parity import assert_close
 from support.reference import reference_scores
+from worker.scoring import apply
 from worker.scoring.device import TOLERANCES
 from worker.scoring.load import load_scorer
-from worker.scoring.scorer import apply
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

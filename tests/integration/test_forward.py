@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from worker.scoring import DeviceFault
 from worker.scoring.forward import forward
-from worker.scoring.scorer import DeviceFault
 from worker.scoring.tokenizing.tokens import Tokens
 
 OUTPUTS = 2
@@ -51,13 +51,6 @@ def above(limit: int, error: type[Exception] | str) -> Callable[[Tokens], Except
 
 LENGTHS = [7, 3, 64, 64, 12, 40, 1, 64, 33, 5, 5, 29]
 EXPECTED = np.array([[i, length] for i, length in enumerate(LENGTHS)], dtype=np.float32)
-
-
-def test_logits_are_in_the_order_of_the_texts() -> None:
-    scores = forward(MeanOfIds(), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128)
-
-    assert scores.values.tolist() == EXPECTED.tolist()
-    assert scores.errors == {}
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, "DefaultCPUAllocator: can't allocate memory: you tried"])
@@ -135,13 +128,6 @@ def test_an_error_of_the_device_ends_the_scoring() -> None:
 
     with pytest.raises(DeviceFault, match="illegal memory access"):
         forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
-
-
-def test_an_empty_window_has_the_right_shape() -> None:
-    scores = forward(MeanOfIds(), window([]), outputs=OUTPUTS, max_batch_tokens=1024)
-
-    assert scores.values.shape == (0, OUTPUTS)
-    assert scores.errors == {}
 
 
 def test_progress_counts_every_row_once() -> None:

@@ -120,10 +120,6 @@ def test_a_scorer_knows_how_close_it_is_to_the_model_itself(tiny_model: Path) ->
     assert exact.reference.tobytes() == rounded.reference.tobytes()
 
 
-def test_the_trial_can_be_left_out(tiny_model: Path) -> None:
-    assert load_scorer(str(tiny_model), "bfloat16", parity_rows=0).parity is None
-
-
 def test_a_model_that_overflows_in_float16_is_refused_in_it(tmp_path: Path, tiny_model: Path) -> None:
     model = str(overflowing_classifier(tmp_path / "model", tiny_model))
 
@@ -249,7 +245,7 @@ def test_the_receipt_says_for_how_many_samples_the_filter_decides_differently(
     claim = Claim(run_id=spec.run_id, shard=a_shard(), spec=spec, token=1, attempt=1)
 
     counts = RowCounts(histograms={"score": empty_histogram("none")})
-    (made,) = scoring_receipts(claim.spec, [replace(scorer.with_parity(tried), refused_dtypes=("bfloat16",))], counts)
+    (made,) = scoring_receipts(claim.spec, [replace(scorer, parity=tried, refused_dtypes=("bfloat16",))], counts)
 
     assert made.refused_dtypes == ("bfloat16",)
     assert made.parity is not None

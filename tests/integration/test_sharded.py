@@ -28,7 +28,8 @@ from worker.scoring import DeviceFault
 from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded import Sharded, Sharding, why_not_tensor
+from worker.scoring.sharded import Sharded, Sharding
+from worker.scoring.sharded.load import why_not_tensor
 
 RANKS = 2
 TOO_LITTLE = {"cpu": "1000KB"}  # for the model, which has 1.1 MB of weights

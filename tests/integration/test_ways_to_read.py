@@ -16,10 +16,9 @@ from support.families import FAMILIES
 from support.interrupted import whole_partial_resumed
 from support.nli import nli_classifier, pipeline_scores
 from support.parity import assert_close
-from worker.scoring import Hypotheses, ModelError, Reading, Scores
+from worker.scoring import Hypotheses, ModelError, Reading, Scores, apply
 from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
-from worker.scoring.scorer import apply
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokenize import TextTokenizer, plain_texts
 from worker.scoring.tokenizing.tokens import plan_batches

@@ -49,15 +49,6 @@ def test_the_longest_rows_come_first_so_that_a_lack_of_memory_shows_at_once(
     assert in_order == sorted(in_order, reverse=True)
 
 
-@given(lengths_of_rows, budgets)
-def test_the_same_lengths_give_the_same_batches(lengths: npt.NDArray[np.int64], budget: int) -> None:
-    first = plan_batches(lengths, max_batch_tokens=budget)
-
-    again = plan_batches(lengths.copy(), max_batch_tokens=budget)
-
-    assert [batch.tolist() for batch in again] == [batch.tolist() for batch in first]
-
-
 @pytest.mark.parametrize("max_batch_tokens", [2_048, 32_768], ids=["a CPU's budget", "a GPU's budget"])
 def test_padding_is_under_a_fiftieth_on_lengths_like_finewebs(max_batch_tokens: int) -> None:
     rng = np.random.default_rng(0)

@@ -35,25 +35,19 @@ def test_a_row_and_score_costs_four_bytes() -> None:
     assert len(packed([scores], [DIGEST])) < 8192 * 4 + 150
 
 
+STORED = packed([some_scores(missing=[])], [DIGEST])
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"\xff\n", b"[]\n1234", packed([some_scores(missing=[])], [DIGEST])[:-3]]
+    ("content", "rows"),
+    [
+        *((content, ROWS) for content in (b"", b"{}", b"\xff\n", b"[]\n1234", STORED[:-3])),
+        pytest.param(STORED, ROWS + 1, id="of a window of another size"),
+        pytest.param(STORED.replace(b'"texts": "d1", ', b""), ROWS, id="of an earlier release, without a digest"),
+    ],
 )
-def test_what_is_no_checkpoint_of_the_window_is_scored_again(content: bytes) -> None:
-    assert unpacked(content, ROWS, [DIGEST]) == [None]
-
-
-def test_scores_of_a_window_of_another_size_are_not_used() -> None:
-    assert unpacked(packed([some_scores(missing=[])], [DIGEST]), ROWS + 1, [DIGEST]) == [None]
-
-
-def test_scores_of_other_texts_are_not_used() -> None:
-    assert unpacked(packed([some_scores(missing=[])], [DIGEST]), ROWS, ["other"]) == [None]
-
-
-def test_scores_that_an_earlier_release_kept_without_a_digest_are_not_used() -> None:
-    content = packed([some_scores(missing=[])], [DIGEST])
-
-    assert unpacked(content.replace(b'"texts": "d1", ', b""), ROWS, [DIGEST]) == [None]
+def test_what_is_no_checkpoint_of_the_window_is_scored_again(content: bytes, rows: int) -> None:
+    assert unpacked(content, rows, [DIGEST]) == [None]
 
 
 def test_a_window_finds_its_own_scores_and_no_others() -> None:
@@ -68,21 +62,12 @@ def test_a_window_finds_its_own_scores_and_no_others() -> None:
     assert found.has_all_rows
 
 
-def test_each_scoring_of_a_window_has_its_own_scores() -> None:
-    both = [some_scores(missing=[]), some_scores(missing=[5, 6], outputs=3)]
-
-    back = unpacked(packed(both, ["d1", "d2"]), ROWS, ["d1", "d2"])
-
-    for scores, found in zip(both, back, strict=True):
-        assert found is not None
-        assert found.values.tobytes() == scores.values.tobytes()
-        assert found.missing.tolist() == scores.missing.tolist()
-
-
 def test_a_scoring_whose_texts_changed_is_scored_again_and_the_other_is_not() -> None:
-    both = [some_scores(missing=[]), some_scores(missing=[])]
+    both = [some_scores(missing=[]), some_scores(missing=[5, 6], outputs=3)]
 
     first, second = unpacked(packed(both, ["d1", "d2"]), ROWS, ["other", "d2"])
 
     assert first is None
     assert second is not None
+    assert second.values.tobytes() == both[1].values.tobytes()
+    assert second.missing.tolist() == [5, 6]

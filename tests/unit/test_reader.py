@@ -125,14 +125,6 @@ def test_long_texts_end_a_window_by_its_bytes(tmp_path: Path, row_group_rows: in
     assert max(window.rows.nbytes for window in windows) <= (4 << 20) + step
 
 
-def test_a_shard_without_rows_has_no_window(tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "s.parquet", [], row_group_rows=10)
-
-    windows = windows_of(file, spec=a_spec(columns=(("text", "null"), ("place", "null"))))
-
-    assert windows == []
-
-
 @pytest.mark.parametrize(
     ("columns", "difference"),
     [

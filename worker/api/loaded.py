@@ -18,8 +18,7 @@ from fleet.run.output_columns import ERROR, check_added_columns
 from fleet.run.scoring import Scoring, score_column_of
 from fleet.run.spec import WINDOW_ROWS, Shard
 from worker.api.texts import pair_windows, windows
-from worker.scoring import Scorer, ScorerInfo, Scores
-from worker.scoring.scorer import apply
+from worker.scoring import Scorer, ScorerInfo, Scores, apply
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import mapped_ahead
 from worker.shard.reader import Window

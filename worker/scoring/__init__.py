@@ -3,43 +3,238 @@
 scorer = load.load_scorer("HuggingFaceFW/fineweb-edu-classifier")
 scorer.score(["The mitochondrion is …"]).values  # float32, one row per text, one column per output
 
-The names here need no torch; `load` and `sequence_classifier` do.
+Here is the protocol of a scorer, which needs no torch. A package offers a scorer of its own by an entry point of the group
+`shardsift.scorers`; see `fleet/run/scorers.py`.
 """
 
-from worker.scoring.scorer import (
-    DeviceFault,
-    DeviceUse,
-    EncodedRows,
-    GoOn,
-    Hypotheses,
-    MeteredScorer,
-    ModelError,
-    NoRoom,
-    ParityError,
-    Place,
-    Reading,
-    ReadingScorer,
-    Scorer,
-    ScorerInfo,
-    Scores,
-    SharingScorer,
-)
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-__all__ = [
-    "DeviceFault",
-    "DeviceUse",
-    "EncodedRows",
-    "GoOn",
-    "Hypotheses",
-    "MeteredScorer",
-    "ModelError",
-    "NoRoom",
-    "ParityError",
-    "Place",
-    "Reading",
-    "ReadingScorer",
-    "Scorer",
-    "ScorerInfo",
-    "Scores",
-    "SharingScorer",
-]
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from worker.scoring.parity_trial import ParityTrial
+from worker.scoring.tokenizing.tokens import Counts, Sequences
+
+Indices = npt.NDArray[np.int64]
+GoOn = Callable[[int], bool]  # takes the rows scored so far in the window; returns whether to score the next batch
+_NONE = np.empty(0, dtype=np.int64)
+Encoded = TypeVar("Encoded")
+
+
+def always(rows: int) -> bool:
+    """A `GoOn` that never stops."""
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedRows:
+    """The token ids of a window: one or more sequences of each text. Rows without a token are in `errors` only."""
+
+    rows: int  # including those in `errors`
+    sequences: Sequences
+    offsets: Counts  # of each text in `sequences`, and the end of the last
+    row_of_text: Indices
+    errors: dict[int, str]  # row → why it has no sequence
+
+
+def token_count(encoded: object) -> int:
+    """The tokens that go through the model, without padding. 0 if the scorer has none."""
+    return int(encoded.sequences.batch_lengths.sum()) if isinstance(encoded, EncodedRows) else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Raw float32 logits of shape (rows, outputs). Rows in `errors` and `missing` are NaN."""
+
+    values: npt.NDArray[np.float32]
+    errors: dict[int, str] = field(default_factory=dict)  # row → reason
+    missing: Indices = field(default_factory=lambda: _NONE)  # rows whose batch was not reached
+
+    @property
+    def has_all_rows(self) -> bool:
+        return not len(self.missing)
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Which rows are scored or errored, shape (rows,)."""
+        known = np.ones(len(self.values), dtype=np.bool_)
+        known[self.missing] = False
+        return known
+
+    def filled_from(self, earlier: "Scores") -> "Scores":
+        """These scores, with missing rows taken from an earlier scoring of the same rows, if it has them."""
+        found = self.missing[earlier.known[self.missing]]
+        values = self.values.copy()
+        values[found] = earlier.values[found]
+        errors = self.errors | {row: earlier.errors[row] for row in found.tolist() if row in earlier.errors}
+        missing = np.setdiff1d(self.missing, found)
+        return replace(self, values=values, errors=dict(sorted(errors.items())), missing=missing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorerInfo:
+    """How a scorer computes: for the log, and for the receipts of what it scored."""
+
+    device: str = "cpu"  # its name, such as NVIDIA H100 80GB HBM3
+    device_type: str = "cpu"  # its kind, as torch names it
+    dtype: str = "float32"
+    backend: str = "plain"
+    max_batch_tokens: int = 0  # 0 if batches are not counted in tokens
+    matmul_peak: float | None = None  # operations per second of this device on the model's matrices, if measured
+    parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
+    refused_dtypes: tuple[str, ...] = ()  # tried before this one, and refused by the parity gate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where texts are from: consecutive rows of a shard, from `first_row` on. Most scorers do not need it."""
+
+    shard: str
+    source_identity: str  # of the shard's file: it changes with the content
+    first_row: int
+    text_digests: tuple[str, ...] = ()  # of the window's texts, one for each scoring of the run
+
+    def is_in_file_of(self, other: "Place") -> bool:
+        return (self.shard, self.source_identity) == (other.shard, other.source_identity)
+
+
+class Scorer(Protocol[Encoded]):
+    """Scores the rows of a window in two steps, so that one window is encoded while another is on the device.
+
+    Both steps depend on their arguments only: the same texts give the same scores in any worker and any order, or a resumed
+    shard would publish other bytes. They raise MemoryError if memory may be free later, DeviceFault if the process must be
+    replaced, and ShardError if the shard cannot be scored at all.
+    """
+
+    @property
+    def info(self) -> ScorerInfo:
+        """How it computes."""
+
+    def encode(self, texts: pa.LargeStringArray, place: Place) -> Encoded:
+        """Prepare the texts of a window; null stands for a row without one. Runs in a thread of its own."""
+
+    def score_encoded(self, encoded: Encoded, go_on: GoOn, earlier: Scores | None) -> Scores:
+        """The raw outputs of each row. Rows that cannot be scored get a reason in `errors`.
+
+        Calls `go_on` with the rows done so far after each batch, and stops if it returns False: the rest is `missing`.
+        `earlier` is what an interrupted call for the same rows returned; its rows need not be computed again.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hypotheses:
+    """Labels that come with the run and not with the model: each is an output."""
+
+    texts: tuple[str, ...]
+    entailment: int  # the model's output for "the text entails the hypothesis"
+    multi_label: bool  # the logits are for sigmoid; otherwise for softmax
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How a scorer is to read texts, if not as its model does by itself."""
+
+    max_tokens: int | None = None  # of a text or passage, with special tokens
+    passages: str = "head"  # head+tail, head+middle+tail, stride:N, finepdfs
+    pool: str = "max"  # of the logits of a text's passages: max or mean
+    hypotheses: Hypotheses | None = None
+    pairs: bool = False  # the texts are pairs; see `tokenizing/texts.py`
+
+
+@runtime_checkable
+class ReadingScorer(Protocol):
+    """A scorer that can read texts in several ways."""
+
+    def reading(self, reading: Reading) -> Scorer[Any]:
+        """The scorer that reads texts so. Raises ModelError if its model cannot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceUse:
+    """The use of a device by all processes, as its driver reports it."""
+
+    memory_share: float | None = None  # of its memory that is taken
+    busy_share: float | None = None  # of the last second, in which it computed anything
+
+
+class ModelShape(Protocol):
+    """The sizes that decide a model's work. It is hashable, so that a peak is measured once for each shape."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def matrices(self) -> tuple[tuple[int, int, int], ...]:
+        """The matrices of one layer, as (rows, columns, count)."""
+
+    def flops(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """The operations that each text costs, from its length in tokens."""
+
+
+@runtime_checkable
+class MeteredScorer(Protocol):
+    """A scorer that knows what its device could do."""
+
+    config: Any  # of transformers; None if there is none
+
+    def metered(self, shape: ModelShape | None) -> "Scorer[Any]":
+        """Count the scorer's work from now on. None for a model whose layers are not known.
+
+        Takes under a second, to measure the device's matmul peak.
+        """
+
+    @property
+    def seconds_at_peak(self) -> float | None:
+        """How long all its batches would have taken at the peak. None if that is not known. Any thread may ask."""
+
+    def device_use(self) -> DeviceUse:
+        """The current use of the device. Any thread may ask."""
+
+
+@runtime_checkable
+class SharingScorer(Protocol):
+    """A scorer that can share work with others that score the same texts."""
+
+    @property
+    def encoding(self) -> Hashable:
+        """Scorers of equal encodings encode texts equally, so that one can score what another has encoded."""
+
+    def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
+        """A scorer of the outputs of all, side by side, if that is cheaper than one after the other; otherwise None."""
+
+
+# Errors of loading and running a model.
+
+
+class ModelError(Exception):
+    """The model cannot be served. The message says why and what to do."""
+
+
+class NoRoom(ModelError):
+    """The model does not fit on the device, beside what is there already."""
+
+
+class ParityError(ModelError):
+    """The optimised model does not reproduce the scores of the plain one."""
+
+
+class DeviceFault(RuntimeError):
+    """The device or its driver failed. The process can no longer be trusted and must be replaced."""
+
+
+Floats = npt.NDArray[np.float32]
+
+
+def apply(function: str, logits: Floats) -> Floats:
+    """Logits and scores have shape (rows, outputs). "none" returns the logits unchanged."""
+    if function == "sigmoid":
+        with np.errstate(over="ignore"):  # a logit below -88 overflows to 1 / (1 + inf) = 0, the correct score
+            squashed: Floats = np.float32(1) / (np.float32(1) + np.exp(-logits))
+        return squashed
+    if function == "softmax":
+        powers: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares: Floats = powers / powers.sum(axis=1, keepdims=True)
+        return shares
+    return logits

@@ -10,7 +10,7 @@ from transformers import DebertaV2Config, DebertaV2Model, DebertaV2PreTrainedMod
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.deberta_v2.modeling_deberta_v2 import ContextPooler
 
-from worker.scoring.scorer import ModelError
+from worker.scoring import ModelError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,8 @@ class Adapter:
 # of the backbone, and `fc.*`. Source: the code on the card of https://huggingface.co/nvidia/quality-classifier-deberta and NeMo
 # Curator's nemo_curator/stages/text/classifiers/base.py, which reads up to 1,024 tokens of a text.
 
-_CONTEXT_TOKENS = (
-    1024  # DeBERTa v3 has no positions of its own: relative ones of more than 512 tokens are as those of 512
-)
+# DeBERTa v3 has no positions of its own: relative ones of more than 512 tokens are as those of 512.
+_CONTEXT_TOKENS = 1_024
 _DEBERTA_V3_BASE = {
     "hidden_size": 768,
     "num_hidden_layers": 12,

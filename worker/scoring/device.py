@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from worker.scoring.scorer import DeviceUse, ModelError
+from worker.scoring import DeviceUse, ModelError
 
 _PACKED_SINCE = (8, 0)  # CUDA capability that the flash attention kernels need
 _NVIDIA_SMI_SECONDS = 20  # it is slow if no persistence daemon keeps the driver loaded
@@ -144,15 +144,8 @@ def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-_SAFE_IN_FLOAT16 = (
-    "bert",
-    "distilbert",
-    "roberta",
-    "xlm-roberta",
-    "electra",
-    "albert",
-    "mpnet",
-)  # no large activations
+# Families without large activations.
+_SAFE_IN_FLOAT16 = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "albert", "mpnet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +187,14 @@ def formats(dtype: str, device: torch.device, model_type: str) -> list[str]:
     if device.type == "cuda" and model_type in _SAFE_IN_FLOAT16:
         return ["float16", "bfloat16", "float32"]
     return ["bfloat16", "float32"]
+
+
+def candidates(dtype: str, device: torch.device, model_type: str, *, may_be_plain: bool) -> list[Candidate]:
+    """The ways to try, best first. The last is the plain one, which always passes, if `may_be_plain` and `dtype` allow it."""
+    found = [Candidate(dtype=one) for one in formats(dtype, device, model_type)]
+    if may_be_plain and found[-1].dtype == "float32":
+        found.append(Candidate(dtype="float32", is_plain=True))
+    return found
 
 
 def convert(model: Any, dtype: str) -> None:

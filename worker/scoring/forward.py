@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from worker.scoring import DeviceFault, GoOn, Scores, always
 from worker.scoring.backends import Backend
 from worker.scoring.peak import DeviceWork
-from worker.scoring.scorer import DeviceFault, GoOn, Scores, always
 from worker.scoring.tokenizing.tokens import Counts, Sequences, Tokens, padded_tokens, plan_batches
 
 Known = npt.NDArray[np.bool_]  # shape (texts,)
@@ -55,7 +55,8 @@ def forward(
             if work:
                 work.add(taken.lengths)
         elif len(batch) > 1:
-            max_batch_tokens = _halved(max_batch_tokens, reason)
+            if reason == _NO_MEMORY:
+                max_batch_tokens = max(1, max_batch_tokens // 2)
             pending.extendleft(reversed(np.array_split(batch, 2)))
             continue
         else:
@@ -98,10 +99,6 @@ def is_lack_of_memory(error: RuntimeError | MemoryError) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
         sign in str(error) for sign in _CPU_OUT_OF_MEMORY
     )
-
-
-def _halved(max_batch_tokens: int, reason: str) -> int:
-    return max(1, max_batch_tokens // 2) if reason == _NO_MEMORY else max_batch_tokens
 
 
 def _scores(done: list[tuple[Counts, torch.Tensor]], errors: dict[int, str], shape: tuple[int, int]) -> Scores:

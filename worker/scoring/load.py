@@ -2,46 +2,41 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 
+from worker.scoring import NoRoom
 from worker.scoring.backends import Backend
-from worker.scoring.backends.cpu import ONEDNN_FAMILIES as FUSED_FAMILIES
-from worker.scoring.backends.cpu import attend_by_products, fuse_linear_layers, products_are_faster
+from worker.scoring.backends.cpu import (
+    ONEDNN_FAMILIES,
+    attend_by_products,
+    fuse_linear_layers,
+    products_are_faster,
+)
 from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import compile_in_place, padded
 from worker.scoring.device import (
     Candidate,
+    candidates,
     choose_device,
     convert,
     default_batch_tokens,
     device_name,
-    formats,
     has_packed_attention,
 )
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
 from worker.scoring.parity_trial import sample_texts
 from worker.scoring.saved_model import SavedModel, saved_model
-from worker.scoring.scorer import NoRoom
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.sharded import Sharding
 from worker.scoring.sharded.load import load_sharded
 
 BackendName = Literal["auto", "padded"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Options:
-    device: torch.device
-    backend: BackendName
-    compile: bool
-    max_batch_tokens: int
-    parity_rows: int
 
 
 def load_scorer(
@@ -80,51 +75,29 @@ def load_scorer(
             max_batch_tokens=max_batch_tokens,
             parity_rows=parity_rows,
         )
-    load = load or (lambda: saved_model(model, revision))
+    fresh = load or (lambda: saved_model(model, revision))
     if parity_rows is None:
         parity_rows = _PARITY_ROWS_CPU if place.type == "cpu" else _PARITY_ROWS_GPU
-    options = _Options(
-        device=place,
-        backend=backend,
-        compile=compile,
-        max_batch_tokens=max_batch_tokens or default_batch_tokens(place),
-        parity_rows=parity_rows,
-    )
-    held = [load()]  # for the first candidate
-    return first_faithful(
-        _candidates(dtype, held[0].model.config.model_type, options),
-        lambda candidate: _scorer(model, held.pop() if held else load(), candidate, options),
-    )
+    texts = sample_texts(parity_rows)
+    held = [fresh()]  # for the first candidate
+    model_type = held[0].model.config.model_type
 
+    def loaded(candidate: Candidate) -> SequenceClassifier:
+        saved = held.pop() if held else fresh()
+        _move(model, saved.model, place)
+        reference = float32_logits(replace(saved, model=saved.model.float()), texts) if texts else None
+        convert(saved.model, candidate.dtype)
+        return checked_scorer(
+            model,
+            saved,
+            _backend(saved, candidate, place, asked=backend, compile=compile),
+            candidate,
+            reference=reference,
+            device=place,
+            max_batch_tokens=max_batch_tokens or default_batch_tokens(place),
+        )
 
-def _candidates(dtype: str, model_type: str, options: _Options) -> list[Candidate]:
-    """The ways to try, best first. Unless the user's choices exclude it, the last one is the plain one, which always passes."""
-    found = [Candidate(dtype=one) for one in formats(dtype, options.device, model_type)]
-    may_be_plain = found[-1].dtype == "float32" and not options.compile
-    return [*found, Candidate(dtype="float32", is_plain=True)] if may_be_plain else found
-
-
-def _scorer(name: str, loaded: SavedModel, candidate: Candidate, options: _Options) -> SequenceClassifier:
-    """The scorer that runs in this way. Raises ParityError if its scores are not the model's own."""
-    model, tokenizer = loaded.model, loaded.tokenizer
-    texts = sample_texts(options.parity_rows)
-    _move(name, model, options.device)
-    reference = float32_logits(replace(loaded, model=model.float()), texts) if texts else None
-    convert(model, candidate.dtype)
-    backend = (
-        padded(model, tokenizer, options.device)
-        if candidate.is_plain
-        else _backend(model, tokenizer, candidate.dtype, options)
-    )
-    return checked_scorer(
-        name,
-        loaded,
-        backend,
-        candidate,
-        reference=reference,
-        device=options.device,
-        max_batch_tokens=options.max_batch_tokens,
-    )
+    return first_faithful(candidates(dtype, place, model_type, may_be_plain=not compile), loaded)
 
 
 def _move(name: str, model: Any, device: torch.device) -> None:
@@ -136,19 +109,24 @@ def _move(name: str, model: Any, device: torch.device) -> None:
         raise NoRoom(f"The model {name} does not fit in the memory of {device_name(device)}.") from error
 
 
-def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backend:
-    """Packed where device, format and model all can; else padded, which any model can."""
-    can_pack = model.config.model_type in FAMILIES and dtype != "float32" and has_packed_attention(options.device)
-    pack = can_pack and options.backend != "padded"
-    first_only = tokenizer.padding_side == "right" and reduce_last_layer(model)
-    if options.compile:
-        compile_in_place(model.base_model if pack else model, options.device)
+def _backend(
+    saved: SavedModel, candidate: Candidate, device: torch.device, *, asked: BackendName, compile: bool
+) -> Backend:
+    """Packed where device, format and model all can; else padded, which any model can. A plain candidate is left as it is."""
+    model, model_type = saved.model, saved.model.config.model_type
+    if candidate.is_plain:
+        return padded(model, saved.tokenizer, device)
+    can_pack = model_type in FAMILIES and candidate.dtype != "float32" and has_packed_attention(device)
+    pack = can_pack and asked != "padded"
+    first_only = saved.tokenizer.padding_side == "right" and reduce_last_layer(model)
+    if compile:
+        compile_in_place(model.base_model if pack else model, device)
     else:
         reduce_last_decoder_layer(model)
-        if options.device.type == "cpu" and model.config.model_type in FUSED_FAMILIES:
+        if device.type == "cpu" and model_type in ONEDNN_FAMILIES:
             fuse_linear_layers(model.base_model)
-            if products_are_faster(dtype, options.device):
+            if products_are_faster(candidate.dtype):
                 attend_by_products(model)
     if pack:
-        return packed(model, options.device, first_only=first_only)
-    return padded(model, tokenizer, options.device)
+        return packed(model, device, first_only=first_only)
+    return padded(model, saved.tokenizer, device)

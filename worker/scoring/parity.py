@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from worker.scoring import ModelError, NoRoom, ParityError
 from worker.scoring.backends import Backend
 from worker.scoring.device import TOLERANCES, Candidate, release_memory
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity_trial import Logits, ParityTrial, sample_texts
 from worker.scoring.saved_model import SavedModel
-from worker.scoring.scorer import ModelError, NoRoom, ParityError
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 
@@ -93,7 +93,7 @@ def checked_scorer(
         return scorer
     parity = ParityTrial(reference=reference, fast=scorer.score(sample_texts(len(reference))).values)
     check_parity(parity, model=name, backend=backend.name, candidate=candidate)
-    return scorer.with_parity(parity)
+    return replace(scorer, parity=parity)
 
 
 def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Candidate) -> None:
@@ -127,21 +127,16 @@ def first_faithful(
     Raises ParityError if none does, with the choices to give up: without them, the plain way is tried too.
     """
     refused: list[str] = []
-    for candidate in candidates[:-1]:
+    for candidate in candidates:
         try:
-            return _loaded(load, candidate, refused)
+            scorer = load(candidate)
         except ParityError as error:
+            if candidate is candidates[-1]:
+                raise ParityError(f"{error} {_ADVICE}") from None
             logger.warning("%s The next best is tried.", error)
+        else:
+            others = dict.fromkeys(dtype for dtype in refused if dtype != candidate.dtype)
+            return replace(scorer, refused_dtypes=tuple(others))
         refused.append(candidate.dtype)
         release_memory()
-    try:
-        return _loaded(load, candidates[-1], refused)
-    except ParityError as error:
-        raise ParityError(f"{error} {_ADVICE}") from None
-
-
-def _loaded(
-    load: Callable[[Candidate], SequenceClassifier], candidate: Candidate, refused: Sequence[str]
-) -> SequenceClassifier:
-    others = dict.fromkeys(dtype for dtype in refused if dtype != candidate.dtype)
-    return replace(load(candidate), refused_dtypes=tuple(others))
+    raise ValueError("There is no format to try.")

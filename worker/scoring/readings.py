@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from worker.scoring.scorer import Indices, ModelError, Reading
+from worker.scoring import Hypotheses, Indices, ModelError, Reading
 from worker.scoring.tokenizing.frames import SequenceEncoder, TooLong
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.scoring.tokenizing.tokens import Counts, Tokens
@@ -44,14 +44,8 @@ def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, mod
         raise ModelError(f"The model {model} cannot read texts in passages: {error}.") from error
     if hypotheses is None:
         return TextReader(encoder=encoder, combine=pool, outputs=outputs)
-    contradiction = -1 if hypotheses.entailment == 0 else 0  # as the pipeline chooses it
-    logits = _LogitOfEach(
-        labels=len(hypotheses.texts),
-        entailment=hypotheses.entailment,
-        contradiction=contradiction if hypotheses.multi_label else None,
-        pool=pool,
-    )
-    return TextReader(encoder=encoder, combine=logits, outputs=len(hypotheses.texts))
+    combine = _logit_of_each(hypotheses, pool)
+    return TextReader(encoder=encoder, combine=combine, outputs=len(hypotheses.texts))
 
 
 def one_sequence_each(tokenizer: TextTokenizer, outputs: int) -> TextReader:
@@ -85,22 +79,20 @@ def _mean(logits: Logits, offsets: Counts) -> Logits:
 POOLS: dict[str, Combine] = {"max": _max, "mean": _mean}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _LogitOfEach:
+def _logit_of_each(hypotheses: Hypotheses, pool: Combine) -> Combine:
     """The logit of each label from the outputs of its pairs, pooled over the passages of a text.
 
     The softmax over entailment and contradiction is the sigmoid of their difference, so that is the logit if each label is
     judged by itself.
     """
+    labels = len(hypotheses.texts)
+    contradiction = -1 if hypotheses.entailment == 0 else 0  # as the pipeline chooses it
 
-    labels: int
-    entailment: int  # output of the model
-    contradiction: int | None  # None if the labels are compared with each other
-    pool: Combine
+    def combine(logits: Logits, offsets: Counts) -> Logits:
+        of_pairs = logits.reshape(offsets[-1] // labels, labels, -1)
+        found: Logits = of_pairs[..., hypotheses.entailment]
+        if hypotheses.multi_label:
+            found = found - of_pairs[..., contradiction]
+        return pool(found, offsets // labels)
 
-    def __call__(self, logits: Logits, offsets: Counts) -> Logits:
-        of_pairs = logits.reshape(offsets[-1] // self.labels, self.labels, -1)
-        found: Logits = of_pairs[..., self.entailment]
-        if self.contradiction is not None:
-            found = found - of_pairs[..., self.contradiction]
-        return self.pool(found, offsets // self.labels)
+    return combine

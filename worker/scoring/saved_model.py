@@ -5,9 +5,9 @@ from typing import Any
 
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedConfig
 
+from worker.scoring import ModelError
 from worker.scoring.adapters import adapter_of
 from worker.scoring.backends.packed import positions_before_the_first
-from worker.scoring.scorer import ModelError
 
 _UNLIMITED = 1 << 30  # tokens
 

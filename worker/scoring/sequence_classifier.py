@@ -8,13 +8,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from worker.scoring.backends import Backend
-from worker.scoring.device import device_name, device_use
-from worker.scoring.forward import Known, forward
-from worker.scoring.parity_trial import ParityTrial, sample_texts
-from worker.scoring.peak import DeviceWork, measured_work
-from worker.scoring.readings import TextReader, one_sequence_each, text_reader, texts_of
-from worker.scoring.scorer import (
+from worker.scoring import (
     DeviceUse,
     EncodedRows,
     GoOn,
@@ -27,10 +21,15 @@ from worker.scoring.scorer import (
     Scores,
     always,
 )
+from worker.scoring.backends import Backend
+from worker.scoring.device import device_name, device_use
+from worker.scoring.forward import forward
+from worker.scoring.parity_trial import ParityTrial, sample_texts
+from worker.scoring.peak import DeviceWork, measured_work
+from worker.scoring.readings import TextReader, one_sequence_each, text_reader, texts_of
 from worker.scoring.sharded import Sharded
 from worker.scoring.shared_encoder import joint_backend
 from worker.scoring.tokenizing.tokenize import Texts, TextTokenizer, plain_texts
-from worker.scoring.tokenizing.tokens import Sequences
 
 Made = TypeVar("Made")
 _MOST_MADE = 32  # readings and joint classifiers that a classifier remembers
@@ -115,7 +114,15 @@ class SequenceClassifier:
         """
         row_of, offsets, sequences = encoded.row_of_text, encoded.offsets, len(encoded.sequences)
         known = None if earlier is None else np.repeat(earlier.known[row_of], np.diff(offsets))
-        found = self.forward(encoded.sequences, lambda done: go_on(done * len(row_of) // max(1, sequences)), known)
+        found = forward(
+            self.backend,
+            encoded.sequences,
+            outputs=self.outputs,
+            max_batch_tokens=self.max_batch_tokens,
+            go_on=lambda done: go_on(done * len(row_of) // max(1, sequences)),
+            known=known,
+            work=self.work,
+        )
         values = np.full((encoded.rows, self._reader.outputs), np.nan, dtype=np.float32)
         if len(row_of):
             values[row_of] = self._reader.combine(found.values, offsets)
@@ -132,18 +139,6 @@ class SequenceClassifier:
     def _reader(self) -> TextReader:
         return self.reader or one_sequence_each(self.tokenizer, self.outputs)
 
-    def forward(self, tokens: Sequences, go_on: GoOn = always, known: Known | None = None) -> Scores:
-        """The logits of tokenised texts, in their order; `missing` are those not reached, and batches all `known`."""
-        return forward(
-            self.backend,
-            tokens,
-            outputs=self.outputs,
-            max_batch_tokens=self.max_batch_tokens,
-            go_on=go_on,
-            known=known,
-            work=self.work,
-        )
-
     @property
     def encoding(self) -> Hashable:
         return self.tokenizer.identity
@@ -154,9 +149,6 @@ class SequenceClassifier:
         if len(classifiers) < 1 + len(others):
             return None
         return self._remembered(classifiers[1:], lambda: _joined(classifiers))
-
-    def with_parity(self, parity: ParityTrial) -> "SequenceClassifier":
-        return replace(self, parity=parity)
 
     def metered(self, shape: ModelShape | None) -> "SequenceClassifier":
         if isinstance(self.backend, Sharded):  # the peak is that of one device
@@ -187,19 +179,15 @@ class SequenceClassifier:
 def _reading(classifier: SequenceClassifier, reading: Reading) -> SequenceClassifier:
     tokenizer, reader = classifier.tokenizer, None
     if reading.max_tokens:
-        tokenizer = _limited(tokenizer, reading.max_tokens)
+        try:
+            tokenizer = tokenizer.limited_to(reading.max_tokens)
+        except ValueError as error:
+            raise ModelError(f"{error} Choose another --max-tokens.") from error
     if reading.pairs:
         tokenizer = tokenizer.of_pairs()
     elif reading.hypotheses or reading.passages != "head":
         reader = text_reader(reading, tokenizer, classifier.outputs, model=classifier.model)
     return replace(classifier, tokenizer=tokenizer, reader=reader)
-
-
-def _limited(tokenizer: TextTokenizer, max_tokens: int) -> TextTokenizer:
-    try:
-        return tokenizer.limited_to(max_tokens)
-    except ValueError as error:
-        raise ModelError(f"{error} Choose another --max-tokens.") from error
 
 
 def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | None:

@@ -60,7 +60,10 @@ def score_shard(
         progress.check()
         progress.vitals.enter(Phase.STAGE)
         scorings = scoring_receipts(spec, scorers, writer.counts)
-        data, side = _staged(output, claim, files, progress)
+        data, side = (
+            _stage(output, written, path, claim.token, progress)
+            for written, path in zip(files, (shard.data_path, shard.scores_path), strict=True)
+        )
         made = _provenance(claim, scorers, progress.vitals, worker=worker, started_at=started_at)
         receipt = _receipt(claim, data, side, writer.counts, scorings, made)
     output.store_receipt(receipt)
@@ -123,16 +126,6 @@ def _kept_rows(keep: Filter | None, scored: pa.Table, errors: Mapping[int, str])
     """The rows that pass the filter. An errored row is never kept."""
     passed = keep.keep(scored) if keep else np.arange(len(scored), dtype=np.int64)
     return np.setdiff1d(passed, np.array(list(errors), dtype=np.int64))
-
-
-def _staged(
-    output: Staging, claim: Claim, files: tuple[WrittenFile, WrittenFile], progress: Progress
-) -> tuple[OutputFile, OutputFile]:
-    data, side = files
-    return (
-        _stage(output, data, claim.shard.data_path, claim.token, progress),
-        _stage(output, side, claim.shard.scores_path, claim.token, progress),
-    )
 
 
 def _receipt(

@@ -13,8 +13,7 @@ from fleet.errors import ShardError
 from fleet.run.scoring import Scoring
 from fleet.run.spec import Shard
 from fleet.run.text import is_blank, scored_digest, texts_of
-from worker.scoring import Place, Scorer, Scores
-from worker.scoring.scorer import token_count
+from worker.scoring import Place, Scorer, Scores, token_count
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.reader import Window
 from worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key

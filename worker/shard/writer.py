@@ -20,8 +20,7 @@ from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, Shard
 from fleet.run.text import as_metadata
 from fleet.storage.errors import translated
-from worker.scoring import Scores
-from worker.scoring.scorer import apply
+from worker.scoring import Scores, apply
 from worker.shard.reader import Window
 
 _ROW_GROUP_BYTES = 64 << 20  # in Arrow; the Hub's viewer recommends row groups of about 100 MB

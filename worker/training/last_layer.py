@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fleet.errors import UsageError
 from fleet.process.wording import counted
 from fleet.run.spec import WINDOW_ROWS
+from worker.scoring import Reading
 from worker.scoring.load import load_scorer
 from worker.scoring.saved_model import SavedModel
-from worker.scoring.scorer import Reading
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.training.base_model import Trained, head_of, load_base
 from worker.training.labelled import Split, Target, Targets

@@ -18,11 +18,10 @@ from transformers import pipeline
 
 from fleet.errors import UsageError
 from fleet.run.scoring import Scoring
-from worker.scoring import EncodedRows, Reading
+from worker.scoring import EncodedRows, Reading, always
 from worker.scoring.backends import Backend
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.peak import finish
-from worker.scoring.scorer import always
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
 

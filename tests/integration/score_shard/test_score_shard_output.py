@@ -148,16 +148,6 @@ def held() -> tuple[set[str], int, int]:
     return {thread.name for thread in threading.enumerate()}, len(me.children(recursive=True)), me.num_fds()
 
 
-def test_rows_that_cannot_be_scored_are_counted_by_reason_and_never_kept(office: Office, tmp_path: Path) -> None:
-    folder = one_shard(tmp_path / "in", pa.table({"text": ["one", None, "three", None], "place": range(4)}))
-    desk = office.claim(folder)
-
-    receipt = desk.work()
-
-    assert (receipt.rows_kept, receipt.rows_dropped, receipt.errors) == (2, 0, {"null text": 2})
-    assert pq.read_table(desk.output / receipt.data.staged_path)["place"].to_pylist() == [0, 2]
-
-
 BLANK = ["", "  ", "\t\n", "\u00a0\u3000\u2028"]
 
 
@@ -177,14 +167,6 @@ def test_a_text_without_a_visible_character_is_an_errored_row(
     lines = pq.read_table(desk.output / receipt.scores.staged_path).to_pylist()
     assert [line["error"] for line in lines[1:5]] == ["blank text"] * 4
     assert lines[1]["score"] is None
-
-
-def test_rows_beyond_the_limit_are_not_read(office: Office, shards: Path) -> None:
-    desk = office.claim(shards, limit_rows=7)
-
-    receipt = desk.work()
-
-    assert (receipt.rows_in, receipt.scores.rows) == (7, 7)
 
 
 @pytest.mark.parametrize("text_type", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])

@@ -140,10 +140,6 @@ def test_a_pre_tokenizer_that_allows_a_cut_gives_the_part_the_first_pieces_of_th
         assert [piece for piece, _ in pieces] == [piece for piece, _ in whole[: len(pieces)]]
 
 
-def test_the_known_families_are_cut(cut_folder: Path) -> None:
-    assert may_cut(bare_backend(cut_folder))
-
-
 class EveryCharacter:
     """A pre-tokenizer in Python, whose behaviour is unknown."""
 

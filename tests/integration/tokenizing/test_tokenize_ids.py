@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from tokenizers import processors
 from transformers import AutoTokenizer, CanineTokenizer
 
-from support import tokenizers as families
 from support.encoding import MAX_TOKENS, encode, full_encode
 from support.odd_texts import TEXTS, real_texts
-from worker.scoring.tokenizing.contents import twin_of
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 
@@ -47,19 +45,6 @@ def test_words_that_can_be_split_in_equally_good_ways_have_the_ids_of_a_full_enc
     ids = encode(TextTokenizer(ours, max_tokens=128), texts)
 
     assert ids == full_encode(theirs, texts, max_tokens=128)
-
-
-def test_a_copy_of_a_tokenizer_follows_the_same_rules(folder: Path) -> None:
-    original = AutoTokenizer.from_pretrained(folder)
-    original.backend_tokenizer.no_truncation()
-    original.backend_tokenizer.no_padding()
-    before = original.backend_tokenizer.to_str()
-
-    twin = twin_of(original)
-    assert twin.backend_tokenizer.to_str() == before
-    twin("text", truncation=True, max_length=3)
-
-    assert original.backend_tokenizer.to_str() == before
 
 
 def test_the_ids_are_those_of_a_full_encode_for_every_limit(
@@ -102,14 +87,6 @@ def test_a_slice_of_a_column_has_the_ids_of_its_own_texts(bert: Path, kind: pa.D
 
     assert [tokens[row].tolist() for row in range(30)] == full_encode(theirs, texts[7:37])
     assert len(tokens) == 30
-
-
-def test_no_texts_have_no_ids(encoders: tuple[TextTokenizer, Any]) -> None:
-    ours, _ = encoders
-
-    tokens = ours.encode(pa.array([], pa.string()))
-
-    assert (len(tokens), len(tokens.ids)) == (0, 0)
 
 
 def test_more_texts_than_one_call_takes_keep_their_order(bert: Path) -> None:
@@ -172,14 +149,3 @@ def test_the_tokenizer_that_is_passed_in_does_not_change(folder: Path) -> None:
     TextTokenizer(tokenizer, max_tokens=MAX_TOKENS).encode(pa.array(real_texts(3)))
 
     assert backend.to_str() == before
-
-
-def test_the_tokenizer_reports_what_its_model_needs(bert: Path, tmp_path: Path) -> None:
-    families.save_gpt2_tokenizer(tmp_path)
-
-    of_bert, of_gpt2 = (
-        TextTokenizer(AutoTokenizer.from_pretrained(saved), max_tokens=64) for saved in (bert, tmp_path)
-    )
-
-    assert (of_bert.max_tokens, of_bert.pad_id, of_bert.takes_token_types) == (64, 0, True)
-    assert (of_gpt2.max_tokens, of_gpt2.pad_id, of_gpt2.takes_token_types) == (64, 0, False)

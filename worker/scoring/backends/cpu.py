@@ -20,7 +20,7 @@ _GELU_AFTER = (("dense", "intermediate_act_fn"), ("fc1", "activation_fn"), ("lin
 def fuse_linear_layers(encoder: torch.nn.Module) -> bool:
     """Replace the linear layers, in float32 or bfloat16. Returns whether that works here.
 
-    The model must be of one of FAMILIES: they only call their layers, and do not read the weights.
+    The model must be of one of `ONEDNN_FAMILIES`: they only call their layers, and do not read the weights.
     """
     if not _works(next(encoder.parameters()).dtype):
         return False
@@ -87,30 +87,22 @@ def _works(dtype: torch.dtype) -> bool:
 # a few texts at a time are computed, turned into shares in place, and multiplied with the values, while they are in the cache.
 # Scores are rounded to bfloat16, which torch's kernel does only to the shares; the linear layers round all other states alike.
 
-ATTENTION_FAMILIES = (
-    "bart",
-    "bert",
-    "distilbert",
-    "modernbert",
-    "roberta",
-    "xlm-roberta",
-)  # DeBERTa's attention is its own
 ATTENTION = "shardsift_cpu"  # our name among transformers' attention implementations
 _SCORES_AT_ONCE = 1 << 19  # of all heads: 1 MiB, or one text
 _MOST_SCORES = 1 << 24  # of one text: 32 MiB, 1,182 tokens with 12 heads. Torch's kernel does not hold them all
 
 
-def products_are_faster(dtype: str, device: torch.device) -> bool:
-    """Whether this attention is faster than torch's here: with AMX, torch's is fast; without AVX512-BF16, neither is."""
+def products_are_faster(dtype: str) -> bool:
+    """Whether this attention is faster than torch's on this CPU: with AMX, torch's is fast; without AVX512-BF16, neither is."""
     has_amx, has_bfloat16 = (
         getattr(torch.cpu, name, bool) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     )
-    return dtype == "bfloat16" and device.type == "cpu" and bool(has_bfloat16()) and not has_amx()
+    return dtype == "bfloat16" and bool(has_bfloat16()) and not has_amx()
 
 
 def attend_by_products(model: Any) -> bool:
-    """Switch the model to this attention. Returns whether it can."""
-    if model.config.model_type not in ATTENTION_FAMILIES:
+    """Switch a model of one of `ONEDNN_FAMILIES` to this attention. Returns whether it can: DeBERTa's attention is its own."""
+    if model.config.model_type == "deberta-v2":
         return False
     AttentionInterface.register(ATTENTION, attend)
     AttentionMaskInterface.register(ATTENTION, _mask)

@@ -6,7 +6,7 @@ gets one state per text. A test for each family checks that the logits equal tho
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,27 +19,16 @@ from worker.scoring.tokenizing.tokens import Tokens
 ATTENTION = "shardsift_packed"  # our name among transformers' attention implementations
 
 
-class Attention(Protocol):
-    """Attention within each text. `query`, `key` and `value` have shape (tokens, heads, width)."""
-
-    def __call__(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        query_starts: torch.Tensor,  # where each text starts, and the end of the last one
-        key_starts: torch.Tensor,
-        most_queries: int,  # of any one text
-        most_keys: int,
-        /,
-        *,
-        scale: float | None,
-        window_size: tuple[int, int],  # keys visible on either side; -1: all
-    ) -> torch.Tensor: ...
+# (query, key, value, query starts, key starts, most queries, most keys; scale, window size) → attended
+Attention = Callable[..., torch.Tensor]
 
 
 def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: tuple[int, int]) -> torch.Tensor:
-    """torch's own kernel. Works on CUDA only, with 16-bit formats."""
+    """Attention within each text by torch's own kernel. Works on CUDA only, with 16-bit formats.
+
+    `query`, `key` and `value` have shape (tokens, heads, width). The starts say where each text starts, and the end of the
+    last one; the most queries and keys are those of any one text. `window_size` is of keys visible on either side; -1: all.
+    """
     from torch.nn.attention.varlen import varlen_attn
 
     attended = varlen_attn(*states_and_lengths, scale=scale, window_size=window_size)

@@ -1,29 +1,23 @@
 """A classifier that is divided over the devices of one worker, because it is larger than one of them.
 
 `load.py`: accelerate puts whole layers on each device, and on the CPU and the disk those that do not fit. This works for any
-model. The devices compute one after another.
+model. The devices compute one after another. The choice between the two ways is there too, and the comparison with the model's
+own scores.
 `tensor.py`: each device has a part of every matrix, and all compute at once. transformers must have a plan for the family:
 Llama, Qwen, Gemma, Mistral and others have one, BERT has none.
 
-Here are the options and the choice between the two. `load.py` also compares the scores with the model's own.
 On a CPU neither is faster than the plain model.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from transformers import AutoConfig
 
 from worker.scoring.backends.padded import Padded
 from worker.scoring.tokenizing.tokens import Tokens
-
-Way = Literal["layers", "tensor"]
-_DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size")  # among the ranks, if a config has them
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,37 +45,3 @@ class Sharded:
 
     def logits(self, batch: Tokens) -> torch.Tensor:
         return self.padded.logits(batch)
-
-
-def chosen_way(sharding: Sharding, model: str, config: Any, device: torch.device) -> Way:
-    """The way that works for this model, and a line in the log if that is not the one that was asked for."""
-    if sharding.way == "layers":
-        return "layers"
-    reason = why_not_tensor(config, sharding.devices, device)
-    if reason is None:
-        return "tensor"
-    level = logging.WARNING if sharding.way == "tensor" else logging.INFO
-    logger.log(level, "The model %s is divided by layers, not by tensor: %s.", model, reason)
-    return "layers"
-
-
-def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
-    """Why a model cannot be divided by tensor among so many ranks; None if it can."""
-    if device.type != torch._C._get_accelerator().type:  # transformers takes the machine's accelerator
-        return f"transformers would not use the device {device.type}"
-    if torch.distributed.is_initialized():
-        return "this process has a model that is divided by tensor already"
-    if not getattr(config, "base_model_tp_plan", None):
-        return f"transformers has no tensor parallel plan for the family {getattr(config, 'model_type', 'of its own')}"
-    for name in _DIVIDED:
-        if (size := getattr(config, name, None)) and size % ranks:
-            return f"its {name} of {size} cannot be divided by {ranks}"
-    return None
-
-
-def model_config(model: str, revision: str | None) -> Any:
-    """None if transformers has no config of this type: an adapter may load the model, or `saved_model` says why it cannot."""
-    try:
-        return AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
-    except Exception:  # each kind of config has its own ways to fail
-        return None

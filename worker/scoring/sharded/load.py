@@ -1,29 +1,27 @@
 """Load a classifier over several devices, and compare its scores with those that the model gives in float32 by layers."""
 
+import logging
 import tempfile
+from typing import Any
 
 import torch
+from transformers import AutoConfig
 
+from worker.scoring import ParityError
 from worker.scoring.backends.padded import padded
-from worker.scoring.device import (
-    Candidate,
-    default_batch_tokens,
-    formats,
-    keep_heads_in_float32,
-    release_memory,
-)
+from worker.scoring.device import Candidate, candidates, default_batch_tokens, keep_heads_in_float32, release_memory
 from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
 from worker.scoring.parity_trial import Logits, sample_texts
 from worker.scoring.saved_model import SavedModel, saved_model
-from worker.scoring.scorer import ParityError
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded import Sharded, Sharding, chosen_way, model_config
+from worker.scoring.sharded import Sharded, Sharding
 from worker.scoring.sharded.tensor import load_by_tensor
 
-PARITY_ROWS = 16  # in float32 the model may not fit on the devices, and offloaded layers are slow
-_BATCH_TOKENS_GPU = (
-    8_192  # a large model leaves less memory for batches, and its matrices are large enough with fewer tokens
-)
+_PARITY_ROWS = 16  # in float32 the model may not fit on the devices, and offloaded layers are slow
+# A large model leaves less memory for batches, and its matrices are large enough with fewer tokens.
+_MOST_BATCH_TOKENS = 8_192
+_DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size")  # among the ranks, if a config has them
+logger = logging.getLogger(__name__)
 
 
 def load_sharded(
@@ -37,30 +35,57 @@ def load_sharded(
     parity_rows: int | None,
 ) -> SequenceClassifier:
     """Load a model as `load_scorer` does, over several devices."""
-    config = model_config(model, revision)
-    way = chosen_way(sharding, model, config, device)
-    texts = sample_texts(PARITY_ROWS if parity_rows is None else parity_rows)
+    config = _config(model, revision)
+    by_tensor = sharding.way != "layers" and _divides_by_tensor(model, config, sharding, device)
+    texts = sample_texts(_PARITY_ROWS if parity_rows is None else parity_rows)
     reference = _reference(model, revision, texts, sharding, device) if texts else None
-    candidates = [
-        Candidate(dtype=one, is_plain=one == "float32" and way == "layers")
-        for one in formats(dtype, device, getattr(config, "model_type", ""))
-    ]
-    if candidates[-1].dtype == "float32" and way == "tensor" and sharding.way == "auto":
-        candidates.append(Candidate(dtype="float32", is_plain=True))
+    max_batch_tokens = max_batch_tokens or min(_MOST_BATCH_TOKENS, default_batch_tokens(device))
 
     def loaded(one: Candidate) -> SequenceClassifier:
-        load = load_by_tensor if way == "tensor" and not one.is_plain else load_by_layers
+        load = load_by_tensor if by_tensor and not one.is_plain else load_by_layers
         saved, backend = load(model, one.dtype, revision, sharding, device)
-        tokens = max_batch_tokens or min(_BATCH_TOKENS_GPU, default_batch_tokens(device))
         try:
             return checked_scorer(
-                model, saved, backend, one, reference=reference, device=device, max_batch_tokens=tokens
+                model, saved, backend, one, reference=reference, device=device, max_batch_tokens=max_batch_tokens
             )
         except ParityError:
             backend.close()
             raise
 
-    return first_faithful(candidates, loaded)
+    may_be_plain = not by_tensor or sharding.way == "auto"
+    model_type = getattr(config, "model_type", "")
+    return first_faithful(candidates(dtype, device, model_type, may_be_plain=may_be_plain), loaded)
+
+
+def _config(model: str, revision: str | None) -> Any:
+    """None if transformers has no config of this type: an adapter may load the model, or `saved_model` says why it cannot."""
+    try:
+        return AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
+    except Exception:  # each kind of config has its own ways to fail
+        return None
+
+
+def _divides_by_tensor(model: str, config: Any, sharding: Sharding, device: torch.device) -> bool:
+    """Whether the model can be divided by tensor. If it cannot, a line in the log says why."""
+    reason = why_not_tensor(config, sharding.devices, device)
+    if reason:
+        level = logging.WARNING if sharding.way == "tensor" else logging.INFO
+        logger.log(level, "The model %s is divided by layers, not by tensor: %s.", model, reason)
+    return reason is None
+
+
+def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
+    """Why a model cannot be divided by tensor among so many ranks; None if it can."""
+    if device.type != torch._C._get_accelerator().type:  # transformers takes the machine's accelerator
+        return f"transformers would not use the device {device.type}"
+    if torch.distributed.is_initialized():
+        return "this process has a model that is divided by tensor already"
+    if not getattr(config, "base_model_tp_plan", None):
+        return f"transformers has no tensor parallel plan for the family {getattr(config, 'model_type', 'of its own')}"
+    for name in _DIVIDED:
+        if (size := getattr(config, name, None)) and size % ranks:
+            return f"its {name} of {size} cannot be divided by {ranks}"
+    return None
 
 
 def _reference(model: str, revision: str | None, texts: list[str], sharding: Sharding, device: torch.device) -> Logits:
@@ -91,10 +116,8 @@ def load_by_layers(
     )
     keep_heads_in_float32(saved.model)
     batches = padded(saved.model, saved.tokenizer, device)
-    used = set(
-        getattr(saved.model, "hf_device_map", {"": device}).values()
-    )  # without a map, there was nothing to divide
-    return saved, Sharded(padded=batches, division=f"layers over {len(used)}", close=folder.cleanup)
+    devices_used = set(getattr(saved.model, "hf_device_map", {"": device}).values())  # no map: nothing was divided
+    return saved, Sharded(padded=batches, division=f"layers over {len(devices_used)}", close=folder.cleanup)
 
 
 def _free_memory(devices: int, device: torch.device) -> dict[int | str, int]:

@@ -25,11 +25,11 @@ import torch
 from torch import distributed
 from torch.multiprocessing.spawn import ProcessException, spawn
 
+from worker.scoring import DeviceFault
 from worker.scoring.backends.padded import padded
 from worker.scoring.device import keep_heads_in_float32
 from worker.scoring.quiet import quiet_transformers, quieten_imports
 from worker.scoring.saved_model import SavedModel, saved_model
-from worker.scoring.scorer import DeviceFault
 from worker.scoring.sharded import Sharded, Sharding
 
 _STEP_LIMIT = timedelta(hours=2)  # longer than any load. A worker's watchdog ends a rank that hangs much earlier

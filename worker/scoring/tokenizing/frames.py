@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from worker.scoring.tokenizing.contents import ContentEncoder, twin_of
-from worker.scoring.tokenizing.tokens import Counts, Ids, Sequences, Tokens, flat, offsets_of, ranges
+from worker.scoring.tokenizing.tokens import Counts, Ids, Sequences, Tokens, flat, joined, offsets_of, ranges
 
 _PROBE = "Nine words"
 _SHOWN_CHARS = 60  # of a second text, in an error
@@ -52,7 +52,9 @@ class FramedEncoder:
         if passages != "head":
             self._room = np.full_like(self._room, self._room.min())
             beside = "the special tokens" if len(self._room) == 1 else "the longest hypothesis"
-            check_stride(passages, room=int(self._room[0]), beside=beside)
+            stride, room = int(passages.partition(":")[2] or 0), int(self._room[0])
+            if stride > room:
+                raise ValueError(f"{passages} would leave out tokens: beside {beside}, {room} fit")
         self._contents = ContentEncoder(backend, room=int(self._room.max()) if passages == "head" else WHOLE)
 
     def encode(self, texts: pa.Array) -> tuple["FramedTokens", Counts]:
@@ -121,20 +123,15 @@ def find_frames(tokenizer: Any, seconds: Sequence[str | None], max_tokens: int) 
     each = [frame for frame in found if frame]
     if len(each) < len(found):
         return None
-    tails = flat([frame.tail for frame in each], [frame.tail_types for frame in each])
-    frames = Frames(head=np.array(each[0].head, np.int32), tails=tails)
+    frames = Frames(head=each[0].head, tails=joined([frame.tails for frame in each]))
     return frames if frames.lengths.max() < max_tokens else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Frame:
-    head: list[int]
-    tail: list[int]
-    tail_types: list[int] | None  # token types of the tail; those of head and text are 0
+def _find_frame(tokenizer: Any, second: str | None) -> Frames | None:
+    """The frame with one second text, or without one.
 
-
-def _find_frame(tokenizer: Any, second: str | None) -> _Frame | None:
-    """None if the tokenizer is written in Python, truncates on the left, or does more than add tokens around a text."""
+    None if the tokenizer is written in Python, truncates on the left, or does more than add tokens around a text.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or tokenizer.truncation_side != "right":
         return None
@@ -144,7 +141,8 @@ def _find_frame(tokenizer: Any, second: str | None) -> _Frame | None:
     for start in range(len(ids) - len(content) + 1):
         head, tail = ids[:start], ids[start + len(content) :]
         if [*head, *content, *tail] == ids and [*head, *tail] == empty["input_ids"] and not any(types[: -len(tail)]):
-            return _Frame(head=head, tail=tail, tail_types=types[-len(tail) :] if any(types) else None)
+            tail_types = types[len(ids) - len(tail) :]  # those of head and text are 0
+            return Frames(head=np.array(head, np.int32), tails=flat([tail], [tail_types]))
     return None
 
 
@@ -165,13 +163,6 @@ def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Counts, 
     text_of = np.repeat(np.arange(len(contents)), counts)
     lengths = np.minimum(contents.lengths[text_of] - places, room)
     return contents.offsets[text_of] + places, lengths, offsets_of(counts)
-
-
-def check_stride(passages: str, *, room: int, beside: str) -> None:
-    """Raises ValueError for a stride that would leave out tokens between passages."""
-    stride = int(passages.partition(":")[2] or 0)
-    if stride > room:
-        raise ValueError(f"{passages} would leave out tokens: beside {beside}, {room} fit")
 
 
 def places_of_passages(lengths: Counts, passages: str, *, room: int) -> tuple[Counts, Counts]:

@@ -28,8 +28,6 @@ class TextTokenizer:
     ) -> None:
         self.max_tokens = max_tokens
         self._model_tokens = model_tokens or max_tokens  # what the model takes, if `max_tokens` is less
-        self.pad_id = int(tokenizer.pad_token_id or 0)
-        self.takes_token_types = "token_type_ids" in tokenizer.model_input_names
         self._tokenizer = tokenizer
         ours = twin_of(tokenizer)  # a call changes the tokenizer's truncation and padding
         frames = None if pairs else find_frames(ours, [None], max_tokens)
@@ -47,7 +45,8 @@ class TextTokenizer:
             return id(self)
         rules = {**json.loads(backend.to_str()), "truncation": None, "padding": None}  # these two change with calls
         digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()
-        return digest, self.max_tokens, self._tokenizer.truncation_side, self.pad_id, self.takes_token_types
+        inputs = tuple(self._tokenizer.model_input_names)
+        return digest, self.max_tokens, self._tokenizer.truncation_side, self._tokenizer.pad_token_id, inputs
 
     def encode(self, texts: pa.Array) -> Tokens:
         """The ids of the texts or pairs, including special tokens. `texts` must not contain nulls."""

@@ -56,14 +56,13 @@ class Sequences(Protocol):
         """The tokens of some of the sequences, in the order given."""
 
 
-def flat(texts: Sequence[Sequence[int]], types: Sequence[Sequence[int] | None] | None = None) -> Tokens:
+def flat(texts: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Tokens:
     """Lists of ids as Tokens, with the token types of each, if there are any but 0."""
     offsets = offsets_of(np.fromiter(map(len, texts), np.int64, len(texts)))
     ids = np.fromiter(chain.from_iterable(texts), np.int32, offsets[-1])
-    present = [kinds for kinds in types or () if kinds is not None]
-    if not any(map(any, present)):
+    if types is None or not any(map(any, types)):
         return Tokens(ids=ids, offsets=offsets)
-    return Tokens(ids=ids, offsets=offsets, types=np.fromiter(chain.from_iterable(present), np.int8, len(ids)))
+    return Tokens(ids=ids, offsets=offsets, types=np.fromiter(chain.from_iterable(types), np.int8, len(ids)))
 
 
 def joined(parts: Sequence[Tokens]) -> Tokens:
