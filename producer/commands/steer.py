@@ -67,10 +67,7 @@ def cancel(run_id: RunId) -> None:
     rich_help_panel="Runs", epilog="Example: producer pause cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
 def pause(run_id: RunId) -> None:
-    """Pause a run. Workers give its shards back at the next batch, and are free for other runs. `producer resume` goes on.
-
-    Nothing is lost, and no row is scored twice. A machine without other work ends if it was told to with --exit-when-idle.
-    """
+    """Pause a run. Workers give its shards back at the next batch, and are free for other runs."""
     from fleet.process.settings import read_settings
     from producer.opening import open_ledger
 
@@ -112,10 +109,7 @@ def set_(
     max_workers: MaxWorkers = None,
     max_cost: MaxCost = None,
 ) -> None:
-    """Change a run's worker limit or cost limit, while it goes on or before it begins.
-
-    No worker loses the shard that it has. To free workers at once, pause the run and resume it.
-    """
+    """Change a run's worker limit or cost limit. Workers above a lowered limit finish their shard first."""
     from fleet.errors import UsageError
     from fleet.process.broker import make_app
     from fleet.process.dispatch import send_due_shards
