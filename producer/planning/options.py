@@ -111,7 +111,7 @@ class RunOptions(ScoreOptions, Reading):
         typer.Option(
             "--output",
             metavar="URI",
-            help="A folder, a URL, or hf://datasets/<user>/<name>. Default for --crawl: <you>/fineweb-<crawl>-<model>.",
+            help="A folder, a URL, or hf://datasets/USER/NAME. Default for --crawl: USER/fineweb-CRAWL-MODEL.",
             rich_help_panel=_OUTPUT,
         ),
     ] = ""
