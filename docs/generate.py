@@ -71,6 +71,7 @@ def _options_once(reference: str) -> str:
     """Describe an option that several commands share at the first of them only; the others name it."""
     reference = re.sub(r"\*\*Usage\*\*:\n\n```console\n.*\n```\n\n|\*\*Commands\*\*:\n\n(\* .*\n)+\n*", "", reference)
     reference = re.sub(r"\*\*(Arguments|Options)\*\*:\n\n|\* `--(help|\w+-completion)`.*\n", "", reference)
+    reference = re.sub(r" <(int|float|str|path)( range)?>`", "`", reference)
     first: dict[str, str] = {}
     sections = re.split(r"(?=^#+ `)", reference, flags=re.MULTILINE)
     return "\n\n".join(_without_shared(section, first) for section in sections if section.strip())
