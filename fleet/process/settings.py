@@ -47,32 +47,29 @@ class Settings(BaseSettings):
     redis_wait_seconds: Annotated[float, Process.SEVERAL] = Field(
         60.0,
         ge=0,
-        description="Time that `worker start`, `producer finalizer` and Flower wait at their start for a Redis that does not "
-        "answer. Later they wait as long as it takes.",
+        description="Time that a worker, finalizer or Flower waits at its start for a Redis that does not answer.",
     )
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
     scorer: Annotated[str, Process.WORKER] = Field(
         SEQUENCE_CLASSIFIER,
-        description="The kind of scorer. Unset: of SHARDSIFT_MODEL sequence-classifier, otherwise that of each run.",
+        description="Kind of scorer. Unset: of SHARDSIFT_MODEL sequence-classifier, otherwise that of each run.",
     )
     model: Annotated[str, Process.WORKER] = Field(
         DEFAULT_MODEL,
-        description="The only model that workers serve: a Hub name or a folder. For a run with several models all of them, with "
-        "commas between them, or as a JSON list. MODEL@REVISION names a revision. Unset: what open runs need; for "
-        f"`worker tune` {DEFAULT_MODEL}.",
+        description="The only model that workers serve: a Hub name or a folder, or all models of a run, with commas between "
+        "them or as a JSON list. Unset: what open runs need; for `worker tune` fineweb-edu-classifier.",
     )
     model_revision: Annotated[str | None, Process.WORKER] = Field(
         None, description="Branch, tag or commit of the model. Unset: that of each run."
     )
     dtype: Annotated[Dtype, Process.WORKER] = Field(
         "auto",
-        description="The only precision that workers serve: float32, bfloat16, float16, or auto: 16-bit if the "
-        "device is fast at it, else float32. Unset: that of each run; for `worker tune` auto.",
+        description="The only number format that workers serve: float32, bfloat16, float16 or auto. Unset: that of each run; for "
+        "`worker tune` auto.",
     )
     device: Annotated[str, Process.WORKER] = Field(
         "auto",
-        description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one. A replaced process uses "
-        "the same device as the first.",
+        description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one.",
     )
     max_batch_tokens: Annotated[int, Process.WORKER] = Field(
         0,
@@ -90,20 +87,18 @@ class Settings(BaseSettings):
     gpus_per_worker: Annotated[int, Process.WORKER] = Field(
         1,
         ge=1,
-        description="GPUs over which a worker divides its model, for models that are larger than one. "
-        "Needs shardsift[sharded]. With SHARDSIFT_DEVICE=cpu as many processes on the CPU, to try it.",
+        description="GPUs over which a worker divides its model. Needs shardsift[sharded]. With SHARDSIFT_DEVICE=cpu as many "
+        "processes.",
     )
     sharding: Annotated[WayToShard, Process.WORKER] = Field(
         "auto",
-        description="How the model is divided. layers: whole layers, one GPU after another, for all models; what does not fit "
-        "goes to the CPU and the disk. tensor: a part of each matrix, all GPUs at once, for families with a plan in "
-        "transformers. auto: tensor if it works for the model, otherwise layers.",
+        description="How the model is divided: by layers, for any model; by tensor, for some families; auto: tensor "
+        "if that works.",
     )
     parity_rows: Annotated[int | None, Process.WORKER] = Field(
         None,
         ge=0,
-        description="Sample texts that a worker also scores in float32 before it serves. "
-        "Unset: 1,024 on a GPU, 16 on a CPU or on several GPUs. 0: none.",
+        description="Sample texts of the parity gate. Unset: 1,024 on a GPU, 16 on a CPU or on several GPUs. 0: no gate.",
     )
     threads: Annotated[int, Process.WORKER] = Field(
         0, ge=0, description="CPU threads for a worker's model. 0: its share of the cores."
@@ -125,14 +120,14 @@ class Settings(BaseSettings):
         60.0, gt=0, description="Time after which a message that is missing from the queue is sent again."
     )
     wave_shards: Annotated[int, Process.FINALIZER] = Field(
-        100, gt=0, description="Finished shards that the finalizer saves on the Hub in one commit while a run goes on."
+        100, gt=0, description="Finished shards that are saved on the Hub in one wave while a run goes on."
     )
     wave_seconds: Annotated[float, Process.FINALIZER] = Field(
         3600.0,
         gt=0,
         le=43_200,
-        description="Time after which the finalizer saves finished shards even if they are fewer than a full wave. "
-        "The Hub drops uncommitted files after about a day.",
+        description="Time after which finished shards are saved even if they are no full wave. The Hub drops uncommitted "
+        "files after about a day.",
     )
     log_format: Annotated[LogFormat, Process.SEVERAL] = Field(
         "text", description="Log lines of workers and finalizers: text, or json with a field for each fact."
@@ -149,18 +144,17 @@ class Settings(BaseSettings):
     max_attempts: Annotated[int, Process.SEVERAL] = Field(
         3,
         gt=0,
-        description="Crashes without a newer checkpoint between them, after which a shard is marked failed.",
+        description="Crashes without a newer checkpoint between them, after which a shard is failed.",
     )
     max_errors: Annotated[int, Process.SEVERAL] = Field(
         8,
         gt=0,
-        description="Errors of a network, disk or service without a newer checkpoint between them, after which a shard is "
-        "marked failed. Until then it is tried again after 5, 20, 80, … s.",
+        description="Errors of a network, disk or service, counted likewise. A shard is tried again after 5, 20, 80, … s.",
     )
     checkpoint_mib: Annotated[int, Process.SEVERAL] = Field(
         512,
         ge=0,
-        description="Limit on the checkpoints that a run stores in Redis. Further ones go to the output's storage.",
+        description="Limit on a run's checkpoints in Redis. Further ones go to the output's storage.",
     )
     stop_seconds: Annotated[float, Process.WORKER] = Field(
         8.0,
@@ -174,8 +168,7 @@ class Settings(BaseSettings):
     )
     state_dir: Annotated[Path, Process.SEVERAL] = Field(
         Path(platformdirs.user_state_dir("shardsift")),
-        description="Folder for the Redis data and logs of `producer run`, the history of `producer flower` and the results of "
-        "`worker tune`.",
+        description="Folder for the data and logs of `producer run` and the results of `worker tune`.",
     )
     scratch_dir: Annotated[Path | None, Process.WORKER] = Field(
         None, description="Folder in which workers build output files. Unset: the system's temporary folder."
@@ -183,8 +176,8 @@ class Settings(BaseSettings):
     price_per_gpu_hour: Annotated[float | None, Process.PRODUCER] = Field(
         None,
         ge=0,
-        description="What a GPU costs, for estimates, costs and --max-cost. A worker counts as one GPU while it has a shard. "
-        "Unset: no cost is shown, and estimates use list prices.",
+        description="What a GPU costs, for estimates, costs and --max-cost. Unset: no cost is shown, and estimates use "
+        "list prices.",
     )
     flower_auth: Annotated[str | None, Process.PRODUCER] = Field(
         None, description="user:password for Flower. Unset: generated and printed at the start."

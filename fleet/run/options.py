@@ -30,8 +30,8 @@ Columns = Annotated[
     str | None,
     typer.Option(
         metavar="NAME[:TYPE],…",
-        help="Columns to read of JSON Lines and CSV files; others are left out. TYPE is string, int64, double or bool. "
-        "Default: every field of the first shard's first 16 MiB, with the types found there.",
+        help="Columns to read of JSON Lines and CSV files. TYPE is string, int64, double or bool. Default: the fields and types "
+        "of the first shard's first 16 MiB.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -39,9 +39,8 @@ TextColumn = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,…|TEXT",
-        help="Column to score; default: text. Several are joined by a blank line, without those that are blank in a row. "
-        r"A value with columns in braces is a template: '{url}\n\n{text}'. \n is the end of a line; a column that is null in a "
-        "row is empty.",
+        help="Column to score, or several, joined by a blank line, or a template with columns in braces: "
+        r"'{url}\n\n{text}'. Default: text.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -49,8 +48,7 @@ TextPairColumn = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Column with a second text, for a model that scores pairs, such as a reranker. A row without one of the "
-        "two is errored. Not with --labels or --passages.",
+        help="Column with a second text, for a model that scores pairs, such as a reranker.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -59,7 +57,7 @@ MaxTokens = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Tokens that the model reads at once, special tokens included. Default: as many as it takes.",
+        help="Tokens that the model reads at once, with special tokens. Default: as many as it takes.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -67,10 +65,8 @@ Passages = Annotated[
     str | None,
     typer.Option(
         metavar="KIND",
-        help=f"What is read of a longer text: {choices.PASSAGES}; default: head. stride:N reads all of it, a passage of "
-        "--max-tokens every N tokens, of which the last begins earlier, so that it ends with the text; finepdfs reads as the "
-        "FinePDFs classifiers do, and does not go with --labels. The score is the highest of the passages' logits, or with "
-        ":mean at the end, like stride:256:mean, their mean.",
+        help=f"Passages to read of a longer text: {choices.PASSAGES}; default: head. stride:N reads all of it, a passage every "
+        "N tokens. The highest logit counts, or with :mean, like stride:256:mean, their mean.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -78,9 +74,8 @@ Labels = Annotated[
     tuple[str, ...],
     typer.Option(
         metavar="LABEL,…|@FILE",
-        help="Zero-shot: labels to choose from, with commas between them, or a file with one a line. For a model of natural "
-        "language inference like facebook/bart-large-mnli; others beside it classify as usual. Each label adds a column: "
-        "score_climate_change.",
+        help="Zero-shot: labels to choose from, or a file with one a line. For a model of natural language inference like "
+        "facebook/bart-large-mnli.",
         rich_help_panel=MODEL_PANEL,
     ),
 ]
@@ -88,7 +83,7 @@ HypothesisTemplate = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help=f"Statement that a text is tested for; {{}} is the label. Default: {HYPOTHESIS_TEMPLATE}",
+        help=f"Statement to test a text for; {{}} is the label. Default: {HYPOTHESIS_TEMPLATE}",
         rich_help_panel=MODEL_PANEL,
     ),
 ]
@@ -96,15 +91,14 @@ MultiLabel = Annotated[
     bool,
     typer.Option(
         "--multi-label",
-        help="With --labels: judge each label by itself, because more than one can be true of a text.",
+        help="With --labels: judge each label by itself; a text can have several.",
         rich_help_panel=MODEL_PANEL,
     ),
 ]
 FunctionToApply = Annotated[
     Function | None,
     typer.Option(
-        help="Function applied to the logits. Default: for several labels softmax, or sigmoid if the model says that a text "
-        "can have more than one; none for a single output.",
+        help="Function applied to the logits. Default: none for one output; for several labels what the model says.",
         rich_help_panel=MODEL_PANEL,
     ),
 ]

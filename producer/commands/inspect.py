@@ -19,13 +19,9 @@ commands = Commands()
     rich_help_panel="Runs", epilog="Example: producer status cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
 def status(
-    run_id: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="The id of a run. Default: the newest run.")
-    ] = None,
+    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
     verify: Verify = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Stay, and show the state again and again until the run is over.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Redraw the state until the run is over.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
@@ -74,19 +70,19 @@ def runs(as_json: AsJson = False) -> None:
 )
 def demand(
     shards_per_worker: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Want one worker for every N open shards of a queue.")
+        int, typer.Option(min=1, metavar="N", help="Want a worker for every N open shards.")
     ] = 1,
     serve: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, metavar="PORT", help="Serve the JSON over HTTP until stopped: GET /."),
+        typer.Option(min=1, max=65535, metavar="PORT", help="Serve the JSON over HTTP at /."),
     ] = None,
-    address: Annotated[str, typer.Option(help="Address for --serve to listen on. There is no password.")] = "127.0.0.1",
+    address: Annotated[str, typer.Option(help="Address for --serve. There is no password.")] = "127.0.0.1",
     as_json: AsJson = False,
 ) -> None:
     """Show how many workers the open shards need, for an autoscaler.
 
-    Open shards are the queued and the running ones of all runs, as the ledger counts them. `wanted` is their number divided by
-    --shards-per-worker, rounded up for each queue; `workers` is how many there are.
+    `wanted` is the queued and running shards of a queue divided by --shards-per-worker, rounded up; `workers` is how many there
+    are.
     """
     from producer.demand import demand_json, demand_table, queue_demands, serve_demand
     from producer.opening import open_ledger
@@ -112,8 +108,7 @@ def demand(
 def recipes(as_json: AsJson = False) -> None:
     """List the recipes of popular classifiers: the options that a run uses for such a model if you name no others.
 
-    "checked" means that a small random model of this architecture gives the scores of the authors' code, tested here. Other
-    recipes have only been read from their source, which --json and docs/recipes.md name.
+    docs/recipes.md and --json name their sources, and which of them were checked.
     """
     from fleet.run.recipes import RECIPES
 
@@ -144,29 +139,29 @@ def _recipe_table() -> "Table":
 def scores(
     target: Annotated[
         str,
-        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+        typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to."),
     ],
     near: Annotated[
-        float | None, typer.Option(metavar="SCORE", help="Show the rows whose score is nearest to this one instead.")
+        float | None,
+        typer.Option(metavar="SCORE", help="Show the rows nearest to this score instead, with their texts."),
     ] = None,
-    sample: Annotated[int, typer.Option(min=1, metavar="N", help="How many rows --near shows.")] = 10,
+    sample: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that --near shows.")] = 10,
     column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The score column of --near, if there are several.")
+        str | None, typer.Option(metavar="NAME", help="Score column of --near, if there are several.")
     ] = None,
     source: Annotated[
         list[str] | None,
         typer.Option(
             metavar="URI",
-            help="The input, for the texts of the rows. A run in the ledger knows it. May be repeated.",
+            help="The input, for the texts, if the ledger does not have the run. May be repeated.",
         ),
     ] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw histogram and keep rate.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw a chart.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how the scores of a run are spread, and how many rows each threshold would keep.
 
-    Counts the shards that are done, in steps of 0.25 for logits and 0.05 for probabilities. With --near it shows rows
-    around a threshold, with their texts, so that a person can judge where to cut.
+    Counts the shards that are done, in steps of 0.25 for logits and 0.05 for probabilities.
     """
     from producer.scores.distribution import check_chart, draw_chart
     from producer.scores.near import near_lines, rows_of_run_near
@@ -196,20 +191,18 @@ def scores(
 def verify(
     target: Annotated[
         str,
-        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+        typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to."),
     ],
     source: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="URI", help="Also compare every row with this input. Repeat it as often as --input was given."
-        ),
+        typer.Option(metavar="URI", help="Also compare every row with this input. May be repeated."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
 
-    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, 1 if it is damaged or its manifest
-    is lost, and 2 if shardsift has published nothing there or --source is not the input of the run.
+    A URI needs no Redis. Exits with 1 if the dataset is damaged or its manifest is lost, and with 2 if shardsift has published
+    nothing there or --source is not the input of the run.
     """
     from producer.opening import output_of
     from producer.status import ExitCode

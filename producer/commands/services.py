@@ -37,7 +37,7 @@ def finalizer(
 )
 def flower(
     address: Annotated[
-        str, typer.Option(help="Address to listen on. Use 0.0.0.0 only behind a proxy with TLS.")
+        str, typer.Option(help="Address to listen on. 0.0.0.0 only behind a proxy with TLS.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 5555,
 ) -> None:
@@ -57,14 +57,13 @@ def flower(
 def doctor(
     output: Annotated[
         str | None,
-        typer.Option(metavar="URI", help="Also check that this output can be written. Leaves nothing behind."),
+        typer.Option(metavar="URI", help="Also check that this output can be written."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check this machine and its fleet: Redis, workers, finalizer, the Hub and its token.
 
-    Prints a line for each check: ok, warning or wrong, and how to mend it. Checks that depend on a failed one are left out.
-    Exits with 0 if nothing is wrong, 1 if something is, and 2 for wrong options.
+    Prints a line for each check, and how to mend what is wrong. Exits with 1 if something is.
     """
     from fleet.doctor import report
     from producer.doctor import producer_checks
@@ -77,9 +76,7 @@ def doctor(
 
 @commands.command(rich_help_panel="Services", epilog="Example: producer demo --folder ./demo-output")
 def demo(
-    folder: Annotated[
-        Path, typer.Option(help="Folder for everything the demo writes. Replaces an earlier demo there.")
-    ] = Path("demo-output"),
+    folder: Annotated[Path, typer.Option(help="Folder to write to. Replaces an earlier demo.")] = Path("demo-output"),
     rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 100,
 ) -> None:
     """Demonstrate a run offline: real text, a small classifier, two workers. Kills one worker and compares the results.

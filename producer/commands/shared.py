@@ -16,27 +16,22 @@ DryRun = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Show the plan: shards, rows, model, filter and output; and what it is estimated to take: tokens, GPU-hours "
-        "and cost for each kind of GPU. Starts and writes nothing.",
+        help="Show the plan, and estimate tokens, GPU-hours and cost. Starts and writes nothing.",
     ),
 ]
 MaxWorkers = Annotated[
     int | None,
-    typer.Option(
-        min=0, metavar="N", help="Let at most N workers hold shards of the run at once. 0: any number, as by default."
-    ),
+    typer.Option(min=0, metavar="N", help="Let at most N workers score the run at once. 0: any number."),
 ]
 MaxCost = Annotated[
     float | None,
     typer.Option(
         min=0,
         metavar="X",
-        help="Pause the run when its work has cost this much, at SHARDSIFT_PRICE_PER_GPU_HOUR. 0: no limit, as by default.",
+        help="Pause the run when it has cost this much, at SHARDSIFT_PRICE_PER_GPU_HOUR. 0: no limit.",
     ),
 ]
-Verify = Annotated[
-    bool, typer.Option("--verify", help="Read all published files and compare their sha256, not only their sizes.")
-]
+Verify = Annotated[bool, typer.Option("--verify", help="Compare the sha256 of published files, not only their sizes.")]
 
 
 def report(status: "RunStatus", *, as_json: bool) -> None:

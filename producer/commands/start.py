@@ -76,7 +76,7 @@ def run(
 ) -> None:
     """Do a whole run on this machine. Starts Redis, workers and a finalizer, and stops them at the end.
 
-    Ctrl-C stops the run cleanly. The same command resumes it.
+    The same command resumes an interrupted run.
     """
     plan = _planned(options)
     if dry_run:
@@ -92,12 +92,13 @@ def run(
 def refilter(
     target: Annotated[
         str,
-        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+        typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to."),
     ],
-    output: Annotated[str, typer.Option(metavar="URI", help="Where to put the rows: a new place, as for `run`.")],
-    min_score: Annotated[float | None, typer.Option(help="Threshold: keep rows with at least this score.")] = None,
+    output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")],
+    min_score: Annotated[float | None, typer.Option(help="Keep rows with at least this score.")] = None,
     where: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Filter: keep rows for which this SQL condition is true.")
+        str | None,
+        typer.Option(metavar="SQL", help="Keep rows for which this SQL condition is true, like 'int_score >= 3'."),
     ] = None,
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep every row that has a score.")] = False,
     input_uris: Annotated[
@@ -105,19 +106,16 @@ def refilter(
         typer.Option(
             "--input",
             metavar="URI",
-            help="Where the input of that run is now. Default: where it was, if the ledger still has the run.",
+            help="Where the input is now. Default: where it was, if the ledger has the run.",
         ),
     ] = None,
-    public: Annotated[
-        bool, typer.Option("--public", help="Create the dataset on the Hub as public. Default: private.")
-    ] = False,
+    public: Annotated[bool, typer.Option("--public", help="Create the dataset on the Hub as public.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Re-filter a published run from its stored scores: a new threshold without a GPU, and without torch.
+    """Re-filter a published run from its stored scores, on this machine, without a GPU or torch.
 
-    Reads the input and the scores, and does a whole run on this machine, as `producer run` does. The result is what a run
-    with that filter would publish. The same command resumes an interrupted run.
+    Publishes what a run with that filter would. The same command resumes an interrupted run.
     """
     from fleet.process.wording import is_place
     from producer.opening import published_output_of

@@ -66,10 +66,7 @@ def cancel(run_id: RunId) -> None:
     rich_help_panel="Runs", epilog="Example: producer pause cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
 def pause(run_id: RunId) -> None:
-    """Pause a run. Workers give its shards back at the next batch, and are free for other runs. `producer resume` goes on.
-
-    Nothing is lost, and no row is scored twice. A machine without other work ends if it was told to with --exit-when-idle.
-    """
+    """Pause a run. Workers give its shards back at the next batch, and are free for other runs."""
     with _run_in_ledger(run_id) as (_, ledger):
         ledger.pause(run_id)
         say(f"Run {run_id} is paused. Resume it: producer resume {run_id}")
@@ -102,10 +99,7 @@ def set_(
     max_workers: MaxWorkers = None,
     max_cost: MaxCost = None,
 ) -> None:
-    """Change a run's worker limit or cost limit, while it goes on or before it begins.
-
-    No worker loses the shard that it has. To free workers at once, pause the run and resume it.
-    """
+    """Change a run's worker limit or cost limit. Workers above a lowered limit finish their shard first."""
     from fleet.errors import UsageError
     from producer.planning.steering import SteeringOptions, steered
 

@@ -36,8 +36,8 @@ class Reading:
         typer.Option(
             "--input",
             metavar="URI",
-            help="Your own files, instead of --crawl: Parquet, JSON Lines (.jsonl, .json) or CSV, the last two also .gz or .zst. "
-            "A file, folder, glob or URL (hf://, s3://). May be given more than once.",
+            help="Your own files, instead of --crawl: a file, folder, glob or URL (hf://, s3://) of Parquet, JSON Lines or "
+            "CSV. May be repeated.",
             rich_help_panel=PANEL,
         ),
     ] = ()
@@ -53,7 +53,7 @@ class Reading:
             min=0,
             max=1,
             metavar="SHARE",
-            help="Fail a shard if more than this share of its rows cannot be read; fewer are errored rows.",
+            help="Fail a shard if more than this share of its rows cannot be read.",
             rich_help_panel=PANEL,
         ),
     ] = 0.01
@@ -68,9 +68,8 @@ class RunOptions(ScoreOptions, Reading):
         typer.Option(
             "--model",
             metavar="[NAME=]MODEL",
-            help="Sequence classifier: a Hub name or a folder. May be given more than once, each with a name for its columns: "
-            "edu=… adds edu_score. With several labels, that is the score of the best one, and edu_score_<LABEL> that of each. "
-            "MODEL@REVISION names a revision.",
+            help="Sequence classifier: a Hub name or folder; MODEL@REVISION names a revision. May be repeated, each with a name "
+            "for its columns: edu=… adds edu_score.",
             rich_help_panel=MODEL_PANEL,
         ),
     ] = (DEFAULT_MODEL,)
@@ -78,22 +77,21 @@ class RunOptions(ScoreOptions, Reading):
         str,
         typer.Option(
             metavar="KIND",
-            help="Kind of scorer that loads the model; packages may add their own.",
+            help="Kind of scorer; packages may add their own.",
             rich_help_panel=MODEL_PANEL,
         ),
     ] = SEQUENCE_CLASSIFIER
     dtype: Annotated[
         Dtype,
         typer.Option(
-            help="Precision of the model. auto: 16-bit if the device is fast at it, else float32.",
+            help="Number format. auto: 16 bits if the device is fast at them, else float32.",
             rich_help_panel=MODEL_PANEL,
         ),
     ] = "auto"
     min_score: Annotated[
         float | None,
         typer.Option(
-            help="Threshold: keep rows with at least this score. Default: that of the model's recipe, or of a model "
-            "that `worker train` made.",
+            help="Keep rows with at least this score. Default: the threshold of the model's recipe or training.",
             rich_help_panel=_KEEP,
         ),
     ] = None
@@ -101,7 +99,7 @@ class RunOptions(ScoreOptions, Reading):
         str | None,
         typer.Option(
             metavar="SQL",
-            help="Filter: keep rows for which this SQL condition is true, like 'int_score >= 3'.",
+            help="Keep rows for which this SQL condition is true, like 'int_score >= 3'.",
             rich_help_panel=_KEEP,
         ),
     ] = None
@@ -113,22 +111,19 @@ class RunOptions(ScoreOptions, Reading):
         typer.Option(
             "--output",
             metavar="URI",
-            help="A folder, a URL, or hf://datasets/<user>/<name>. "
-            "Default for --crawl: a dataset of the HF_TOKEN's user, fineweb-<crawl>-<model>.",
+            help="A folder, a URL, or hf://datasets/USER/NAME. Default for --crawl: USER/fineweb-CRAWL-MODEL.",
             rich_help_panel=_OUTPUT,
         ),
     ] = ""
     public: Annotated[
         bool,
-        typer.Option(
-            "--public", help="Create the dataset on the Hub as public. Default: private.", rich_help_panel=_OUTPUT
-        ),
+        typer.Option("--public", help="Create the dataset on the Hub as public.", rich_help_panel=_OUTPUT),
     ] = False
     row_columns: Annotated[
         str,
         typer.Option(
             metavar="NAME,NAME",
-            help="Names of the added columns that say which shard and row of the input a kept row is from; none: no columns.",
+            help="Names of the two columns that say where a kept row is from; none: no columns.",
             rich_help_panel=_OUTPUT,
         ),
     ] = "shard,row"

@@ -23,7 +23,7 @@ Device = Annotated[
     typer.Option(
         metavar="DEVICE",
         callback=_checked_device,
-        help=f"Where to score: {choices.DEVICES}. Default: SHARDSIFT_DEVICE, else auto: a GPU if there is one.",
+        help=f"Where to score: {choices.DEVICES}. Default: SHARDSIFT_DEVICE, else auto.",
     ),
 ]
 Threads = Annotated[
@@ -39,16 +39,14 @@ GpusPerWorker = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Divide the model over N GPUs, for a model that is larger than one. Needs shardsift[sharded]. "
-        "Default: SHARDSIFT_GPUS_PER_WORKER, else 1.",
+        help="Divide the model over N GPUs. Needs shardsift[sharded]. Default: 1.",
     ),
 ]
 WayToShard = Annotated[
     choices.WayToShard | None,
     typer.Option(
         "--sharding",
-        help="How to divide it: by layers, for any model; by tensor, if transformers has a plan for the family; auto: tensor "
-        "if that works, otherwise layers.",
+        help="How to divide it: by layers, for any model; by tensor, for some families; auto: tensor if that works.",
     ),
 ]
 
@@ -66,8 +64,8 @@ ModelNames = Annotated[
     typer.Option(
         "--model",
         metavar="MODEL",
-        help="Serve only runs with this model: a Hub name or folder. Give all models of a run with several. "
-        "MODEL@REVISION names a revision. Default: SHARDSIFT_MODEL, else what open runs need.",
+        help="Serve only runs with this model. Repeat it for a run with several. Default: SHARDSIFT_MODEL, else what open "
+        "runs need.",
     ),
 ]
 LogLevel = Annotated[choices.LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")]
@@ -78,52 +76,50 @@ def start(
     models: ModelNames = None,
     dtype: Annotated[
         choices.Dtype | None,
-        typer.Option(help="Serve only runs with this --dtype. Default: runs with any, each in its own."),
+        typer.Option(help="Serve only runs with this --dtype. Default: any."),
     ] = None,
     scorer: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="Kind of scorer that loads the model. Default: sequence-classifier."),
+        typer.Option(metavar="KIND", help="Kind of scorer of --model. Default: sequence-classifier."),
     ] = None,
     gpus: Annotated[
         str,
         typer.Option(
             metavar="all|N|0,2",
-            help="GPUs to use: all, the first N, or a list of numbers, such as 0,2 or 1, for one. 0: the CPU.",
+            help="GPUs to use: all, the first N, or a list, such as 0,2 or 1, for one. 0: the CPU.",
         ),
     ] = "all",
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Workers, which share the GPUs or the cores. Default: one per GPU; on a CPU one."),
+        typer.Option(min=1, help="Workers to start. Default: one per GPU; on a CPU one."),
     ] = None,
     gpus_per_worker: GpusPerWorker = None,
     sharding: WayToShard = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the worker, shown as NAME@host; of several, how it begins. Default: gpu0, gpu1, …"),
+        typer.Option(help="Name of the worker, or how the names begin. Default: gpu0, gpu1, …"),
     ] = None,
     device: Device = None,
     threads: Threads = None,
     compile: Compile = None,
     spot_notice: Annotated[
         choices.SpotCloud | None,
-        typer.Option(help="Watch for this cloud's notice that it reclaims the spot machine, and stop in time."),
+        typer.Option(help="Stop in time when this cloud reclaims the spot machine."),
     ] = None,
     exit_when_idle: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help="Exit after the fleet has had nothing to do here for this long, such as 10m."
-        ),
+        typer.Option(metavar="TIME", help="Exit after so long without work, such as 10m."),
     ] = None,
     on_idle: Annotated[
         str | None,
-        typer.Option(metavar="COMMAND", help="Shell command to run after --exit-when-idle, such as 'sudo poweroff'."),
+        typer.Option(metavar="COMMAND", help="Shell command to run then, such as 'sudo poweroff'."),
     ] = None,
     log_level: LogLevel = "INFO",
 ) -> None:
     """Run the workers of this machine, one per GPU, until stopped.
 
-    Each serves what open runs need; with --model, only runs with that model. A worker that dies is started
-    again. SIGTERM or Ctrl-C stops all at their next batch. Their shards go back to the queue.
+    Each serves what open runs need. A worker that dies is started again. SIGTERM or Ctrl-C stops all at their next batch;
+    their shards go back to the queue.
     """
     into_environment(
         model=json.dumps(models) if models else None,
@@ -180,16 +176,14 @@ def doctor(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="Model to try: a Hub name or folder. Give all models of a run with several. MODEL@REVISION names a revision. "
-            "Default: SHARDSIFT_MODEL, else what open runs need first.",
+            help="Model to try. May be repeated. Default: SHARDSIFT_MODEL, else what open runs need first.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
     """Check this machine for a worker: GPU, driver and torch, Redis, the Hub, and that the model loads.
 
-    Prints a line for each check: ok, warning or wrong, and how to mend it. Checks that depend on a failed one are left out.
-    Exits with 0 if nothing is wrong, 1 if something is, and 2 for wrong options.
+    Prints a line for each check, and how to mend what is wrong. Exits with 1 if something is.
     """
     into_environment(model=json.dumps(models) if models else None)
     from fleet.doctor import report

@@ -23,11 +23,8 @@ def train(
 ) -> None:
     """Train a classifier on labelled texts, and save it as a model folder.
 
-    The encoder is frozen, as for fineweb-edu-classifier: each text is embedded once, and the last layer is fitted to that.
-    With --full, all weights are trained. SIGTERM and Ctrl-C save a checkpoint; the same command again goes on after it.
-    On several GPUs: `torchrun --nproc-per-node N -m worker train …`.
-
-    Prints how well the held-out rows are predicted.
+    Fits the last layer, or with --full trains all weights, and prints how well held-out rows are predicted. With --full, the
+    same command resumes after the last checkpoint. On several GPUs: `torchrun --nproc-per-node N -m worker train …`.
     """
     from worker.scoring.quiet import quieten_imports
 

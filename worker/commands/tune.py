@@ -17,7 +17,7 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         metavar="MODEL",
-        help="Hub name or folder. MODEL@REVISION names a revision. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
+        help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
         rich_help_panel=MODEL_PANEL,
     ),
 ]
@@ -31,15 +31,13 @@ def tune(
     options: TuneOptions,
     model: ModelName = None,
     dtype: Annotated[
-        choices.Dtype | None, typer.Option(help="Precision of the model. Use the same as for `worker start`.")
+        choices.Dtype | None, typer.Option(help="Number format. Default: SHARDSIFT_DTYPE, else auto.")
     ] = None,
     device: Device = None,
 ) -> None:
     """Find the fastest batch size for a model on this device. `worker start` then uses it.
 
-    What is read of a text, and how, are options as of `producer run`, so that the texts of the trial are as long as the run's.
-
-    Prints a line for each setting. The best one is the smallest that is within 2 % of the fastest.
+    Give it the options of the run that say what is read. The best batch size is the smallest within 2 % of the fastest.
     """
     from fleet.process.settings import read_settings
     from worker.scoring.quiet import quieten_imports

@@ -31,36 +31,36 @@ class TrainOptions:
         str,
         typer.Option(
             metavar="MODEL",
-            help="Hub name or folder of the model to train, or `demo` for the demo's MiniLM. MODEL@REVISION names a revision.",
+            help="Hub name or folder of the model to train, or `demo` for the demo's MiniLM.",
         ),
     ]
     output: Annotated[
         str,
-        typer.Option(metavar="FOLDER|URI", help="Folder, or hf://USER/NAME on the Hub, to write the classifier to."),
+        typer.Option(metavar="FOLDER|URI", help="Folder, or hf://USER/NAME, for the classifier."),
     ]
     data: Annotated[
         str | None,
-        _data(metavar="PATH", help="File, folder, glob or URL of labelled texts: Parquet, JSON Lines or CSV."),
+        _data(metavar="PATH", help="Labelled texts, in the formats of a run's input."),
     ] = None
     label_with: Annotated[
         str | None,
         _data(
             metavar="URI",
-            help="Instead of --data: the output of a published run. Its texts are learned with its labels or scores.",
+            help="Instead of --data: the output of a published run.",
         ),
     ] = None
     text_column: Annotated[
         str | None,
         _data(
             metavar="NAME,…",
-            help="Column with the texts, or several, joined by a blank line. Default: text, or what the run has scored.",
+            help="Column with the texts, or several. Default: text, or what the run has scored.",
         ),
     ] = None
     label_column: Annotated[
         str | None,
         _data(
             metavar="NAME",
-            help="Column with the labels. Default: label, or what the run has added. Of a run of several models, it says which.",
+            help="Column with the labels. Default: label, or what the run has added.",
         ),
     ] = None
     task: Annotated[
@@ -71,27 +71,24 @@ class TrainOptions:
     ] = None
     validation: Annotated[
         str | None,
-        _measure(metavar="PATH", help="Files with the rows to measure on, in the same columns, instead of --held-out."),
+        _measure(metavar="PATH", help="Files with the rows to measure on, instead of --held-out."),
     ] = None
     held_out: Annotated[float, _measure(min=0.01, max=0.9, help="Share of the rows to measure on.")] = 0.2
     seed: Annotated[int, _measure(min=0, help="Chooses the held-out rows.")] = 0
     threshold: Annotated[
         float | None,
-        _measure(
-            help="Score of a regression from which a row is kept. It is stored with the model, and runs use it. "
-            "Default: the middle of the labels' range."
-        ),
+        _measure(help="Score of a regression from which runs keep a row. Default: the middle of the labels' range."),
     ] = None
     full: Annotated[bool, _full("--full/--freeze", help="Train all weights, instead of the last layer only.")] = False
     epochs: Annotated[float, _full(min=0.001, help="How often to go through the rows.")] = 3.0
-    learning_rate: Annotated[float, _full(help="The highest; it grows from 0, then falls to 0.")] = 5e-5
+    learning_rate: Annotated[float, _full(help="The highest of the schedule.")] = 5e-5
     batch_rows: Annotated[int, _full(min=1, help="Rows of a batch; under torchrun, of each GPU.")] = 32
     accumulate: Annotated[
         int,
         _full(
             min=1,
             metavar="BATCHES",
-            help="Batches of a step. 4 with --batch-rows 8 train as --batch-rows 32, in less memory.",
+            help="Batches of a step.",
         ),
     ] = 1
     checkpoint_steps: Annotated[int, _full(min=1, help="Steps between two checkpoints.")] = 500
@@ -99,8 +96,7 @@ class TrainOptions:
         str | None,
         _full(
             metavar="FOLDER",
-            help="Folder of the checkpoints. They are deleted at the end. Default: beside the output, or in the working "
-            "directory if the output is on the Hub.",
+            help="Folder of the checkpoints, which are deleted at the end. Default: beside the output.",
         ),
     ] = None
     loader_processes: Annotated[int, _full(min=0, help="Processes that prepare batches.")] = 0

@@ -37,7 +37,7 @@ class TuneOptions:
         typer.Option(
             "--input",
             metavar="URI",
-            help="File, folder or glob with texts to try, as for `producer run`. Default: texts that come with Python.",
+            help="Texts to try, as for `producer run`. Default: texts that come with Python.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -54,15 +54,13 @@ class TuneOptions:
         str | None,
         typer.Option(
             metavar="TOKENS,…",
-            help="Budgets to try. Default: 512 to 8,192 on a CPU, 8,192 to 262,144 on a GPU, each twice the one before.",
+            help="Token budgets to try. Default: 512 to 8,192 on a CPU, 8,192 to 262,144 on a GPU.",
         ),
     ] = None
-    repeats: Annotated[int, typer.Option(min=1, help="How often to time each setting. The median counts.")] = 3
+    repeats: Annotated[int, typer.Option(min=1, help="How often to time each setting.")] = 3
     reference: Annotated[
         bool,
-        typer.Option(
-            "--reference/--no-reference", help="Also time the plain pipeline, at 5 to 768 rows per batch. Slow."
-        ),
+        typer.Option("--reference/--no-reference", help="Also time the plain pipeline. Slow."),
     ] = False
     output: Annotated[
         Path,
