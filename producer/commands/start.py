@@ -98,7 +98,9 @@ def refilter(
     min_score: Annotated[float | None, typer.Option(help="Keep rows with at least this score.")] = None,
     where: Annotated[
         str | None,
-        typer.Option(metavar="SQL", help="Keep rows for which this SQL condition is true, like 'int_score >= 3'."),
+        typer.Option(
+            metavar="SQL", help="Filter by this SQL condition: keep rows for which it is true, like 'int_score >= 3'."
+        ),
     ] = None,
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep every row that has a score.")] = False,
     input_uris: Annotated[

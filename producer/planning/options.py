@@ -99,7 +99,7 @@ class RunOptions(ScoreOptions, Reading):
         str | None,
         typer.Option(
             metavar="SQL",
-            help="Keep rows for which this SQL condition is true, like 'int_score >= 3'.",
+            help="Filter by this SQL condition: keep rows for which it is true, like 'int_score >= 3'.",
             rich_help_panel=_KEEP,
         ),
     ] = None
