@@ -171,7 +171,7 @@ def test_an_output_that_the_hub_refuses_is_wrong(hub: HubServer, use_token: UseT
     found = diagnosed(producer_checks(local, output_uri="hf://datasets/ada/kept"))
 
     assert not_ok(found) == {"output": Result.WRONG}
-    assert "refuses this token" in found["output"].says
+    assert "the Hub refuses this (403: " in found["output"].says
 
 
 @pytest.mark.usefixtures("no_hub")
