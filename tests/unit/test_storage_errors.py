@@ -235,8 +235,8 @@ def test_a_page_of_a_proxy_in_place_of_an_answer_is_transient_and_told_by_its_fi
 @pytest.mark.parametrize(
     ("read", "says"),
     [
-        (lambda: RepoFile(**{}), "KeyError: 'path'"),
-        (lambda: RepoFile(**{"path": "a", "size": 1, "oid": "b", "lfs": "login"}), "TypeError: "),
+        (lambda: RepoFile(), "KeyError: 'path'"),
+        (lambda: RepoFile(path="a", size=1, oid="b", lfs="login"), "TypeError: "),
         (lambda: _validate_preupload_info({}), "ValueError: preupload_info is improperly formatted"),
         (lambda: parse_datetime(None), "AttributeError: "),
         (lambda: parse_datetime("login"), "ValueError: "),
