@@ -191,7 +191,9 @@ def _from_hub(error: hub_errors.HfHubHTTPError, doing: str) -> ShardError | Tran
         )
     if isinstance(error, hub_errors.RepositoryNotFoundError):
         return ShardError(
-            f"{doing}: the Hub shows no such repository to this token. Check the name and HF_TOKEN.", of_machine=True
+            f"{doing}: the Hub shows no such repository to this token. Check the name and HF_TOKEN. "
+            "An output that was deleted is made again by the command that started the run.",
+            of_machine=True,
         )
     if isinstance(error, (hub_errors.RevisionNotFoundError, hub_errors.EntryNotFoundError)):
         return ShardError(f"{doing}: no longer on the Hub ({_line(error)}).")

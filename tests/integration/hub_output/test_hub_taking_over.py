@@ -19,7 +19,7 @@ class TestPublishingThatCannotSucceed:
         run.score(*SHARDS)
         run.finalizer.call(delete_repo, run.repo)
 
-        with pytest.raises(ShardError, match="no such repository"):
+        with pytest.raises(ShardError, match="made again by the command that started the run"):
             run.look(100)
         status = run_status(run.ledger, run.run_id)
         again = run.enqueue()
@@ -42,7 +42,6 @@ class TestPublishingThatCannotSucceed:
         run.look(100)
 
         assert run.hub.requests == []
-
 
     @pytest.mark.parametrize(
         ("path", "answer"),
