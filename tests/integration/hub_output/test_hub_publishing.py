@@ -58,6 +58,15 @@ class TestPublishing:
         assert publication == Publication(uri=run.spec.output_uri, commit=run.hub.commits(run.repo)[0].oid, shards=2)
         assert run.ledger.publication(run.run_id) == publication
 
+    @pytest.mark.parametrize("running_fleet", ["lfs"], indirect=True)
+    def test_an_upload_that_is_answered_in_another_shape_is_tried_again_and_named(self, run: HubRun) -> None:
+        json = {"Content-Type": "application/json"}
+        run.hub.fault("/info/lfs/objects/batch", status=200, headers=json, body=b"{}")
+
+        with pytest.raises(TransientError, match=f"Uploading data/.* to {run.spec.output_uri}: the Hub's answer"):
+            run.stage(A)
+        run.hub.forget_faults()
+
     @pytest.mark.parametrize(
         ("status", "headers", "says"),
         [
