@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from json import JSONDecodeError
 from pathlib import Path
+from traceback import walk_tb
 
 import httpx2
 import pyarrow as pa
@@ -44,6 +45,8 @@ _NO_ANSWER = (
     *(httpx2.HTTPError, ConnectionError, TimeoutError),
     *(hub_errors.FileMetadataError, hub_errors.LocalEntryNotFoundError),
 )
+_OTHER_SHAPE = (LookupError, TypeError, AttributeError, ValueError)
+_HUB_CLIENT, _OURS = "huggingface_hub", {"fleet", "producer", "worker", "shardsift"}
 _XET_STATUS = re.compile(r"HTTP status \w+ error \((\d{3})")  # hf_xet reports the status only in its message
 
 
@@ -57,13 +60,20 @@ def translated(doing: str) -> Iterator[None]:
     except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, JSONDecodeError, *_HUB_ERRORS) as error:
         raise as_ours(error, redacted(doing)) from error
     except Exception as error:
-        if not _is_of_client(error):
-            raise
-        raise _from_client(error, redacted(doing)) from error
+        if _is_of_client(error):
+            raise _from_client(error, redacted(doing)) from error
+        if _is_about_an_answer(error):
+            what = f"{type(error).__name__}: {_line(error)}"
+            raise TransientError(
+                f"{redacted(doing)}: the Hub's answer cannot be used, and may be a proxy's ({what})."
+            ) from error
+        raise
 
 
 def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
     """Our error for what a library's error means for a shard."""
+    if isinstance(error.__cause__, hub_errors.RepositoryNotFoundError):  # of the FileNotFoundError of its file system
+        error = error.__cause__
     if isinstance(error, hub_errors.HfHubHTTPError):
         return _from_hub(error, doing)
     if isinstance(error, (ConnectionError, RuntimeError)) and (status := _XET_STATUS.search(str(error))):
@@ -133,6 +143,17 @@ def _is_of_client(error: Exception) -> bool:
     return any(kind.__module__.partition(".")[0] in _CLIENTS for kind in type(error).__mro__)
 
 
+def _is_about_an_answer(error: Exception) -> bool:
+    """Whether the Hub's client failed on an answer of another shape: it raises what its code meets, such as KeyError.
+
+    The same error from our code is a bug. The client's file system raises ValueError for a URL that it cannot use.
+    """
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
+    last = next((name for name in reversed(modules) if name.partition(".")[0] in {_HUB_CLIENT, *_OURS}), "")
+    is_about_a_url = isinstance(error, ValueError) and last == f"{_HUB_CLIENT}.hf_file_system"
+    return isinstance(error, _OTHER_SHAPE) and last.startswith(_HUB_CLIENT) and not is_about_a_url
+
+
 def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
     """Most of these errors come before any answer: there is no network, or there are no credentials on this machine."""
     name, status = type(error).__name__, _status_of(error)
@@ -164,9 +185,15 @@ def _s3_code(error: Exception) -> str | None:
 
 
 def _from_hub(error: hub_errors.HfHubHTTPError, doing: str) -> ShardError | TransientError:
-    if isinstance(error, (hub_errors.GatedRepoError, hub_errors.RepositoryNotFoundError)):
+    if isinstance(error, hub_errors.GatedRepoError):
         return ShardError(
-            f"{doing}: the Hub shows no such repository to this token. Check the name and HF_TOKEN.", of_machine=True
+            f"{doing}: this repository is gated. Accept its terms on the Hub and set HF_TOKEN.", of_machine=True
+        )
+    if isinstance(error, hub_errors.RepositoryNotFoundError):
+        return ShardError(
+            f"{doing}: the Hub shows no such repository to this token. Check the name and HF_TOKEN. "
+            "An output that was deleted is made again by the command that started the run.",
+            of_machine=True,
         )
     if isinstance(error, (hub_errors.RevisionNotFoundError, hub_errors.EntryNotFoundError)):
         return ShardError(f"{doing}: no longer on the Hub ({_line(error)}).")
@@ -179,8 +206,10 @@ def _from_status(status: int, error: Exception, doing: str) -> ShardError | Tran
             f"{doing}: the Hub answered {status} ({_line(error)}).", retry_after_seconds=_asked_to_wait(error)
         )
     if status in _NOT_ALLOWED:
+        reason = _short(str(getattr(error, "server_message", error) or "no reason given"))
         return ShardError(
-            f"{doing}: the Hub refuses this token ({status}). Give HF_TOKEN the rights for this repository.",
+            f"{doing}: the Hub refuses this ({status}: {reason.rstrip('.')}). "
+            "If it is about the token, give HF_TOKEN the rights for this repository.",
             of_machine=True,
         )
     return ShardError(f"{doing}: the Hub answered {status} ({_line(error)}).")

@@ -10,7 +10,7 @@ from huggingface_hub import HfApi, HfFileSystem, get_session, get_token
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_file_system import HfFileSystemFile
 
-from fleet.errors import UsageError
+from fleet.errors import TransientError, UsageError
 from fleet.storage.errors import translated
 
 _ANSWER_SECONDS = 5.0
@@ -43,7 +43,8 @@ def hub_token() -> HubToken | None:
     token = get_token()
     if token is None:
         return None
-    with translated("Asking the Hub whose HF_TOKEN this is"):
+    asking = "Asking the Hub whose HF_TOKEN this is"
+    with translated(asking):
         try:
             said = HfApi().whoami(token=token)
         except _NO_NETWORK as error:
@@ -52,6 +53,8 @@ def hub_token() -> HubToken | None:
             if error.response is not None and error.response.status_code in (401, 403):
                 raise UsageError("The Hub refuses this HF_TOKEN.") from error
             raise
+    if not isinstance(said, dict) or "name" not in said:
+        raise TransientError(f"{asking}: the Hub's answer cannot be used, and may be a proxy's.")
     access = said.get("auth", {}).get("accessToken", {})
     return HubToken(user=str(said["name"]), role=str(access.get("role", "unknown")))
 

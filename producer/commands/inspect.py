@@ -202,7 +202,7 @@ def verify(
     """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
 
     A URI needs no Redis. Exits with 1 if the dataset is damaged or its manifest is lost, and with 2 if shardsift has published
-    nothing there or --source is not the input of the run.
+    nothing there, this machine or its token may not read it, or --source is not the input of the run.
     """
     from producer.opening import output_of
     from producer.status import ExitCode

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi
-from huggingface_hub.errors import RevisionNotFoundError
+from huggingface_hub.errors import GatedRepoError, RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
 from fleet.errors import ShardError, UsageError
@@ -165,6 +165,8 @@ def pinned_uri(uri: str) -> tuple[str, str | None]:
     try:
         place = HubFiles().resolve_path(uri)
     except FileNotFoundError as error:  # from the client, for a missing repository or revision
+        if isinstance(error.__cause__, GatedRepoError):
+            raise  # the caller's `translated` says so
         missing = "revision" if isinstance(error.__cause__, RevisionNotFoundError) else "repository"
         raise UsageError(f"The Hub shows no such {missing} to this HF_TOKEN: {uri}. Check the name.") from error
     if not isinstance(place, HfFileSystemResolvedRepositoryPath):

@@ -107,6 +107,8 @@ def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fin
     try:
         return tuple(open_output(spec.output_uri, run_id).inspect(list(ledger.receipts(run_id)), hashes=hashes))
     except ShardError as error:  # the repository or folder itself cannot be read
+        if error.of_machine:  # the output may be sound
+            raise
         return (Finding(path=spec.output_uri, problem=Problem.UNREADABLE, detail=str(error)),)
 
 

@@ -11,6 +11,7 @@ from fleet.inputs.parquet_file import open_parquet
 from fleet.process.wording import counted
 from fleet.run.receipt import Receipt
 from fleet.run.spec import Shard
+from fleet.storage.errors import translated
 from fleet.storage.folder import WORKPLACE
 from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem
 from fleet.storage.opening import Published, content_of, open_output, open_place, published_at
@@ -33,7 +34,8 @@ def verify(
     """Check the dataset at a folder, bucket or `hf://datasets/…` URI. With `source`, also compare it with the input.
 
     `published_run` is the run that the ledger calls published there, if the caller asked it: then an empty place is a damaged
-    output. Raises UsageError if nothing of shardsift is there or the source cannot be listed, TransientError for the network.
+    output. Raises UsageError if nothing of shardsift is there or the source cannot be listed, TransientError for the network,
+    ShardError if this machine may not read or does not find the place.
     """
     published = read_published(uri, published_run=published_run)
     if isinstance(published, Fault):
@@ -73,6 +75,7 @@ def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shar
     spec = published.spec
     try:
         with (
+            translated(f"Checking {receipt.data.path} of {published.uri}"),
             open_parquet(f"{published.uri}/{receipt.scores.path}") as scores,
             open_parquet(f"{published.uri}/{receipt.data.path}") as data,
         ):
@@ -86,6 +89,8 @@ def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shar
             with open_input(shard.uri, spec.columns, only=spec.only_columns) as original:
                 return source_faults(original, shard, data, rows, receipt, spec)
     except ShardError as error:
+        if error.of_machine:  # the output itself may be sound
+            raise
         return [Fault(path=receipt.data.path, problem=str(error))]
 
 

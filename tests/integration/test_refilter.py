@@ -1,5 +1,6 @@
 """`producer refilter` plans a run over stored scores, and what that run publishes is what a fresh run would."""
 
+import io
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import redis
+from fsspec.implementations.local import LocalFileSystem
 
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
@@ -334,6 +336,23 @@ class TestAShardWhoseScoresCannotBeRead:
 
         with pytest.raises(ShardError, match=r"000_00001\.parquet is not the file that its manifest lists\. Repair it"):
             earlier.refiltered(min_score=1.0)
+
+    def test_of_a_file_that_came_wrong_once_is_read_again(
+        self, earlier: Earlier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file, opened = earlier.output / "scores/000_00001.parquet", LocalFileSystem.open
+        wrong = [file.read_bytes()[:-1] + b"x"]
+
+        def wrong_once(self: LocalFileSystem, path: str, *arguments: Any, **options: Any) -> Any:
+            is_wrong = str(path).endswith(str(file)) and wrong
+            return io.BytesIO(wrong.pop()) if is_wrong else opened(self, path, *arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalFileSystem, "open", wrong_once)
+            again = earlier.refiltered(min_score=0.0)
+
+        assert wrong == []
+        assert data_digests(again) == data_digests(earlier.output)
 
     def test_of_a_run_that_was_published_again_is_refused(self, earlier: Earlier) -> None:
         model = earlier.plan(min_score=1.0).spec.scorings[0].served_by

@@ -3,14 +3,18 @@
 import errno
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
 import pyarrow as pa
 import pytest
+from huggingface_hub import HfFileSystem
 from huggingface_hub import errors as hub_errors
+from huggingface_hub._commit_api import _validate_preupload_info
 from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import hf_raise_for_status, parse_datetime, validate_hf_hub_args
 
 from fleet.errors import LeaseLost, ShardError, ShardsiftError, TransientError
 from fleet.storage.errors import as_ours, translated
@@ -103,6 +107,21 @@ def of_xet(status: str, kind: type[Exception] = RuntimeError) -> Exception:
     return kind(f"Network error: Request error: HTTP status {status}, domain: http://hub")
 
 
+def hub_refusal(status: int, reason: str) -> HfHubHTTPError:
+    """As the client makes it: the Hub's own words are apart from the message."""
+    response = httpx2.Response(status, request=REQUEST, json={"error": reason})
+    with pytest.raises(HfHubHTTPError) as error:
+        hf_raise_for_status(response)
+    return error.value
+
+
+def hidden(error: Exception) -> FileNotFoundError:
+    """As the client's file system raises it."""
+    missing = FileNotFoundError("datasets/org/in")
+    missing.__cause__ = error
+    return missing
+
+
 def of_s3(code: str) -> Exception:
     """As s3fs raises it."""
     error = PermissionError("The provided token has expired.")
@@ -166,15 +185,19 @@ OF_SHARD: list[tuple[Exception, str]] = [
     (of_package("HttpError", "gcsfs", code=400), "the storage refuses it"),
 ]
 OF_MACHINE: list[tuple[Exception, str]] = [
-    *((made(HfHubHTTPError, status), "Give HF_TOKEN the rights") for status in (401, 403)),
+    *((made(HfHubHTTPError, status), "give HF_TOKEN the rights") for status in (401, 403)),
+    (hub_refusal(403, "Storage limit reached"), "refuses this (403: Storage limit reached)"),
+    (hub_refusal(403, "Not with hf_aaaaaaaaaaaaaaaaaaaa"), "(403: Not with hf_***)"),
     (
         made(hub_errors.RepositoryNotFoundError, 404),
         "Check the name and HF_TOKEN",
     ),  # the Hub's answer for a private one
-    (made(hub_errors.GatedRepoError, 403), "Check the name and HF_TOKEN"),
+    (hidden(made(hub_errors.RepositoryNotFoundError, 404)), "Check the name and HF_TOKEN"),
+    (made(hub_errors.GatedRepoError, 403), "Accept its terms on the Hub"),
+    (hidden(made(hub_errors.GatedRepoError, 403)), "Accept its terms on the Hub"),
     (made(hub_errors.LocalTokenNotFoundError), "Check the token"),
-    (of_xet("client error (403 Forbidden)"), "Give HF_TOKEN the rights"),
-    (of_xet("client error (401 Unauthorized)", ConnectionError), "Give HF_TOKEN the rights"),
+    (of_xet("client error (403 Forbidden)"), "domain: http://hub). If it is about the token, give HF_TOKEN"),
+    (of_xet("client error (401 Unauthorized)", ConnectionError), "give HF_TOKEN the rights"),
     (PermissionError("Access Denied"), "permission denied"),  # s3fs's, without an errno
     *((of_path(code), os.strerror(getattr(errno, code))) for code in ("EACCES", "EPERM", "EROFS")),
     (of_package("ClientResponseError", "aiohttp.client", status=403), "the storage refuses it"),
@@ -207,6 +230,36 @@ def test_a_page_of_a_proxy_in_place_of_an_answer_is_transient_and_told_by_its_fi
 
     first = "<html>" if page else "nothing"
     assert str(ours.value) == f"Reading shard a: the answer is not the service's, but perhaps a proxy's ({first})."
+
+
+@pytest.mark.parametrize(
+    ("read", "says"),
+    [
+        (lambda: RepoFile(), "KeyError: 'path'"),
+        (lambda: RepoFile(path="a", size=1, oid="b", lfs="login"), "TypeError: "),
+        (lambda: _validate_preupload_info({}), "ValueError: preupload_info is improperly formatted"),
+        (lambda: parse_datetime(None), "AttributeError: "),
+        (lambda: parse_datetime("login"), "ValueError: "),
+    ],
+)
+def test_an_answer_of_another_shape_is_transient_and_says_what_the_client_missed(
+    read: Callable[[], object], says: str
+) -> None:
+    with pytest.raises(TransientError) as ours, translated("Reading shard a"):
+        read()
+
+    assert f"the Hub's answer cannot be used, and may be a proxy's ({says}" in str(ours.value)
+    assert_readable(ours.value)
+
+
+def test_an_address_that_the_client_cannot_use_is_not_taken_for_an_answer() -> None:
+    with pytest.raises(ValueError, match="namespace/name"), translated("Listing hf://in"):
+        HfFileSystem().resolve_path("hf://in")
+
+
+def test_a_bug_of_ours_that_the_client_calls_is_not_taken_for_an_answer() -> None:
+    with pytest.raises(KeyError), translated("Reading shard a"):
+        validate_hf_hub_args(eval("lambda: {}['bug']", {"__name__": "fleet.storage.made_up"}))()
 
 
 @pytest.mark.parametrize("error", [LeaseLost("lost"), ShardError("broken"), TransientError("later")])

@@ -89,19 +89,23 @@ class StoredScores:
         return receipt
 
     def _opened(self, file: OutputFile) -> "SideScores":
-        """A copy of a scores file, which is removed when it is closed. Raises ShardError if it is not the published one."""
+        """A copy of a scores file, which is removed when it is closed. Raises ShardError if it is not the published one.
+
+        A file that is not is read a second time, because the transfer may have damaged it.
+        """
         uri = f"{self._published.uri}/{file.path}"
-        with tempfile.NamedTemporaryFile() as copy:
-            with translated(f"Reading {uri}"):
-                filesystem, path = filesystem_of(uri)
-                with filesystem.open(path, "rb") as stored:
-                    shutil.copyfileobj(stored, copy)
-            copy.seek(0)
-            if hashlib.file_digest(copy, "sha256").hexdigest() != file.sha256:
-                raise ShardError(
-                    f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."
-                )
-            return SideScores(pq.ParquetFile(copy.name), self._published.spec)
+        for _ in range(2):
+            with tempfile.NamedTemporaryFile() as copy:
+                with translated(f"Reading {uri}"):
+                    filesystem, path = filesystem_of(uri)
+                    with filesystem.open(path, "rb") as stored:
+                        shutil.copyfileobj(stored, copy)
+                copy.seek(0)
+                if hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256:
+                    return SideScores(pq.ParquetFile(copy.name), self._published.spec)
+        raise ShardError(
+            f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,6 +146,16 @@ def test_no_token_is_a_warning_and_one_that_the_hub_refuses_is_wrong(use_token: 
     assert refused["hub"].says == "The Hub refuses this HF_TOKEN."
 
 
+def test_an_answer_that_names_no_user_is_wrong(hub: HubServer, use_token: UseToken) -> None:
+    use_token(hub.token("ada"))
+    hub.fault("/api/whoami-v2", status=200, headers={"Content-Type": "application/json"}, body=b"{}")
+
+    found = diagnosed([hub_check()])
+
+    assert not_ok(found) == {"hub": Result.WRONG}
+    assert "HF_TOKEN this is: the Hub's answer cannot be used" in found["hub"].says
+
+
 # --- an output --------------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +181,7 @@ def test_an_output_that_the_hub_refuses_is_wrong(hub: HubServer, use_token: UseT
     found = diagnosed(producer_checks(local, output_uri="hf://datasets/ada/kept"))
 
     assert not_ok(found) == {"output": Result.WRONG}
-    assert "refuses this token" in found["output"].says
+    assert "the Hub refuses this (403: " in found["output"].says
 
 
 @pytest.mark.usefixtures("no_hub")

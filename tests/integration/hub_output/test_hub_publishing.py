@@ -4,11 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fleet.errors import TransientError, UsageError
-from fleet.ledger import Publication
+from fleet.errors import ShardError, TransientError, UsageError
+from fleet.ledger import Ledger, Publication
+from fleet.process.settings import Settings
 from fleet.run.scorers import published_run
+from fleet.storage.inspection import Finding
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from producer.publishing.publish import NotReady
+from producer.publishing.publish import NotReady, inspect_published
+from producer.verify.verify import verify
 from support.hub_fleet import finalize, published
 from support.hub_runs import A, HubRun
 from support.waiting import wait_until
@@ -19,6 +22,10 @@ from worker.shard.stored_scores import StoredRows, StoredScores
 def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Publication | NotReady]:
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda _: finalize(redis_url, run_id), range(threads)))
+
+
+def findings(redis_url: str, run_id: str) -> tuple[Finding, ...]:
+    return inspect_published(Ledger.connect(Settings(redis_url=redis_url)), run_id, hashes=False)
 
 
 def read_scores(uri: str) -> None:
@@ -50,6 +57,41 @@ class TestPublishing:
         assert {path: run.hub.read(run.repo, path) for path in staged} == staged
         assert publication == Publication(uri=run.spec.output_uri, commit=run.hub.commits(run.repo)[0].oid, shards=2)
         assert run.ledger.publication(run.run_id) == publication
+
+    @pytest.mark.parametrize("running_fleet", ["lfs"], indirect=True)
+    def test_an_upload_that_is_answered_in_another_shape_is_tried_again_and_named(self, run: HubRun) -> None:
+        json = {"Content-Type": "application/json"}
+        run.hub.fault("/info/lfs/objects/batch", status=200, headers=json, body=b"{}")
+
+        with pytest.raises(TransientError, match=f"Uploading data/.* to {run.spec.output_uri}: the Hub's answer"):
+            run.stage(A)
+        run.hub.forget_faults()
+
+    @pytest.mark.parametrize(
+        ("status", "headers", "says"),
+        [
+            (401, {"X-Error-Message": "Invalid credentials in Authorization header"}, "Invalid credentials"),
+            (403, {"X-Error-Code": "GatedRepo"}, "gated"),
+            (404, {"X-Error-Code": "RepoNotFound"}, "no such repository"),
+        ],
+    )
+    def test_a_file_that_the_token_may_not_read_is_not_a_damaged_one(
+        self, run: HubRun, status: int, headers: dict[str, str], says: str
+    ) -> None:
+        run.publish()
+        run.hub.fault("/resolve/.*/data/", method="GET", status=status, headers=headers, times=9)
+        run.hub.fault("/resolve/.*/scores/", method="GET", status=status, headers=headers, times=9)
+
+        with pytest.raises(ShardError, match=says):
+            run.finalizer.call(verify, run.spec.output_uri)
+        run.hub.forget_faults()
+
+    def test_an_output_that_the_token_may_not_list_is_not_a_damaged_one(self, run: HubRun) -> None:
+        run.publish()
+        run.hub.fault("/tree/", method="GET", status=401)
+
+        with pytest.raises(ShardError, match="refuses this .401"):
+            run.finalizer.call(findings, run.redis_url, run.run_id)
 
     def test_a_page_in_place_of_the_manifest_is_not_taken_for_it(self, run: HubRun) -> None:
         run.publish()

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.errors import ShardError
+from fleet.errors import ShardError, TransientError
 from fleet.storage.output import ACCEPTED_PATH, AcceptedFiles
 from producer.status import run_status
 from support.hub_fleet import accept, accepted
 from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, delete_repo, write_to
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("enqueued")
 
@@ -18,7 +19,7 @@ class TestPublishingThatCannotSucceed:
         run.score(*SHARDS)
         run.finalizer.call(delete_repo, run.repo)
 
-        with pytest.raises(ShardError, match="no such repository"):
+        with pytest.raises(ShardError, match="made again by the command that started the run"):
             run.look(100)
         status = run_status(run.ledger, run.run_id)
         again = run.enqueue()
@@ -35,12 +36,34 @@ class TestPublishingThatCannotSucceed:
         run.score(*SHARDS)
         run.hub.fault("/commit/", method="POST", status=403)
 
-        with pytest.raises(ShardError, match="the rights for this repository"):
+        with pytest.raises(ShardError, match="refuses this .403: .*the rights for this repository"):
             run.look(100)
         run.hub.forget_requests()
         run.look(100)
 
         assert run.hub.requests == []
+
+    @pytest.mark.parametrize(
+        ("path", "answer"),
+        [
+            ("/refs", b"{}"),
+            ("/refs", b"[]"),
+            ("/tree/", b'{"error": "login"}'),
+            ("/preupload/", b"{}"),
+            ("/commit/", b"{}"),
+        ],
+    )
+    def test_an_answer_of_another_shape_passes_and_is_named_with_the_place(
+        self, run: HubRun, path: str, answer: bytes
+    ) -> None:
+        run.score(*SHARDS)
+        run.hub.fault(path, status=200, headers={"Content-Type": "application/json"}, body=answer)
+
+        with pytest.raises(TransientError, match=f"hf://datasets/{run.repo}.*: the Hub's answer cannot be used"):
+            run.look(100)
+        wait_until(lambda: run.look(100) and run.ledger.publication(run.run_id), description="it is tried again")
+
+        assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
 
 
 class TestTakingOver:

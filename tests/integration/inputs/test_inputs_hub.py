@@ -45,6 +45,7 @@ for uri in json.loads(sys.argv[1]):
         answers.append(f"{type(error).__name__}: {error}")
 print(json.dumps(answers))
 """
+GATED, JSON = {"X-Error-Code": "GatedRepo"}, {"Content-Type": "application/json"}
 REPO = "HuggingFaceFW/fineweb"
 
 
@@ -139,6 +140,39 @@ class TestTheHub:
         assert revision.startswith("The Hub shows no such revision to this HF_TOKEN: ")
         assert "No input files at" in empty
         assert "/data/nope" in path
+
+    @pytest.mark.parametrize(
+        ("path", "fault", "says"),
+        [
+            (f"/api/datasets/{REPO}", {"status": 403, "headers": GATED}, "this repository is gated. Accept its terms"),
+            (f"/datasets/{REPO}/resolve/", {"status": 403, "headers": GATED}, "this repository is gated. Accept"),
+            (
+                f"/api/datasets/{REPO}",
+                {"status": 200, "headers": JSON, "body": b"[]"},
+                "the Hub's answer cannot be used",
+            ),
+            (
+                f"/api/datasets/{REPO}/tree/",
+                {"status": 200, "headers": JSON, "body": b'{"error": "login"}'},
+                "the Hub's answer",
+            ),
+        ],
+    )
+    def test_what_the_hub_answers_instead_is_told(
+        self, hub: HubServer, environment: dict[str, str], path: str, fault: dict[str, Any], says: str
+    ) -> None:
+        hub.fault(path, times=9, **fault)
+
+        (answer,) = ask(environment, ("list", f"hf://datasets/{REPO}/data"))
+
+        hub.forget_faults()
+        assert says in answer["error"]
+        assert f"hf://datasets/{REPO}" in answer["error"]
+
+    def test_a_url_without_a_repository_is_not_taken_for_an_answer(self, environment: dict[str, str]) -> None:
+        (answer,) = ask(environment, ("list", "hf://nowhere"))
+
+        assert answer["error"].startswith("hf://nowhere cannot be read: Repository id must be 'namespace/name'")
 
     def test_a_hub_that_cannot_be_asked_is_one_line(self, environment: dict[str, str]) -> None:
         questions = [("crawl", CRAWLS[0]), ("list", f"hf://datasets/{REPO}/data")]
