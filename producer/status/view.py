@@ -74,7 +74,7 @@ class RunView:
     finalizers: tuple[FinalizerState, ...] = ()  # those that publish it
     worker_command: str = "worker start"
     price_per_gpu_hour: float | None = None  # each worker has one GPU
-    is_of_this_machine: bool = False  # a `producer run` with a Redis of its own
+    is_of_this_machine: bool = False  # a `producer run`: this one, or one with a Redis of its own
     findings: tuple[Finding, ...] = ()  # what is not as it was published, if that was checked
     checked: Checked | None = None  # None if the output was not checked
     formats: dict[str, str] = field(default_factory=dict)  # score column → its number format, if that is a slower one

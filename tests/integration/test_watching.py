@@ -131,18 +131,6 @@ def test_why_a_shard_is_tried_again_or_failed_is_said_once(fleet: Fleet) -> None
     assert (again, failed) == (1, 1)
 
 
-def test_a_run_that_starts_its_own_workers_asks_for_none(
-    fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    arguments = ("--input", shards, "--model", tiny_model, "--output", tmp_path / "out", "--limit-rows", "12", "--keep-all")
-
-    done = fleet.call_producer("run", *arguments)
-
-    assert done.returncode == 0
-    assert "waiting for a worker" in done.stderr
-    assert "Start one" not in done.stderr
-
-
 def test_enqueue_waits_for_a_redis_that_goes_away_and_says_so_once(
     fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
