@@ -198,7 +198,7 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
         case "queued" if not status.workers and status.is_of_this_machine:
             yield "No worker has served this run yet. The command that started it goes on with it."
         case "stalled" | "queued" if not status.workers:
-            yield from _on_unable(status)
+            yield from why_unable(status)
             yield f"No worker serves this run. Start one: {status.worker_command}"
             yield from _on_workers_elsewhere(status)
         case "queued":
@@ -233,8 +233,8 @@ def _on_machines(status: RunView) -> str:
     return f"All workers of {machine_names(status.machines)} are busy with other runs. This run gets the next free one."
 
 
-def _on_unable(status: RunView) -> Iterator[str]:
-    """The machines on which no worker could serve the run, and the reason of the first of them."""
+def why_unable(status: RunView) -> Iterator[str]:
+    """Say why machines that are there do not serve the run: another model is in its folder, or a worker failed."""
     if status.other_models:
         yield (
             f"The model {status.other_models[0]} is not as it was when this run was enqueued. Restore its files if they have "
