@@ -171,7 +171,7 @@ class Ledger(Attempts, Messages, Publishing, Results):
         opened = [
             (run_id, _takeable(waiting + sent, running, max_workers), running)
             for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers) in states
-            if waiting + sent + running and complete and not cancelled and paused is None
+            if waiting + sent + running and complete and cancelled is None and paused is None
         ]
         return [
             OpenRun(run_id=run_id, spec=self.spec(run_id), queued=queued, running=running)
