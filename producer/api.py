@@ -128,7 +128,7 @@ def status(
     with _errors_told(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as (settings, ledger, run):
         is_local = settings.redis_is_embedded
         if wait:
-            watch(ledger, run, is_of_this_machine=is_local, progress=progress)
+            watch(ledger, run, is_of_this_machine=is_local, outlasts_redis=not is_local, progress=progress)
         found = run_status(ledger, run, is_of_this_machine=is_local)
         return looked_at(ledger, found, hashes=verify)
 

@@ -21,6 +21,7 @@ from producer.local.redis import find_redis_server
 from producer.planning.destination import check_output_place
 from producer.planning.plan import refuse_secrets
 from producer.status import Present, RunStatus, run_status
+from producer.status.advice import why_unable
 from producer.status.screen import present_line
 
 _NAMED = 3  # runs, workers and commands in a line
@@ -60,7 +61,8 @@ def _workers(settings: Settings) -> Verdict:
     if unserved:
         commands = list(dict.fromkeys(status.worker_command for status in unserved))
         runs = [f"{status.run_id} ({counted(status.counts.open, 'open shard')})" for status in unserved]
-        return warning(f"No worker serves {first_of(runs, _NAMED)}.", f"Start one: {'; '.join(commands[:_NAMED])}")
+        mend = [*why_unable(unserved[0]), f"Start one: {'; '.join(commands[:_NAMED])}"]
+        return warning(f"No worker serves {first_of(runs, _NAMED)}.", " ".join(mend))
     return ok(f"{present_line(present)}; every run that has shards to score is served.")
 
 

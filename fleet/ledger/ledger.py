@@ -171,23 +171,27 @@ class Ledger(Attempts, Messages, Publishing, Results):
         opened = [
             (run_id, _takeable(waiting + sent, running, max_workers), running)
             for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers) in states
-            if waiting + sent + running and complete and not cancelled and paused is None
+            if waiting + sent + running and complete and cancelled is None and paused is None
         ]
         return [
             OpenRun(run_id=run_id, spec=self.spec(run_id), queued=queued, running=running)
             for run_id, queued, running in opened
         ]
 
-    def cancel(self, run_id: str) -> None:
+    def cancel(self, run_id: str, *, replaced_by: str = "") -> None:
         """Cancel a run: workers stop at their next batch. All progress is kept, and `retry` or `create_run` resumes the run.
 
         Ends a pause. Raises UsageError if the run is published. A publication that has already begun still succeeds.
         """
-        if self._run_script("cancel", Keys(run_id).of(), []) == "published":
+        if self._run_script("cancel", Keys(run_id).of(), [replaced_by]) == "published":
             raise UsageError(f"Run {run_id} is published: there is nothing left to cancel.")
 
     def is_cancelled(self, run_id: str) -> bool:
         return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
+
+    def replaced_by(self, run_id: str) -> str | None:
+        """The run of the same output for which the run was cancelled. None if a person cancelled it, or nobody did."""
+        return str(self.redis.hget(Keys(run_id).run, "cancelled") or "") or None
 
     def pause(self, run_id: str, *, reason: str = "") -> None:
         """Pause a run: no shard is claimed, and workers give theirs back at their next batch. `resume` ends it.

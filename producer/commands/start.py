@@ -113,6 +113,7 @@ def refilter(
     ] = None,
     public: Annotated[bool, typer.Option("--public", help="Create the dataset on the Hub as public.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
+    verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
     """Re-filter a published run from its stored scores, on this machine, without a GPU or torch.
@@ -133,7 +134,7 @@ def refilter(
         public=public,
     )
 
-    _run(plan_refilter(uri, options, earlier=earlier), workers=workers, verify=False, as_json=as_json)
+    _run(plan_refilter(uri, options, earlier=earlier), workers=workers, verify=verify, as_json=as_json)
 
 
 def _planned(options: RunOptions) -> "Plan":

@@ -60,8 +60,14 @@ def run_locally(
                 _check_alive(supervisor, settings)
                 on_look(ledger, plan.spec.run_id)
 
-            is_local = settings.redis_is_embedded
-            ended = watch(ledger, plan.spec.run_id, on_look=look, is_of_this_machine=is_local, progress=progress)
+            ended = watch(
+                ledger,
+                plan.spec.run_id,
+                on_look=look,
+                is_of_this_machine=True,
+                outlasts_redis=not settings.redis_is_embedded,
+                progress=progress,
+            )
             return looked_at(ledger, ended, hashes=verify)
 
 

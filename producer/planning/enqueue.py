@@ -119,7 +119,7 @@ def _reserved(output: Publishing, spec: RunSpec, ledger: Ledger, *, public: bool
     except OutputTaken as taken:
         if not _has_scored_nothing(spec.output_uri, taken.run_id, ledger):
             raise
-        ledger.cancel(taken.run_id)
+        ledger.cancel(taken.run_id, replaced_by=spec.run_id)
         patient(open_output(spec.output_uri, taken.run_id).withdraw)()
         patient(output.reserve)(spec, public=public)
         return taken.run_id

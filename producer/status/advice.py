@@ -92,7 +92,7 @@ def what_next(status: RunView) -> list[str]:
 
 def _on_failures(status: RunView) -> Iterator[str]:
     yield from failure_lines(status.failures)
-    if status.failures and not status.is_published:
+    if status.failures and not (status.is_published or status.cancelled):
         them = "it" if status.counts.failed == 1 else "them"
         yield f"{_AFTER_FIXING}, try {them} again: producer retry {status.run_id}"
         if status.counts.done and not status.counts.open:
@@ -150,8 +150,9 @@ def _on_publishing(status: RunView) -> Iterator[str]:
         yield from _on_no_kept_row(status)
     elif status.publish_error and status.publish_failed:
         yield f"It cannot be published: {status.publish_error}"
-        yield f"{_AFTER_FIXING}: producer finalize {status.run_id}"
-    elif status.publish_error:
+        if not status.cancelled:
+            yield f"{_AFTER_FIXING}: producer finalize {status.run_id}"
+    elif status.publish_error and not status.cancelled:
         yield f"Publishing has not succeeded yet, and is tried again: {status.publish_error}"
 
 
@@ -171,6 +172,11 @@ def _on_no_kept_row(status: RunView) -> Iterator[str]:
 def what_it_waits_for(status: RunView) -> Iterator[str]:
     """Say what must happen before the run goes on. Nothing if it runs or has ended."""
     match status.word:
+        case "cancelled" if status.replaced_by:
+            yield (
+                f"Run {status.replaced_by} of the same output has taken its place. To do both, enqueue this one with another "
+                "--output."
+            )
         case "cancelled":
             yield f"Take it up again: producer retry {status.run_id}"
         case "paused":
@@ -183,16 +189,16 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
         case "loading":
             yield f"{loading_line(status)}."
         case "stopped":
-            yield "No worker serves this run any more. The same `producer run` command goes on where it stopped."
+            yield "No worker serves this run any more. The command that started it goes on where it stopped."
         case "stalled" if status.serving:
             count, verb = counted(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
             yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {_names(status)}."
         case "queued" if not status.workers and status.machines:
             yield _on_machines(status)
         case "queued" if not status.workers and status.is_of_this_machine:
-            yield "No worker has served this run yet. The same `producer run` command starts it."
+            yield "No worker has served this run yet. The command that started it goes on with it."
         case "stalled" | "queued" if not status.workers:
-            yield from _on_unable(status)
+            yield from why_unable(status)
             yield f"No worker serves this run. Start one: {status.worker_command}"
             yield from _on_workers_elsewhere(status)
         case "queued":
@@ -227,8 +233,13 @@ def _on_machines(status: RunView) -> str:
     return f"All workers of {machine_names(status.machines)} are busy with other runs. This run gets the next free one."
 
 
-def _on_unable(status: RunView) -> Iterator[str]:
-    """The machines on which no worker could serve the run, and the reason of the first of them."""
+def why_unable(status: RunView) -> Iterator[str]:
+    """Say why machines that are there do not serve the run: another model is in its folder, or a worker failed."""
+    if status.other_models:
+        yield (
+            f"The model {status.other_models[0]} is not as it was when this run was enqueued. Restore its files if they have "
+            "changed and restart that `worker start`, or cancel this run and enqueue it again."
+        )
     if not status.unable:
         return
     names, queue = machine_names(status.unable), status.queue

@@ -56,6 +56,7 @@ def run_status(
         pace=ledger.pace(run_id),
         complete=ledger.is_enqueued(run_id),
         cancelled=ledger.is_cancelled(run_id),
+        replaced_by=ledger.replaced_by(run_id),
         failures=tuple(ledger.failures(run_id, most=most_failures)),
         retries=tuple(ledger.retries(run_id, most=_MOST_RETRIES)),
         publication=ledger.publication(run_id),
@@ -67,6 +68,7 @@ def run_status(
         paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
         workers_elsewhere=sum(one.queue != spec.queue for one in present.workers),
+        other_models=tuple(_other_models(spec, present)),
         running=running,
         where=spec.where,
         histograms=_so_far(histograms, running),
@@ -104,6 +106,15 @@ def _slower_formats(receipts: Iterable[Receipt]) -> dict[str, str]:
     """The formats in which models are scored because those that "auto" tried first do not give their scores."""
     scorings = (scoring for receipt in receipts for scoring in receipt.scorings if scoring.refused_dtypes)
     return {scoring.score_column: scoring.format_told for scoring in scorings}
+
+
+def _other_models(spec: RunSpec, present: Present) -> Iterator[str]:
+    """The run's model folders that had other files when a `worker start` for them looked, such as `/my/model on box/12`."""
+    enqueued = {model.name: model.revision for model in spec.served_by if model.is_folder}
+    for machine in present.machines:
+        for model in machine.wanted.models:
+            if model.revision != enqueued.get(model.name, model.revision):
+                yield f"{model.name} on {machine.name}"
 
 
 def _worker_command(spec: RunSpec) -> str:

@@ -58,12 +58,14 @@ class RunView:
     publication: Publication | None
     publish_error: str | None
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
+    replaced_by: str | None = None  # the run of the same output for which it was cancelled
     publish_failed: bool = False  # and trying again cannot help
     retries: tuple[Failure, ...] = ()  # of shards that wait for another attempt; the first hundred
     steering: Steering = Steering()
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     workers_elsewhere: int = 0  # live workers on other queues
+    other_models: tuple[str, ...] = ()  # its model folders that have other files on a machine that serves only them
     running: tuple[RunningShard, ...] = ()
     where: str | None = None  # the run's filter
     histograms: dict[str, Histogram] = field(default_factory=dict)  # of the rows scored so far, by score column
@@ -72,7 +74,7 @@ class RunView:
     finalizers: tuple[FinalizerState, ...] = ()  # those that publish it
     worker_command: str = "worker start"
     price_per_gpu_hour: float | None = None  # each worker has one GPU
-    is_of_this_machine: bool = False  # a `producer run` with a Redis of its own
+    is_of_this_machine: bool = False  # a `producer run`: this one, or one with a Redis of its own
     findings: tuple[Finding, ...] = ()  # what is not as it was published, if that was checked
     checked: Checked | None = None  # None if the output was not checked
     formats: dict[str, str] = field(default_factory=dict)  # score column → its number format, if that is a slower one

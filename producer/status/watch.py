@@ -13,7 +13,7 @@ from fleet.ledger import Ledger
 from fleet.process.command_line import say
 from fleet.process.wording import counted
 from producer.status import RunStatus, run_status
-from producer.status.advice import troubles, verdict
+from producer.status.advice import failure_lines, retry_lines, troubles, verdict
 from producer.status.screen import status_screen
 
 _LOOK_SECONDS = 0.5
@@ -28,13 +28,14 @@ def watch(
     *,
     on_look: Callable[[], None] = lambda: None,
     is_of_this_machine: bool = False,
+    outlasts_redis: bool = True,
     price_per_gpu_hour: float | None = None,
     progress: bool = True,
 ) -> RunStatus:
     """Block until nothing more will happen by itself, and show the run on stderr meanwhile.
 
-    `on_look` is called twice a second; its exceptions propagate. Without `progress` nothing is shown. Waits for a Redis that
-    does not answer, except for one of this machine, which does not come back: then it raises redis.RedisError.
+    `on_look` is called twice a second; its exceptions propagate. Without `progress` nothing is shown. Unless it
+    `outlasts_redis`, raises redis.RedisError if Redis does not answer: one of this machine does not come back.
     """
 
     def look() -> RunStatus:
@@ -46,7 +47,7 @@ def watch(
 
     with shown_on(Console(stderr=True, quiet=not progress)) as show:
         while True:
-            status = look() if is_of_this_machine else _outlasting(look, on_error=tell)
+            status = _outlasting(look, on_error=tell) if outlasts_redis else look()
             if status.is_over:
                 return status
             show(status)
@@ -78,18 +79,23 @@ def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None
 
 @contextmanager
 def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterator[Callable[[RunStatus], None]]:
-    """Show a status as a screen that is redrawn. Without a terminal, write a changed line every ten seconds at most."""
+    """Show a status as a screen that is redrawn. Without a terminal, write a changed line every ten seconds at most, and
+    once why shards failed or are tried again.
+    """
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as screen:
             yield lambda status: screen.update(screen_text(status), refresh=True)
         return
-    next_line, last = 0.0, ""
+    next_line, last, told = 0.0, "", set[str]()
 
     def print_line(status: RunStatus) -> None:
         nonlocal next_line, last
         line = f"{status.counts.done} of {counted(status.counts.shards, 'shard')}, {progress_line(status)}"
         if time.monotonic() >= next_line and line != last:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            why = [*failure_lines(status.failures), *retry_lines(status.retries)]
+            for new in (line, *(one for one in why if one not in told)):
+                console.print(new, markup=False, highlight=False, soft_wrap=True)
+            told.update(why)
             next_line, last = time.monotonic() + line_seconds, line
 
     yield print_line

@@ -15,6 +15,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import BIN, call_command, run_command
@@ -208,3 +209,25 @@ def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
     assert done.returncode == 2
     assert "does not load as a sequence classifier" in done.stderr
     wait_until(lambda: not processes_of(machine), description="every process of the run has ended")
+
+
+def test_run_and_refilter_on_a_fleets_redis_ask_for_no_worker_and_both_repair_what_they_published(
+    fleet: Fleet, quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    machine, kept, again = quick_machine | {"REDIS_URL": fleet.redis_url}, tmp_path / "kept", tmp_path / "again"
+    run = ("--input", shards, "--model", tiny_model, "--output", kept, "--keep-all", "--limit-rows", "12")
+    for command in (
+        ("run", *run, "--scorer", STAND_IN),
+        ("refilter", kept, "--input", shards, "--output", again, "--keep-all"),
+    ):
+        done = call_command("producer", *command, environment=machine)
+        assert done.returncode == 0, done.stderr
+        folder = kept if command[0] == "run" else again
+        before, file = data_digests(folder), next((folder / "data").rglob("*.parquet"))
+        file.write_bytes(file.read_bytes()[:-1] + b"x")  # which its size does not show
+
+        repaired = call_command("producer", *command, "--verify", environment=machine)
+
+        assert repaired.returncode == 0, repaired.stderr
+        assert "Start one" not in done.stderr + repaired.stderr
+        assert data_digests(folder) == before

@@ -46,6 +46,7 @@ LOADING = WorkerState(
 READY = replace(LOADING, activity="ready", device="cpu", activity_seconds=5.0)
 OTHER = replace(SPEC.scorings[0].model, name="org/other", revision="89ab")
 MACHINE = MachineState(name="box/12", devices=("0", "1"), free=1, wanted=Wanted())
+MINE = replace(SPEC.scorings[0].model, name="/my models/mine", revision="sha256-abc")
 REPORT = AttemptReport(
     device="cpu",
     rows_per_second=117.6,
@@ -173,6 +174,37 @@ class TestWorkers:
         assert status.exit_code == (ExitCode.CANCELLED if word == "cancelled" else ExitCode.RUNNING)
         assert status.is_over == (word == "cancelled")
 
+    @pytest.mark.parametrize(("revision", "is_told"), [("sha256-abd", True), ("sha256-abc", False)])
+    def test_a_model_folder_that_is_another_one_on_a_machine_is_named_with_what_helps(
+        self, ledger: Ledger, revision: str, is_told: bool
+    ) -> None:
+        spec = a_spec(model=MINE)
+        ledger.create_run(spec, [A], now=0)
+        wanted = Wanted(models=(replace(MINE, revision=revision),), dtype="bfloat16")
+        announce_machine(ledger.redis, replace(MACHINE, wanted=wanted))
+
+        status = run_status(ledger, spec.run_id)
+
+        told = (
+            "The model /my models/mine on box/12 is not as it was when this run was enqueued. Restore its files if they have "
+            "changed and restart that `worker start`, or cancel this run and enqueue it again."
+        )
+        assert (told in what_next(status)) == verdict(status).startswith(f"queued: {told}") == is_told
+        assert "No worker serves this run. Start one: worker start --model '/my models/mine'" in what_next(status)
+
+    def test_a_cancelled_run_is_not_said_to_be_published_later(self, ledger: Ledger, run: str) -> None:
+        finish(ledger, run, A.name)
+        ledger.fail(claimed(ledger, run, B.name), "no column text", "")
+        resumed = f"Take it up again: producer retry {run}"
+        for is_permanent in (False, True):
+            ledger.record_publish_error(run, "The Hub answered 503.", is_permanent=is_permanent)
+            ledger.cancel(run)
+
+            lines = what_next(run_status(ledger, run))
+
+            assert resumed in lines
+            assert not [line for line in lines if "producer finalize" in line or "is tried again" in line]
+
     def test_a_run_that_nothing_goes_on_with_names_the_same_command(self, ledger: Ledger, run: str) -> None:
         finish(ledger, run, A.name)
         half = a_spec(input_revision="2")
@@ -183,7 +215,7 @@ class TestWorkers:
 
         assert (stopped.word, interrupted.word) == ("stopped", "half enqueued")
         assert what_next(stopped) == [
-            "No worker serves this run any more. The same `producer run` command goes on where it stopped."
+            "No worker serves this run any more. The command that started it goes on where it stopped."
         ]
         assert what_next(interrupted)[0] == "Enqueueing was interrupted. Run the same command again to finish it."
 
@@ -643,10 +675,7 @@ def test_refusals_are_shown_with_their_counts(ledger: Ledger, run: str) -> None:
     ("spec", "command"),
     [
         (SPEC, START),
-        (
-            a_spec(model=replace(SPEC.scorings[0].model, name="/my models/mine", revision="sha256-abc")),
-            "worker start --model '/my models/mine'",
-        ),
+        (a_spec(model=MINE), "worker start --model '/my models/mine'"),
         (
             a_spec(scorings=(SPEC.scorings[0], replace(SPEC.scorings[0], model=OTHER, score_column="tox_score"))),
             "worker start --model HuggingFaceFW/fineweb-edu-classifier --model org/other",

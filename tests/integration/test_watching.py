@@ -116,6 +116,21 @@ def test_a_line_is_written_again_only_if_it_has_changed(fleet: Fleet) -> None:
     assert paused.startswith("0 of 1 shard, paused: ")
 
 
+def test_why_a_shard_is_tried_again_or_failed_is_said_once(fleet: Fleet) -> None:
+    ledger = fleet.ledger
+    ledger.create_run(SPEC, [A, B], now=0)
+    ledger.retry_later(claimed(ledger, RUN, A), "The Hub answered 500.", "")
+    ledger.fail(claimed(ledger, RUN, B), "It is empty.", "")
+    said = io.StringIO()
+
+    with shown_on(Console(file=said, width=40), line_seconds=0) as show:
+        for _ in range(3):
+            show(run_status(ledger, RUN))
+
+    again, failed = (said.getvalue().count(error) for error in ("The Hub answered 500.", "It is empty."))
+    assert (again, failed) == (1, 1)
+
+
 def test_enqueue_waits_for_a_redis_that_goes_away_and_says_so_once(
     fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

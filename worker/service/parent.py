@@ -36,6 +36,9 @@ _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped b
 _PARENT_LATE_SECONDS = 1.0
 _WITHDRAW_SECONDS = 0.3
 _ONE_STOP_SECONDS = 1.0  # signals within this time are one: a supervisor with threads that is killed causes several
+_SUPERVISOR_GONE_SECONDS = (
+    0.05  # the signal is sent when its first thread ends; until its last one has, it is still the parent
+)
 _MAX_STARTS = 5
 logger = logging.getLogger(__name__)
 
@@ -136,6 +139,7 @@ class Parent:
 
     def _end_in_time(self) -> None:
         """Kill a child that does not stop in time, then exit, even if Celery still waits for the child."""
+        time.sleep(_SUPERVISOR_GONE_SECONDS)
         if os.environ.get(WORKER_NAME) and os.getppid() != self._supervisor:
             logger.warning("The supervisor of this worker (process %d) has died: stopping", self._supervisor)
         time.sleep(self._stop_seconds)

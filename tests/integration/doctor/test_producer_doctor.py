@@ -257,6 +257,11 @@ def a_worker(activity: str) -> WorkerState:
 def test_a_run_that_no_worker_serves_is_named_with_the_command(settings: Settings, ledger: Ledger) -> None:
     ledger.create_run(SPEC, [a_shard("a"), a_shard("b")], now=0)
 
+    machine = MachineState(
+        name="box/12", devices=("0",), free=1, wanted=Wanted(), avoids={SPEC.queue: "CUDA out of memory."}
+    )
+    announce_machine(ledger.redis, machine)
+
     unserved = found_of(settings, "workers")
     announce(ledger.redis, a_worker("stopping"))
     stopping, _, _ = found_of(settings, "workers")
@@ -265,6 +270,7 @@ def test_a_run_that_no_worker_serves_is_named_with_the_command(settings: Setting
 
     assert unserved[0] is Result.WARNING
     assert f"{SPEC.run_id} (2 open shards)" in unserved[1]
+    assert "No worker of box/12 could serve it: CUDA out of memory." in unserved[2]
     assert "worker start --model HuggingFaceFW/fineweb-edu-classifier" in unserved[2]
     assert (stopping, served) == (Result.WARNING, Result.OK)
 

@@ -19,6 +19,8 @@ from producer.planning.enqueue import check_output
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
 from producer.publishing.publish import finalize_run
+from producer.status import run_status
+from producer.status.advice import what_next
 from support.enqueued_runs import do, write
 from support.ledger_states import claimed
 from support.processes import call_command
@@ -200,6 +202,9 @@ class TestARunThatHasScoredNothing:
 
         assert (first.instead_of, second.instead_of) == (None, first.run_id)
         assert ledger.is_cancelled(first.run_id)
+        assert what_next(run_status(ledger, first.run_id)) == [
+            f"Run {second.run_id} of the same output has taken its place. To do both, enqueue this one with another --output."
+        ]
         assert [path.name for path in (out / ".shardsift").iterdir()] == [second.run_id]
         assert ledger.counts(second.run_id).queued == 3
 
@@ -211,6 +216,7 @@ class TestARunThatHasScoredNothing:
             ledger.fail(claimed(ledger, first.run_id, a_shard(name)), "The scores are not finite.", "")
 
         assert do(replace(options, dtype="float32"), ledger, app).instead_of == first.run_id
+        assert not [line for line in what_next(run_status(ledger, first.run_id)) if "producer retry" in line]
 
     def test_one_whose_worker_has_scored_rows_does_not(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
         first = do(options, ledger, app)
