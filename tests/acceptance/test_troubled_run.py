@@ -132,7 +132,7 @@ def test_the_first_screen_says_what_is_wrong_and_what_to_type(trouble: Trouble) 
     )
     assert "producer finalize" not in of_run
     assert f"{unserved} is queued: No worker serves this run" in listed
-    for said in ("1 shard failed; 1 worker silent", "is truncated", f"producer retry {run}"):
+    for said in ("1 shard failed; 1 worker silent", "not a readable Parquet file", f"producer retry {run}"):
         assert said in page_of_run
     assert "worker start --model" in page_of_runs
 
