@@ -15,7 +15,7 @@ from fleet.errors import ShardError, UsageError
 from fleet.inputs.columns import SEEN
 from fleet.inputs.csv_file import CsvFile
 from fleet.inputs.input_file import BadRows
-from fleet.inputs.line_blocks import BLOCK_BYTES, LineFile
+from fleet.inputs.line_blocks import BLOCK_BYTES
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file
 
 TEXT = (("text", "string"),)
@@ -123,7 +123,7 @@ def test_bad_rows_of_many_are_found_wherever_they_are(tmp_path: Path) -> None:
 
     for block_bytes in (40, 1_000, BLOCK_BYTES):
         columns = (("id", "int64"), ("text", "string"))
-        opened = CsvFile(LineFile(partial(open, file, "rb"), None, "a.csv", block_bytes=block_bytes), columns)
+        opened = CsvFile(partial(open, file, "rb"), None, "a.csv", columns, block_bytes=block_bytes)
         bad: BadRows = {}
         rows = [row for batch in opened.batches(bad=bad) for row in batch.to_pylist()]
 
@@ -217,8 +217,8 @@ def test_whatever_the_fields_and_blocks_rows_are_what_python_wrote(
     csv.writer(written, lineterminator=ending, quoting=quoting).writerows([["one", "two"], *rows])
     file = write_file(tmp_path / "a.csv", written.getvalue().encode())
 
-    lines = LineFile(partial(open, file, "rb"), None, "a.csv", block_bytes=block_bytes)
-    opened = CsvFile(lines, (("one", "string"), ("two", "string")))
+    columns = (("one", "string"), ("two", "string"))
+    opened = CsvFile(partial(open, file, "rb"), None, "a.csv", columns, block_bytes=block_bytes)
 
     read_rows = [row for batch in opened.batches() for row in batch.to_pylist()]
     assert [[row["one"] or "", row["two"] or ""] for row in read_rows] == rows

@@ -19,7 +19,7 @@ from fleet.errors import ShardError, UsageError
 from fleet.inputs.columns import SEEN
 from fleet.inputs.input_file import BadRows, IgnoredBadRows
 from fleet.inputs.json_lines import JsonLines
-from fleet.inputs.line_blocks import BLOCK_BYTES, LineFile
+from fleet.inputs.line_blocks import BLOCK_BYTES
 from fleet.inputs.opening import open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file, write_json_lines
 
@@ -98,7 +98,7 @@ def test_whatever_the_values_and_blocks_rows_are_what_python_wrote(
     content = end.join(json.dumps(row, ensure_ascii=is_ascii) for row in rows)
     file = write_file(tmp_path / "a.jsonl", content.encode())
 
-    opened = JsonLines(LineFile(partial(open, file, "rb"), None, "a.jsonl", block_bytes=block_bytes), KINDS)
+    opened = JsonLines(partial(open, file, "rb"), None, "a.jsonl", KINDS, block_bytes=block_bytes)
 
     read_rows = [row for batch in opened.batches() for row in batch.to_pylist()]
     assert read_rows == [{name: row.get(name) for name, _ in KINDS} for row in rows]
@@ -321,7 +321,7 @@ class TestBadRows:
         file = write_file(tmp_path / "a.jsonl", b"\n".join(lines))
 
         for block_bytes in (40, 1_000, BLOCK_BYTES):
-            opened = JsonLines(LineFile(partial(open, file, "rb"), None, "a.jsonl", block_bytes=block_bytes), TEXT)
+            opened = JsonLines(partial(open, file, "rb"), None, "a.jsonl", TEXT, block_bytes=block_bytes)
             bad: BadRows = {}
             texts = [text for batch in opened.batches(bad=bad) for text in batch["text"].to_pylist()]
 
@@ -422,9 +422,9 @@ class TestLayout:
 
     def test_a_row_longer_than_the_bound_is_refused(self, tmp_path: Path) -> None:
         file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}, {"text": "x" * (3 << 20)}])
-        lines = LineFile(partial(open, file, "rb"), None, "a.jsonl", block_bytes=1 << 20, most_record_bytes=1 << 20)
+        limits = {"block_bytes": 1 << 20, "most_record_bytes": 1 << 20}
 
         with pytest.raises(
             ShardError, match="a.jsonl, line 2: a row is longer than 1 MiB. Convert the file to Parquet"
         ):
-            list(JsonLines(lines, TEXT).batches())
+            list(JsonLines(partial(open, file, "rb"), None, "a.jsonl", TEXT, **limits).batches())
