@@ -95,7 +95,6 @@ def test_columns_are_found_by_name(options: dict[str, Any], columns: tuple[str, 
         ({"text_column": "{{no column}}"}, "--text-column names no column, like {text}; it is '{{no column}}'"),
         ({"text_column": "{title"}, "--text-column '{title' cannot be read: expected '}'"),
         ({"text_column": "{}"}, "--text-column takes only names of columns in braces"),
-        ({"text_column": "{title!r}"}, "--text-column takes only names of columns in braces"),
         ({"text_column": "{score:.2f}"}, "--text-column takes only names of columns in braces"),
     ],
 )
