@@ -99,20 +99,17 @@ class JsonLines(LineRows):
             detail = self._misfit(_object(text))
         except ValueError as error:
             return BadRow(place=f"line {line:,}", reason=_NOT_JSON, detail=str(error), remedy="")
-        if detail is None:
-            detail = "not valid JSON, perhaps because a field stands twice in an object or a number is too large"
-            return BadRow(place=f"line {line:,}", reason=_NOT_JSON, detail=detail, remedy="")
         return BadRow(place=f"line {line:,}", reason=_MISFIT, detail=detail, remedy=RUN_REMEDY)
 
-    def _misfit(self, row: dict[str, Any]) -> str | None:
-        """Which field of a row the run cannot read."""
+    def _misfit(self, row: dict[str, Any]) -> str:
+        """Which field of a row the run cannot read. Raises ValueError if it can read each: then the JSON is invalid."""
         for name, value in row.items():
             if name in self.schema.names:
                 if self._parsed(json.dumps({name: value}).encode()) is None:
                     return misfit(name, self.schema.field(name).type)
             elif not self._only:
                 return f'"{name}" is a field that the run does not have'
-        return None
+        raise ValueError("not valid JSON, perhaps because a field stands twice in an object or a number is too large")
 
     def _parsed(self, data: bytes) -> pa.Table | None:
         """The rows of some lines. None unless each is one object that pyarrow reads with the schema."""

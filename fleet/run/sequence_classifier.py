@@ -172,8 +172,10 @@ def _hub_config(name: str, revision: str | None) -> Path:
 def _downloaded_config(name: str, revision: str | None, shown: str) -> Path:
     try:
         if not (constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(name, _CONFIG, revision=revision), str)):
-            _check_hub_answers(name)
+            check_hub_answers()  # within seconds; without a network, the client would take 23 s
         return Path(hf_hub_download(name, _CONFIG, revision=revision))
+    except UsageError as error:
+        raise UsageError(f"{error} {_no_folder_told(name)}") from error
     except RevisionNotFoundError as error:
         raise UsageError(
             f"The model {name} has no revision {revision!r}. Name a branch, tag or commit after the @."
@@ -192,14 +194,6 @@ def _downloaded_config(name: str, revision: str | None, shown: str) -> Path:
                 f"HF_HUB_OFFLINE is set, and this machine has no copy of {shown} in its cache. {_no_folder_told(name)}"
             ) from error
         raise
-
-
-def _check_hub_answers(name: str) -> None:
-    """Raises UsageError within seconds if there is no network, for which `hf_hub_download` would take 23 s."""
-    try:
-        check_hub_answers()
-    except UsageError as error:
-        raise UsageError(f"{error} {_no_folder_told(name)}") from error
 
 
 def _no_folder_told(name: str) -> str:
