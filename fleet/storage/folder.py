@@ -103,7 +103,7 @@ class FolderOutput(Output):
     def recovered(self) -> Recovered:
         with translated(f"Reading the receipts in {self.uri}"):
             sizes = self._files.sizes(*DATA_FOLDERS, f"{self._workplace}/staged")
-            listed = self._listed_receipts()
+            listed = receipts_listed(self._files.content(MANIFEST_PATH), self._run_id)
             published = {digest for receipt in listed for digest in digests(receipt)}
             whole, partial = [], []
             for _, receipts in by_shard([*self._stored_receipts(), *listed]):
@@ -284,10 +284,6 @@ class FolderOutput(Output):
         self._files.write(path, content, aside=f"{self._workplace}/aside/{uuid4().hex}")
 
     # --- receipts, to rebuild a ledger that has lost the run ------------------------------------------------------------
-
-    def _listed_receipts(self) -> Sequence[Receipt]:
-        """The receipts in the manifest of this run, if the run is published and the manifest is intact."""
-        return receipts_listed(self._files.content(MANIFEST_PATH), self._run_id)
 
     def _stored_receipts(self) -> Iterator[Receipt]:
         paths = [path for path in self._files.sizes(f"{self._workplace}/receipts") if path.endswith(".json")]
