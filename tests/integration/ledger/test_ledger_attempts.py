@@ -66,3 +66,30 @@ class TestCrashes:
         assert (failure.worker, failure.attempts) == ("w3", 3)
         assert ledger.claim(run, A.name, "w4") is Refusal.FAILED
         assert ledger.counts(run).open == 2
+
+
+class TestCrashesBetweenProgress:
+    def test_a_shard_that_has_more_windows_after_each_crash_is_not_failed(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        for window in range(10):
+            claim = claimed(ledger, run)
+            ledger.save_scores(claim, window * 8192, b"scores")
+            ledger.release(claim)
+            crash_by_report(ledger, client, run)
+            crash_by_report(ledger, client, run)
+
+        assert ledger.counts(run).failed == 0
+
+    def test_errors_between_which_a_shard_gets_further_do_not_fail_it(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        for window in range(12):
+            claim = claimed(ledger, run)
+            ledger.save_scores(claim, window, b"scores")
+            ledger.retry_later(claim, "the network failed", "")
+            end_back_off(client, run)
+
+        assert ledger.counts(run).failed == 0
+        (retry,) = ledger.retries(run, most=1)
+        assert (retry.attempts, retry.errors) == (12, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fleet.errors import RunUnknown
+from fleet.errors import LeaseLost, RunUnknown
 from fleet.ledger import Ledger, Refusal
 from fleet.ledger.base import Keys
 from fleet.process.settings import Settings
@@ -77,6 +77,20 @@ class TestLossOfRedis:
         assert (ledger.counts(run).running, ledger.counts(run).rows_running) == (3, 15)
         assert ledger.claim(run, A.name, "w4") is Refusal.RUNNING
         assert [ledger.complete(claim, a_receipt(run, claim.shard)) for claim in claims] == [2, 1, 0]
+
+    def test_the_first_worker_that_claims_a_shard_has_it(
+        self, ledger: Ledger, run: str, lose_all: Callable[[], None]
+    ) -> None:
+        before = claimed(ledger, run, owner="w1")
+
+        lose_all()
+        after = claimed(ledger, run, owner="w2")
+
+        assert after.token != before.token
+        for refused in (lambda: ledger.renew(before, rows=1), lambda: ledger.complete(before, a_receipt(run, A))):
+            with pytest.raises(LeaseLost):
+                refused()
+        ledger.renew(after, rows=1)
 
     def test_tokens_are_unique_though_their_numbers_start_again(
         self, ledger: Ledger, run: str, lose_all: Callable[[], None]
