@@ -25,7 +25,7 @@ from fleet.process.dispatch import queue_lost_shards, send_due_shards
 from fleet.process.redis_away import ABOUT_REDIS
 from fleet.process.settings import Settings
 from fleet.process.wording import counted
-from fleet.storage.opening import output_class
+from fleet.storage.opening import is_on_hub
 from producer.publishing.publish import NotReady, finalize_run
 from producer.publishing.waves import WaveRule, WaveWatch, save_due_waves
 from producer.status.metrics import serve_metrics
@@ -193,7 +193,7 @@ class Publisher:
 
     def _wants_wave(self, run_id: str, counts: Counts) -> bool:
         """Whether to check for shards that must be saved. Of a cancelled run too: it may be resumed."""
-        if output_class(self._ledger.spec(run_id).output_uri).staged_files_stay:
+        if not is_on_hub(self._ledger.spec(run_id).output_uri):
             return False
         is_begun = bool(counts.done and (counts.open or counts.failed))
         return is_begun and self._waves.wants_look(run_id, done=counts.done, now=time.monotonic())

@@ -43,17 +43,29 @@ class CsvFile(LineRows):
             if name not in self._names:
                 raise self._no_such_column(name, kind)
         here = tuple((name, kind) for name, kind in columns if name in self._names)
-        known = typed(here, self._seen_types(seen_names(here)), self._lines.uri)
+        known = typed(here, self._seen_types(seen_names(here)), self._uri)
         for field in known:
             if not is_readable(field.type):
                 raise ShardError(
-                    f'{self._lines.uri} cannot have the column "{field.name}" of the run, which is {field.type}. {RUN_REMEDY}'
+                    f'{self._uri} cannot have the column "{field.name}" of the run, which is {field.type}. {RUN_REMEDY}'
                 )
         more = [] if self._only else [name for name in self._names if name not in known.names]
         return pa.schema([*known, *((name, pa.string()) for name in more)])
 
     def _blocks(self) -> Iterator[Block]:
-        return self._without_names(self._lines.blocks(_last_end))
+        """Without the line of names."""
+        for number, block in enumerate(super()._blocks()):
+            yield block if number else block.part(self._header[1], len(block.data))
+
+    def _last_end(self, piece: bytes) -> int:
+        """Only line ends with an even number of quotes before them count: others are inside of a field."""
+        last, quotes = len(piece), piece.count(b'"')
+        while True:
+            end = piece.rfind(b"\n", 0, last) + 1
+            quotes -= piece.count(b'"', end, last)
+            if not end or quotes % 2 == 0:
+                return end
+            last = end - 1
 
     def _count(self, block: Block) -> int:
         return len(self._split(block)[0])
@@ -65,18 +77,18 @@ class CsvFile(LineRows):
     @cached_property
     def _header(self) -> tuple[list[str], int]:
         """The names of the columns, and where their line ends in the first block."""
-        first = next(self._lines.blocks(_last_end), Block(data=b"", first_line=1))
+        first = next(super()._blocks(), Block(data=b"", first_line=1))
         match = next((match for match in _HEADER.finditer(first.data) if not _is_blank(match)), None)
         if match is None:
-            raise ShardError(f"{self._lines.uri} is empty. A CSV file begins with a line of names.")
+            raise ShardError(f"{self._uri} is empty. A CSV file begins with a line of names.")
         line = first.line_at(match.start())
         if match["odd"] is not None:
-            raise self._lines.error(line, f"{_ODD_DETAIL}. {_ODD_REMEDY}")
+            raise self._error(line, f"{_ODD_DETAIL}. {_ODD_REMEDY}")
         if not is_utf8(match[0]):
-            raise self._lines.error(line, "not UTF-8. Convert the file to UTF-8.")
+            raise self._error(line, "not UTF-8. Convert the file to UTF-8.")
         names = next(csv.reader(io.StringIO(match[0].decode(), newline="")))
         if repeated := next((name for name in names if names.count(name) > 1), None):
-            raise self._lines.error(line, f'several columns are called "{repeated}". Rename all but one.')
+            raise self._error(line, f'several columns are called "{repeated}". Rename all but one.')
         named = [name or f"Unnamed: {place}" for place, name in enumerate(names)]  # as pandas calls an index
         return named, match.end()
 
@@ -90,23 +102,18 @@ class CsvFile(LineRows):
 
     def _no_such_column(self, name: str, kind: str) -> ShardsiftError:
         if kind == SEEN:
-            return no_such_field(name, self._names, self._lines.uri, hint=CSV_LAYOUT)
+            return no_such_field(name, self._names, self._uri, hint=CSV_LAYOUT)
         names = ", ".join(self._names)
-        return ShardError(f'{self._lines.uri} has no column "{name}"; it has: {names}. {CSV_LAYOUT}')
+        return ShardError(f'{self._uri} has no column "{name}"; it has: {names}. {CSV_LAYOUT}')
 
     def _seen_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         if not names:
             return {}
-        blocks = self._without_names(self._lines.sample(_last_end))
-        texts = pa.concat_tables([self._no_texts(), *(self._texts(block)[0] for block in blocks)])
+        texts = pa.concat_tables([self._no_texts(), *(self._texts(block)[0] for block in self._sample())])
         return {name: type_of(texts[name]) for name in names}
 
     def _no_texts(self) -> pa.Table:
         return pa.schema([(name, pa.string()) for name in self._names]).empty_table()
-
-    def _without_names(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        for number, block in enumerate(blocks):
-            yield block if number else block.part(self._header[1], len(block.data))
 
     def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
         schema = pa.schema([self.schema.field(name) for name in columns])
@@ -130,7 +137,7 @@ class CsvFile(LineRows):
             data = b"".join(nothing if place in problems else row for place, row in rows)
         table = _parsed(data, self._names)
         if table is None or len(table) != len(starts):
-            raise self._lines.error(block.first_line, "not readable as CSV from this line on.")
+            raise self._error(block.first_line, "not readable as CSV from this line on.")
         return without(table, problems), starts, problems
 
     def _split(self, block: Block) -> tuple[list[int], _Problems]:
@@ -148,24 +155,13 @@ class CsvFile(LineRows):
                 problems[len(starts)] = (_FIELDS, detail, CSV_LAYOUT)
             elif match.lastgroup == "odd":
                 if match[0].count(b'"') % 2:
-                    raise self._lines.error(block.line_at(match.start()), f"{_NO_END}. {_ODD_REMEDY}")
+                    raise self._error(block.line_at(match.start()), f"{_NO_END}. {_ODD_REMEDY}")
                 problems[len(starts)] = (_ODD, _ODD_DETAIL, _ODD_REMEDY)
             starts.append(match.start())
         if not is_utf8(block.data):
             rows = enumerate(_split_at(block, starts))
             problems |= {place: _NOT_UTF8 for place, row in rows if not is_utf8(row)}
         return starts, problems
-
-
-def _last_end(piece: bytes) -> int:
-    """After the last line end with an even number of quotes before it: others are inside of a field."""
-    last, quotes = len(piece), piece.count(b'"')
-    while True:
-        end = piece.rfind(b"\n", 0, last) + 1
-        quotes -= piece.count(b'"', end, last)
-        if not end or quotes % 2 == 0:
-            return end
-        last = end - 1
 
 
 def _is_blank(row: re.Match[bytes]) -> bool:

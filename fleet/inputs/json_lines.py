@@ -31,18 +31,18 @@ class JsonLines(LineRows):
     def schema(self) -> pa.Schema:
         """Raises ShardError if the first rows have no columns, UsageError if they lack a field whose type they decide."""
         if self._columns is not None and not seen_names(self._columns):
-            return typed(self._columns, {}, self._lines.uri)
+            return typed(self._columns, {}, self._uri)
         rows = self._first_rows()
         names = list(dict.fromkeys(name for row in rows for name in row))
         columns = tuple((name, SEEN) for name in names) if self._columns is None else self._columns
         for name in seen_names(columns):
             if name not in names:
-                raise no_such_field(name, names, self._lines.uri)
+                raise no_such_field(name, names, self._uri)
         seen = {name: self._seen_type(name, rows) for name in seen_names(columns)}
-        return typed(columns, seen, self._lines.uri)
+        return typed(columns, seen, self._uri)
 
-    def _blocks(self) -> Iterator[Block]:
-        return self._lines.blocks(_last_end)
+    def _last_end(self, piece: bytes) -> int:
+        return piece.rfind(b"\n") + 1
 
     def _count(self, block: Block) -> int:
         return sum(1 for _ in _filled_lines(block))
@@ -50,21 +50,21 @@ class JsonLines(LineRows):
     def _first_rows(self) -> list[dict[str, Any]]:
         """The objects of the first lines that have one. Raises ShardError if none has a field."""
         rows, refused = [], ""
-        for block in self._lines.sample(_last_end):
+        for block in self._sample():
             for line, text in _filled_lines(block):
                 try:
                     rows.append(_object(text))
                 except ValueError as error:
                     refused = refused or f" Line {line:,}: {error}."
         if not any(rows):
-            raise ShardError(f"{self._lines.uri} has no row with a field, so its columns are not known.{refused}")
+            raise ShardError(f"{self._uri} has no row with a field, so its columns are not known.{refused}")
         return rows
 
     def _seen_type(self, name: str, rows: list[dict[str, Any]]) -> pa.DataType:
         try:
             return type_of(row.get(name) for row in rows)
         except ValueError as error:
-            raise ShardError(f'{self._lines.uri}: "{name}" has {error}. {REMEDY}') from error
+            raise ShardError(f'{self._uri}: "{name}" has {error}. {REMEDY}') from error
 
     def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
         table, bad = self._all_columns(block)
@@ -82,7 +82,7 @@ class JsonLines(LineRows):
             b"\n".join(_NOTHING if place in refused else text for place, (_, text) in enumerate(lines))
         )
         if table is None:
-            raise self._lines.error(block.first_line, "not readable as JSON Lines from this line on.")
+            raise self._error(block.first_line, "not readable as JSON Lines from this line on.")
         return table, {place: self._bad_row(*lines[place]) for place in refused}
 
     def _refused(self, lines: list[bytes], first: int = 0) -> list[int]:
@@ -99,20 +99,17 @@ class JsonLines(LineRows):
             detail = self._misfit(_object(text))
         except ValueError as error:
             return BadRow(place=f"line {line:,}", reason=_NOT_JSON, detail=str(error), remedy="")
-        if detail is None:
-            detail = "not valid JSON, perhaps because a field stands twice in an object or a number is too large"
-            return BadRow(place=f"line {line:,}", reason=_NOT_JSON, detail=detail, remedy="")
         return BadRow(place=f"line {line:,}", reason=_MISFIT, detail=detail, remedy=RUN_REMEDY)
 
-    def _misfit(self, row: dict[str, Any]) -> str | None:
-        """Which field of a row the run cannot read."""
+    def _misfit(self, row: dict[str, Any]) -> str:
+        """Which field of a row the run cannot read. Raises ValueError if it can read each: then the JSON is invalid."""
         for name, value in row.items():
             if name in self.schema.names:
                 if self._parsed(json.dumps({name: value}).encode()) is None:
                     return misfit(name, self.schema.field(name).type)
             elif not self._only:
                 return f'"{name}" is a field that the run does not have'
-        return None
+        raise ValueError("not valid JSON, perhaps because a field stands twice in an object or a number is too large")
 
     def _parsed(self, data: bytes) -> pa.Table | None:
         """The rows of some lines. None unless each is one object that pyarrow reads with the schema."""
@@ -158,10 +155,6 @@ def rounds(value: Any, data_type: pa.DataType) -> bool:
     if type(value) is not int or not pa.types.is_floating(data_type):
         return False
     return value.bit_length() > 1_023 or int(float(value)) != value
-
-
-def _last_end(piece: bytes) -> int:
-    return piece.rfind(b"\n") + 1
 
 
 def _filled_lines(block: Block) -> Iterator[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""Read a file of lines in blocks of whole records, decompressed, and its rows from these.
+"""Read the rows of a file of lines in blocks of whole records, decompressed.
 
 The blocks of a file are the same on every pass. Memory is bounded by a block, or by the longest record if that is longer.
 """
@@ -36,54 +36,98 @@ class Block:
         return self.first_line + self.data.count(b"\n", 0, offset)
 
 
-LastEnd = Callable[[bytes], int]  # after the last record that ends in a piece that begins with one; 0 if none does
+class LineRows(ABC):
+    """A file of lines, perhaps compressed, as an InputFile. Each pass opens it again.
 
-
-class LineFile:
-    """A file of lines, perhaps compressed. Each pass opens it again."""
+    Without `columns`, it has those of its first rows; with `only`, others are left out.
+    """
 
     def __init__(
         self,
         opened: Callable[[], BinaryIO],
         codec: Codec | None,
         uri: str,
+        columns: Columns | None,
         *,
+        only: bool = False,
         block_bytes: int = BLOCK_BYTES,
         most_record_bytes: int = MOST_RECORD_BYTES,
     ) -> None:
-        self.uri = uri
         self._opened = opened
         self._codec = codec
+        self._uri = uri
+        self._columns = columns
+        self._only = only
         self._block_bytes = block_bytes
         self._most_record_bytes = most_record_bytes
 
-    def blocks(self, last_end: LastEnd) -> Iterator[Block]:
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema: ...
+
+    @abstractmethod
+    def _last_end(self, piece: bytes) -> int:
+        """The place after the last record that ends in a piece that begins with one; 0 if none does."""
+
+    @abstractmethod
+    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
+        """These columns of the rows of a block, of which the bad ones are null, and what is wrong with those."""
+
+    @abstractmethod
+    def _count(self, block: Block) -> int:
+        """The number of rows, whatever they hold."""
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        bad: BadRows | None = None,
+        most_rows: int = STEP_ROWS,
+        use_threads: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """Reads on the caller's thread only."""
+        first_row = 0
+        for block in self._blocks():
+            table, found = self._rows(block, columns or self.schema.names)
+            note_bad_rows(found, bad, first_row=first_row, uri=self._uri)
+            yield from table.combine_chunks().to_batches(max_chunksize=most_rows)
+            first_row += len(table)
+
+    def count_rows(self, most: int | None = None) -> int:
+        total = 0
+        for block in self._blocks():
+            total += self._count(block)
+            if most is not None and total >= most:
+                return most
+        return total
+
+    def _blocks(self) -> Iterator[Block]:
         """Raises ShardError if the file is truncated or damaged, or a record is too long."""
-        with translated(f"Reading {self.uri}"), self._opened() as file:
+        with translated(f"Reading {self._uri}"), self._opened() as file:
             rest, line = b"", 1
             for piece in self._pieces(file):
                 rest += piece
-                if end := last_end(rest):
+                if end := self._last_end(rest):
                     block = Block(data=rest[:end], first_line=line)
                     yield block
                     rest, line = rest[end:], block.line_at(end)
                 elif len(rest) > self._most_record_bytes:
                     long = f"a row is longer than {self._most_record_bytes >> 20} MiB. Convert the file to Parquet."
-                    raise self.error(line, long)
+                    raise self._error(line, long)
             if rest:
                 yield Block(data=rest, first_line=line)
 
-    def sample(self, last_end: LastEnd) -> Iterator[Block]:
+    def _sample(self) -> Iterator[Block]:
         """The first blocks, which decide about types."""
         left = SAMPLE_BYTES
-        for block in self.blocks(last_end):
+        for block in self._blocks():
             yield block
             left -= len(block.data)
             if left <= 0:
                 return
 
-    def error(self, line: int, problem: str) -> ShardError:
-        return ShardError(f"{self.uri}, line {line:,}: {problem}")
+    def _error(self, line: int, problem: str) -> ShardError:
+        return ShardError(f"{self._uri}, line {line:,}: {problem}")
 
     def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
         """The decompressed content in pieces of equal size, without a byte order mark."""
@@ -92,7 +136,7 @@ class LineFile:
         if first:
             yield first.removeprefix(_BOM)
         elif self._codec:  # no compressor writes nothing at all
-            raise ShardError(f"Reading {self.uri}: the file is empty, so it is not a {self._codec} file.")
+            raise ShardError(f"Reading {self._uri}: the file is empty, so it is not a {self._codec} file.")
         while first and (piece := self._next_piece(source)):
             yield piece
 
@@ -117,57 +161,8 @@ class LineFile:
             if self._codec is None or error.errno is not None or type(error) is not OSError:  # not from the codec
                 raise
             raise ShardError(
-                f"Reading {self.uri}: not a readable {self._codec} file ({error}).{_hint(error)}"
+                f"Reading {self._uri}: not a readable {self._codec} file ({error}).{_hint(error)}"
             ) from error
-
-
-class LineRows(ABC):
-    """A file of lines as an InputFile. Without `columns`, it has those of its first rows; with `only`, others are left out."""
-
-    def __init__(self, lines: LineFile, columns: Columns | None, *, only: bool = False) -> None:
-        self._lines = lines
-        self._columns = columns
-        self._only = only
-
-    @property
-    @abstractmethod
-    def schema(self) -> pa.Schema: ...
-
-    @abstractmethod
-    def _blocks(self) -> Iterator[Block]:
-        """The blocks that hold rows."""
-
-    @abstractmethod
-    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
-        """These columns of the rows of a block, of which the bad ones are null, and what is wrong with those."""
-
-    @abstractmethod
-    def _count(self, block: Block) -> int:
-        """The number of rows, whatever they hold."""
-
-    def batches(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        bad: BadRows | None = None,
-        most_rows: int = STEP_ROWS,
-        use_threads: bool = True,
-    ) -> Iterator[pa.RecordBatch]:
-        """Reads on the caller's thread only."""
-        first_row = 0
-        for block in self._blocks():
-            table, found = self._rows(block, columns or self.schema.names)
-            note_bad_rows(found, bad, first_row=first_row, uri=self._lines.uri)
-            yield from table.combine_chunks().to_batches(max_chunksize=most_rows)
-            first_row += len(table)
-
-    def count_rows(self, most: int | None = None) -> int:
-        total = 0
-        for block in self._blocks():
-            total += self._count(block)
-            if most is not None and total >= most:
-                return most
-        return total
 
 
 def is_utf8(data: bytes) -> bool:

@@ -15,7 +15,6 @@ from fleet.inputs.csv_file import CsvFile
 from fleet.inputs.formats import ENDINGS, format_of, has_footer
 from fleet.inputs.input_file import InputFile
 from fleet.inputs.json_lines import JsonLines
-from fleet.inputs.line_blocks import LineFile
 from fleet.inputs.parquet_file import READ_AHEAD_BYTES, ParquetInput, open_parquet
 from fleet.storage.errors import did_you_mean, translated
 from fleet.storage.hub_access import filesystem_of
@@ -41,8 +40,9 @@ def open_input(uri: str, columns: Columns | None = None, *, only: bool = False) 
         return
     with translated(f"Opening {uri}"):
         filesystem, path = filesystem_of(uri)
-        lines = LineFile(partial(filesystem.open, path, "rb", block_size=READ_AHEAD_BYTES), known.codec, uri)
-    yield JsonLines(lines, columns, only=only) if known.kind == "JSON Lines" else CsvFile(lines, columns, only=only)
+        opened = partial(filesystem.open, path, "rb", block_size=READ_AHEAD_BYTES)
+    kind = JsonLines if known.kind == "JSON Lines" else CsvFile
+    yield kind(opened, known.codec, uri, columns, only=only)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The ledger: the record of every shard's state, in Redis. It is the only source of truth about a run.
 
-`ledger` has the class, of which each part has a file by who needs it: `attempts` a worker, `publishing` a finalizer, and
-`results` the processes that watch. `records` has arguments and results, `base` the names of the keys, `connect` the
-connection, and `lua/` one atomic script per transition. Knows no Celery: `fleet/process/dispatch.py` sends messages.
+`ledger` has the class. Two parts have a file by who needs them: `attempts` a worker, and `results` the processes that
+watch. `records` has arguments and results, `base` the names of the keys, `connect` the connection, and `lua/` one atomic
+script per transition. Knows no Celery: `fleet/process/dispatch.py` sends messages.
 """
 
 from fleet.ledger.attempts import new_nonce

@@ -15,75 +15,33 @@ from pydantic import TypeAdapter
 from fleet.errors import UsageError
 from fleet.ledger.attempts import Attempts
 from fleet.ledger.base import (
+    FINISHED,
     REFUSED,
     RUNS,
     SHARD,
     VERSION,
     VERSION_KEY,
     Keys,
-    LedgerBase,
     batches,
     refuse_other_version,
 )
 from fleet.ledger.connect import connect, refuse_eviction
-from fleet.ledger.publishing import Publishing
-from fleet.ledger.records import Due, OpenRun, Steering
+from fleet.ledger.records import Due, OpenRun, Publication, Steering
 from fleet.ledger.results import Results
+from fleet.process.redact import redacted
 from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 
-# Which shards need a message in the queue. `fleet/process/dispatch.py` sends them.
-
-_DUE_LIMIT = 1000  # shards of each kind in one answer
-
-
-class Messages(LedgerBase):
-    """A queued shard waits, or its message has been sent."""
-
-    def take_due(self, run_id: str, *, room: int) -> Due:
-        """The shards that need a message now. They count as sent from here on. `room` limits the shards never tried."""
-        keys = Keys(run_id)
-        arguments = [
-            room,
-            _DUE_LIMIT,
-            self._lease_ms,
-            self._outage_ms,
-            self._max_attempts,
-            keys.attempts(""),
-        ]
-        again, fresh = self._run_script("take_due", keys.of(), arguments)
-        return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
-
-    def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
-        """Shards whose message was sent at least this many seconds ago, and which no worker has claimed since."""
-        age_ms = self._now_ms() - int(seconds * 1000)
-        return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
-
-    def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> list[str]:
-        """Queue shards again whose message is lost, if it was sent at least this many seconds ago. Returns their names."""
-        age_ms = int(seconds * 1000)
-        return [
-            name
-            for batch in batches(shards)
-            for name in self._run_script("queue_again", Keys(run_id).of(), [age_ms, *batch])
-        ]
-
-    def forget_messages(self, run_id: str) -> None:
-        """Queue every open shard again, even if it is leased. Call this only if all workers and messages are gone.
-
-        A running attempt counts as stopped, because its worker was ended on purpose.
-        """
-        keys = Keys(run_id)
-        self._run_script("forget_messages", keys.of(), [keys.attempts("")])
-
-
 _STEERING = TypeAdapter(Steering)
+_PUBLICATION = TypeAdapter(Publication)
+_DUE_LIMIT = 1000  # shards of each kind in one answer
 _MAX_DAMAGED = 3  # a shard whose stored files were found damaged this often is failed: the storage is probably at fault
+_DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard's stored files were found damaged
 _REFUSED_MS = 86_400_000  # as in lua/prelude.lua
 
 
-class Ledger(Attempts, Messages, Publishing, Results):
+class Ledger(Attempts, Results):
     """Cheap to create, and safe to share between threads. Methods raise redis.RedisError if Redis does not answer."""
 
     @staticmethod
@@ -283,6 +241,124 @@ class Ledger(Attempts, Messages, Publishing, Results):
     def refused(self) -> dict[str, int]:
         """Count the recent refusals over all runs, by kind. Forgotten a day after the last refusal."""
         return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
+
+    # --- which shards need a message in the queue; `fleet/process/dispatch.py` sends them ---
+
+    def take_due(self, run_id: str, *, room: int) -> Due:
+        """The shards that need a message now. They count as sent from here on. `room` limits the shards never tried."""
+        keys = Keys(run_id)
+        arguments = [
+            room,
+            _DUE_LIMIT,
+            self._lease_ms,
+            self._outage_ms,
+            self._max_attempts,
+            keys.attempts(""),
+        ]
+        again, fresh = self._run_script("take_due", keys.of(), arguments)
+        return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
+
+    def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
+        """Shards whose message was sent at least this many seconds ago, and which no worker has claimed since."""
+        age_ms = self._now_ms() - int(seconds * 1000)
+        return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
+
+    def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> list[str]:
+        """Queue shards again whose message is lost, if it was sent at least this many seconds ago. Returns their names."""
+        age_ms = int(seconds * 1000)
+        return [
+            name
+            for batch in batches(shards)
+            for name in self._run_script("queue_again", Keys(run_id).of(), [age_ms, *batch])
+        ]
+
+    def forget_messages(self, run_id: str) -> None:
+        """Queue every open shard again, even if it is leased. Call this only if all workers and messages are gone.
+
+        A running attempt counts as stopped, because its worker was ended on purpose.
+        """
+        keys = Keys(run_id)
+        self._run_script("forget_messages", keys.of(), [keys.attempts("")])
+
+    # --- what a finalizer notes about a run. The output itself says what is published ---
+
+    def wait_for_finished_run(self, seconds: float) -> bool:
+        """Wait for a worker that has done the last shard of a run. Returns whether there was one within this time.
+
+        It wakes one finalizer. The wake may be lost with that one, so check the runs from time to time without it.
+        """
+        try:
+            is_woken = self.redis.brpop([FINISHED], timeout=seconds) is not None
+        except redis.ResponseError:  # somebody has put another thing there
+            is_woken = True
+        if is_woken:
+            self.redis.delete(FINISHED)
+        return is_woken
+
+    def publication(self, run_id: str) -> Publication | None:
+        published = self.redis.hget(Keys(run_id).run, "published")
+        return _PUBLICATION.validate_json(published) if published else None
+
+    def begin_publishing(self, run_id: str) -> int | None:
+        """Begin a publication. Returns the version of the receipts, or None if the run is cancelled.
+
+        Read the receipts after this call. A later cancellation does not stop the publication; it is ended by it.
+        """
+        version = self._run_script("begin_publishing", Keys(run_id).of(), [])
+        return None if version is None else int(version)
+
+    def is_publishing(self, run_id: str) -> bool:
+        """Whether a finalizer has begun a publication and not yet reported its end. It may be working, or dead."""
+        return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))
+
+    def end_publishing(self, run_id: str) -> None:
+        """Note that the publication that was begun did not happen, after looking at the output."""
+        self.redis.hdel(Keys(run_id).run, "publishing_ms")
+
+    def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:
+        """Record what was published. Ends a cancellation that arrived meanwhile.
+
+        Returns False if the receipts no longer have this `version`. Then the run is not published, and a sweep asks again.
+        """
+        arguments = [_PUBLICATION.dump_json(publication), "" if version is None else version]
+        return bool(self._run_script("record_publication", Keys(run_id).of(), arguments) == "recorded")
+
+    def withdraw_publication(self, run_id: str) -> None:
+        """Note that the output no longer holds what was published."""
+        self.redis.hdel(Keys(run_id).run, "published")
+
+    def publish_error(self, run_id: str) -> str | None:
+        """Why the last attempt to publish failed."""
+        error = self.redis.hget(Keys(run_id).run, "publish_error")
+        return None if error is None else str(error)
+
+    def publish_failed(self, run_id: str) -> bool:
+        """Whether that error is permanent. Then the finalizer does not publish again until a person asks for it."""
+        return bool(self.redis.hexists(Keys(run_id).run, "publish_failed"))
+
+    def may_publish(self, run_id: str) -> bool:
+        """Whether to publish now: the last error was not permanent, and the time that a service asked to wait is over."""
+        failed, after_ms = self.redis.hmget(Keys(run_id).run, "publish_failed", "publish_after_ms")
+        return failed is None and int(after_ms or 0) <= self._now_ms()
+
+    def record_publish_error(
+        self, run_id: str, error: str, *, is_permanent: bool = False, retry_after_seconds: float | None = None
+    ) -> None:
+        """Note why publishing failed, whether the error is permanent, and how long to wait before the next attempt."""
+        key, pipeline = Keys(run_id).run, self.redis.pipeline()
+        pipeline.hdel(key, "publish_failed", "publish_after_ms")
+        pipeline.hset(key, "publish_error", redacted(error))
+        if is_permanent:
+            pipeline.hset(key, "publish_failed", 1)
+        if retry_after_seconds:
+            pipeline.hset(key, "publish_after_ms", self._now_ms() + int(retry_after_seconds * 1000))
+        pipeline.execute()
+
+    def clear_publish_error(self, run_id: str) -> None:
+        """Forget why publishing failed and how often files were found damaged, because a person asks to publish again."""
+        key = Keys(run_id).run
+        damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
+        self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", *damaged)
 
 
 def _takeable(queued: int, running: int, max_workers: str | None) -> int:

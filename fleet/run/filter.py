@@ -32,6 +32,26 @@ _UNMARKED = {
 
 _ROW = "number of the row"  # a name that no column has
 
+# DuckDB runs one query on one Arrow table, with no access to anything else, and limits on time and memory.
+#
+# DuckDB ends a query between two vectors of rows only, and its memory limit does not count strings. A query that does not
+# fit in the machine's memory therefore ends the process, which the ledger counts as a crash.
+
+_TABLE = "rows"
+_SECONDS = 10  # and one more per MiB of the table. Heavy conditions on 8,192 texts of 5 kB took 2.4 s
+_MEMORY_MIB = 1536
+_CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "threads": "1",
+    "temp_directory": "",  # spill nothing to disk
+}
+# The time zone must not depend on the machine. A progress bar would go to stdout. The lock keeps a condition from
+# changing settings.
+_SETTLED = "SET TimeZone = 'UTC'; SET enable_progress_bar = false; SET lock_configuration = true"
+
 
 class Filter:
     """A checked condition. Raises UsageError if it is not a condition on a row of this schema.
@@ -39,9 +59,13 @@ class Filter:
     Not thread-safe; cheap to create.
     """
 
-    def __init__(self, where: str, schema: pa.Schema) -> None:
+    def __init__(
+        self, where: str, schema: pa.Schema, *, seconds: int = _SECONDS, memory_mib: int = _MEMORY_MIB
+    ) -> None:
         self.where = where
-        self._sql = Sql()
+        self._seconds, self._memory_mib = seconds, memory_mib
+        self._database = duckdb.connect(":memory:", config=_CLOSED | {"memory_limit": f"{memory_mib}MiB"})
+        self._database.execute(_SETTLED)
         nodes = self._checked()
         self._columns = self._named_columns(nodes, schema)
         self._try_on(schema)
@@ -57,22 +81,52 @@ class Filter:
         Zero rows would not evaluate constants.
         """
         row = pa.table([pa.nulls(1, field.type) for field in schema], names=schema.names)
-        result_type = self._run(f"DESCRIBE SELECT ({self.where}\n) FROM {TABLE}", row)["column_type"][0].as_py()
+        result_type = self._run(f"DESCRIBE SELECT ({self.where}\n) FROM {_TABLE}", row)["column_type"][0].as_py()
         if result_type != "BOOLEAN":
             raise self._refused(f"it is {result_type}, not true or false")
         self.keep(row)
 
     def _run(self, query: str, table: pa.Table) -> pa.Table:
         numbered = table.select(self._columns).append_column(_ROW, pa.array(np.arange(len(table))))
+        seconds = self._seconds + (numbered.nbytes >> 20)
+        self._database.register(_TABLE, numbered)
         try:
-            return self._sql.run(query, numbered)
+            with self._interrupted_after(seconds):
+                return self._database.sql(query).to_arrow_table()
+        except duckdb.InterruptException as error:
+            raise self._refused(f"it took longer than {seconds} s for {_rows(table)}; make it simpler") from error
+        except duckdb.OutOfMemoryException as error:
+            why = f"it needs more than {self._memory_mib:,} MiB of memory for {_rows(table)}; make it simpler"
+            raise self._refused(why) from error
         except duckdb.Error as error:
             raise self._refused(_first_line(error)) from error
+        finally:
+            self._database.unregister(_TABLE)
+
+    @contextmanager
+    def _interrupted_after(self, seconds: int) -> Iterator[None]:
+        """Interrupt the block's query after this time, of which a suspension of the machine counts for one second."""
+        done = threading.Event()
+
+        def watch() -> None:
+            waited = 0
+            while not done.wait(1.0):
+                waited += 1
+                if waited >= seconds:
+                    self._database.interrupt()  # again each second: DuckDB forgets it between planning and execution
+
+        thread = threading.Thread(target=watch, name="limit of the filter", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()  # a late interrupt would end the next query
 
     @property
     def _tail(self) -> str:
         # The newline keeps a trailing comment from hiding the closing bracket.
-        return f"FROM {TABLE} WHERE ({self.where}\n)"
+        return f"FROM {_TABLE} WHERE ({self.where}\n)"
 
     def _checked(self) -> list[dict[str, Any]]:
         """The nodes of the condition's syntax tree."""
@@ -80,7 +134,7 @@ class Filter:
             duckdb.SQLExpression(self.where)  # refuses all but one expression
         except duckdb.Error as error:
             raise self._refused(_first_line(error)) from error
-        ((text,),) = self._sql.connection.execute("SELECT json_serialize_sql(?)", [f"SELECT * {self._tail}"]).fetchall()
+        ((text,),) = self._database.execute("SELECT json_serialize_sql(?)", [f"SELECT * {self._tail}"]).fetchall()
         parsed = json.loads(text)
         if parsed["error"]:
             raise self._refused(parsed["error_message"])
@@ -94,7 +148,7 @@ class Filter:
         return nodes
 
     def _refuse_unsteady(self, functions: set[str]) -> None:
-        unsteady = self._sql.connection.execute(
+        unsteady = self._database.execute(
             "SELECT DISTINCT function_name FROM duckdb_functions() WHERE stability != 'CONSISTENT'"
         ).fetchall()
         used = sorted(functions & ({name for (name,) in unsteady} | _UNMARKED))
@@ -109,7 +163,7 @@ class Filter:
             if node.get("class") != "COLUMN_REF":
                 continue
             path = [name.lower() for name in node["column_names"]]
-            name = path[1] if path[0] == TABLE and len(path) > 1 else path[0]
+            name = path[1] if path[0] == _TABLE and len(path) > 1 else path[0]
             if name not in by_lower_name:
                 line = f'there is no column "{name}"; there are: {", ".join(schema.names)}'
                 raise self._refused(line, example=_example_of(schema))
@@ -144,72 +198,6 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0].rstrip(".")
-
-
-# DuckDB for the filter: one query on one Arrow table, with no access to anything else, and limits on time and memory.
-#
-# DuckDB ends a query between two vectors of rows only, and its memory limit does not count strings. A query that does not
-# fit in the machine's memory therefore ends the process, which the ledger counts as a crash.
-
-TABLE = "rows"
-_SECONDS = 10  # and one more per MiB of the table. Heavy conditions on 8,192 texts of 5 kB took 2.4 s
-_MEMORY_MIB = 1536
-_CLOSED: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",
-    "threads": "1",
-    "temp_directory": "",  # spill nothing to disk
-}
-# The time zone must not depend on the machine. A progress bar would go to stdout. The lock keeps a condition from
-# changing settings.
-_SETTLED = "SET TimeZone = 'UTC'; SET enable_progress_bar = false; SET lock_configuration = true"
-
-
-class Sql:
-    """A database with one table. Not thread-safe; cheap to create."""
-
-    def __init__(self, *, seconds: int = _SECONDS, memory_mib: int = _MEMORY_MIB) -> None:
-        self.connection = duckdb.connect(":memory:", config=_CLOSED | {"memory_limit": f"{memory_mib}MiB"})
-        self.connection.execute(_SETTLED)
-        self._seconds, self._memory_mib = seconds, memory_mib
-
-    def run(self, query: str, table: pa.Table) -> pa.Table:
-        """Run a query on the table, which the query calls `rows`. Raises duckdb.Error, also if it exceeds a limit."""
-        seconds = self._seconds + (table.nbytes >> 20)
-        self.connection.register(TABLE, table)
-        try:
-            with self._interrupted_after(seconds):
-                return self.connection.sql(query).to_arrow_table()
-        except duckdb.InterruptException as error:
-            why = f"it took longer than {seconds} s for {_rows(table)}; make it simpler"
-            raise duckdb.InterruptException(why) from error
-        except duckdb.OutOfMemoryException as error:
-            why = f"it needs more than {self._memory_mib:,} MiB of memory for {_rows(table)}; make it simpler"
-            raise duckdb.OutOfMemoryException(why) from error
-        finally:
-            self.connection.unregister(TABLE)
-
-    @contextmanager
-    def _interrupted_after(self, seconds: int) -> Iterator[None]:
-        """Interrupt the block's query after this time, of which a suspension of the machine counts for one second."""
-        done = threading.Event()
-
-        def watch() -> None:
-            waited = 0
-            while not done.wait(1.0):
-                waited += 1
-                if waited >= seconds:
-                    self.connection.interrupt()  # again each second: DuckDB forgets it between planning and execution
-
-        thread = threading.Thread(target=watch, name="limit of the filter", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()  # a late interrupt would end the next query
 
 
 def _rows(table: pa.Table) -> str:

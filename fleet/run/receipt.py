@@ -61,8 +61,6 @@ def added(histograms: Iterable[Histogram]) -> Histogram:
     first, *others = histograms
     rows = Counter(first.rows_by_bin)
     for other in others:
-        if other.bins_per_unit != first.bins_per_unit:
-            raise ValueError(f"Bins of 1/{first.bins_per_unit} and of 1/{other.bins_per_unit} cannot be added.")
         rows.update(other.rows_by_bin)
     return Histogram(bins_per_unit=first.bins_per_unit, rows_by_bin=dict(sorted(rows.items())))
 

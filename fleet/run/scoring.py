@@ -196,10 +196,6 @@ def check_scoring(scoring: Scoring) -> None:
     """Raises UsageError for a way to read texts that there is not, or for options that do not go together."""
     if scoring.function_to_apply == "softmax" and scoring.outputs == 1:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
-    _check_texts(scoring)
-
-
-def _check_texts(scoring: Scoring) -> None:
     passages, most = scoring.passages, scoring.max_tokens
     if not is_passages(passages):
         raise UsageError(f"--passages must be {PASSAGES}, not {passages!r}.")

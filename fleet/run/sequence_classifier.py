@@ -35,31 +35,33 @@ _CONFIG = "config.json"
 
 def resolve_classifier(name: str, revision: str | None) -> Model:
     """The sequence classifier of that name, pinned to a commit. Raises UsageError if there is none."""
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return _from_folder(folder.resolve(), revision)
-    if folder.is_file():
+    if Path(name).expanduser().is_file():
         raise UsageError(_file_told(name))
-    if name.startswith((".", "/", "~")):  # never a repository
-        raise UsageError(_no_folder(name))
-    return _from_hub(name, revision)
+    folder = _folder_of(name)
+    return _from_folder(folder, revision) if folder else _from_hub(name, revision)
 
 
 def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
     """The full path of a model folder, or a model on the Hub with its commit, whatever it is a model of. Raises UsageError."""
+    folder = _folder_of(name)
+    return (str(folder), None) if folder else (name, _hub_config(name, revision).parent.name)
+
+
+def _folder_of(name: str) -> Path | None:
+    """The full path of a model folder; None for the name of a repository."""
     folder = Path(name).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise UsageError(f"The folder {folder} has no config.json, so it is not a model.")
-        return str(folder.resolve()), None
-    if folder.is_file() or name.startswith((".", "/", "~")):
-        raise UsageError(_no_folder(name))
-    return name, _hub_config(name, revision).parent.name
-
-
-def _no_folder(name: str) -> str:
-    hint = did_you_mean(name)
-    return f"There is no model folder {name}. Name a folder that holds a model, or a model on the Hub.{hint}"
+        if not (folder / _CONFIG).is_file():
+            raise UsageError(
+                f"The folder {folder} has no config.json, so it is not a model. Name a model folder, or a model on the Hub."
+            )
+        return folder.resolve()
+    if folder.is_file() or name.startswith((".", "/", "~")):  # never a repository
+        hint = did_you_mean(name)
+        raise UsageError(
+            f"There is no model folder {name}. Name a folder that holds a model, or a model on the Hub.{hint}"
+        )
+    return None
 
 
 def _file_told(file: str) -> str:
@@ -91,27 +93,24 @@ def unchanged_folder(name: str, revision: str | None) -> Iterator[None]:
     Computes the digest before and after the block, so it covers the files that the block reads. Does nothing for a Hub
     model, whose files are fixed by its commit, or if the revision is not known.
     """
-    folder = Path(name)
-    if not (revision and is_folder_revision(revision)):
-        yield
-        return
-    _check_unchanged(folder, revision)
+    is_pinned = revision is not None and is_folder_revision(revision)
+    if is_pinned:
+        _unchanged_revision(Path(name), revision)
     yield
-    _check_unchanged(folder, revision)
+    if is_pinned:
+        _unchanged_revision(Path(name), revision)
 
 
-def _check_unchanged(folder: Path, revision: str) -> None:
+def _unchanged_revision(folder: Path, expected: str | None) -> str:
+    """The revision of a folder now. Raises ShardsiftError if another one is expected."""
     found = revision_of_folder(folder)
-    if found != revision:
-        raise _changed(folder, revision, found)
-
-
-def _changed(folder: Path, revision: str, found: str) -> ShardsiftError:
-    return ShardsiftError(
-        f"The files of the model folder {folder} have changed: the revision was {short_revision(revision)} "
-        f"and is now {short_revision(found)}. "
-        "A run must not mix scores of both. Restore the files, or enqueue again."
-    )
+    if expected and expected != found:
+        raise ShardsiftError(
+            f"The files of the model folder {folder} have changed: the revision was {short_revision(expected)} "
+            f"and is now {short_revision(found)}. "
+            "A run must not mix scores of both. Restore the files, or enqueue again."
+        )
+    return found
 
 
 def revision_of_folder(folder: Path) -> str:
@@ -146,17 +145,10 @@ def _file_digest(path: Path) -> str:
 
 
 def _from_folder(folder: Path, revision: str | None) -> Model:
-    if not (folder / "config.json").is_file():
-        raise UsageError(
-            f"The folder {folder} has no config.json, so it is not a model. Name a model folder with --model."
-        )
     if revision and not is_folder_revision(revision):
         raise UsageError(f"A folder has no revisions: leave out @{revision} for the model {folder}.")
-    config = _read_config(folder / "config.json", str(folder))
-    found = revision_of_folder(folder)
-    if revision and revision != found:
-        raise _changed(folder, revision, found)
-    return _model(str(folder), found, config)
+    config = _read_config(folder / _CONFIG, str(folder))
+    return _model(str(folder), _unchanged_revision(folder, revision), config)
 
 
 def _from_hub(name: str, revision: str | None) -> Model:
@@ -180,8 +172,10 @@ def _hub_config(name: str, revision: str | None) -> Path:
 def _downloaded_config(name: str, revision: str | None, shown: str) -> Path:
     try:
         if not (constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(name, _CONFIG, revision=revision), str)):
-            _check_hub_answers(name)
+            check_hub_answers()  # within seconds; without a network, the client would take 23 s
         return Path(hf_hub_download(name, _CONFIG, revision=revision))
+    except UsageError as error:
+        raise UsageError(f"{error} {_no_folder_told(name)}") from error
     except RevisionNotFoundError as error:
         raise UsageError(
             f"The model {name} has no revision {revision!r}. Name a branch, tag or commit after the @."
@@ -200,14 +194,6 @@ def _downloaded_config(name: str, revision: str | None, shown: str) -> Path:
                 f"HF_HUB_OFFLINE is set, and this machine has no copy of {shown} in its cache. {_no_folder_told(name)}"
             ) from error
         raise
-
-
-def _check_hub_answers(name: str) -> None:
-    """Raises UsageError within seconds if there is no network, for which `hf_hub_download` would take 23 s."""
-    try:
-        check_hub_answers()
-    except UsageError as error:
-        raise UsageError(f"{error} {_no_folder_told(name)}") from error
 
 
 def _no_folder_told(name: str) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from string import Formatter
 from typing import Protocol
@@ -38,15 +38,19 @@ def text_columns(options: TextOptions, schema: pa.Schema, uri: str, *, called: s
     """
     if repeated := repeated_column(schema):
         raise UsageError(f'{called} has several columns "{repeated}". Rename all but one.')
-    template, where = template_of(options.text_column), "with --text-column"
+    template = template_of(options.text_column)
     named = DEFAULT_TEXT_COLUMN if options.text_column is None else options.text_column
     names = columns_of(template) if template is not None else _column_names(named, schema)
-    for name in names:
-        _check_is_read(name, schema, options, where)
-        _check(name, schema, uri, called, where, has_text=is_text if template is None else _has_text)
+    has_text = is_text if template is None else _has_text
+    columns = [(name, "with --text-column", has_text) for name in names]
     if (pair := options.text_pair_column) is not None:
-        _check_is_read(pair, schema, options, "with --text-pair-column")
-        _check(pair, schema, uri, called, "with --text-pair-column", has_text=is_text)
+        columns.append((pair, "with --text-pair-column", is_text))
+    for name, where, holds_text in columns:
+        if name not in schema.names:
+            raise _no_column(name, schema, options, where, uri=uri, called=called)
+        data_type = schema.field(name).type
+        if not holds_text(data_type):
+            raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column {where}.')
     return names
 
 
@@ -70,25 +74,15 @@ def _column_names(text_column: str, schema: pa.Schema) -> tuple[str, ...]:
     return names
 
 
-def _check_is_read(name: str, schema: pa.Schema, options: TextOptions, where: str) -> None:
-    if options.columns is not None and name not in schema.names:
-        raise UsageError(
+def _no_column(name: str, schema: pa.Schema, options: TextOptions, where: str, *, uri: str, called: str) -> UsageError:
+    names = ", ".join(schema.names)
+    if options.columns is not None:
+        return UsageError(
             f'The column "{name}" is not read, because --columns leaves it out: add {name}, or name one of these {where}: '
-            f"{', '.join(schema.names)}."
+            f"{names}."
         )
-
-
-def _check(
-    name: str, schema: pa.Schema, uri: str, called: str, where: str, *, has_text: Callable[[pa.DataType], bool]
-) -> None:
-    if name not in schema.names:
-        layout = f" {CSV_LAYOUT}" if kind_of(uri) == "CSV" else ""
-        raise UsageError(
-            f'{called} has no column "{name}"; it has: {", ".join(schema.names)}. Name one {where}.{layout}'
-        )
-    data_type = schema.field(name).type
-    if not has_text(data_type):
-        raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column {where}.')
+    layout = f" {CSV_LAYOUT}" if kind_of(uri) == "CSV" else ""
+    return UsageError(f'{called} has no column "{name}"; it has: {names}. Name one {where}.{layout}')
 
 
 def is_text(data_type: pa.DataType) -> bool:

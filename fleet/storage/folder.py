@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO
 from uuid import uuid4
 
 from fleet.errors import OutputDamaged, ShardError, TransientError, UsageError
@@ -29,6 +29,7 @@ from fleet.storage.output import (
     MANIFEST_PATH,
     AcceptedFiles,
     FileDigest,
+    Output,
     Recovered,
     by_shard,
     digests,
@@ -44,10 +45,7 @@ WORKPLACE = ".shardsift"
 logger = logging.getLogger(__name__)
 
 
-class FolderOutput:
-    staged_files_stay: ClassVar = True
-    lists_sha256: ClassVar = False
-
+class FolderOutput(Output):
     def __init__(self, uri: str, run_id: str) -> None:
         self.uri = uri
         self._run_id = run_id
@@ -105,7 +103,7 @@ class FolderOutput:
     def recovered(self) -> Recovered:
         with translated(f"Reading the receipts in {self.uri}"):
             sizes = self._files.sizes(*DATA_FOLDERS, f"{self._workplace}/staged")
-            listed = self._listed_receipts()
+            listed = receipts_listed(self._files.content(MANIFEST_PATH), self._run_id)
             published = {digest for receipt in listed for digest in digests(receipt)}
             whole, partial = [], []
             for _, receipts in by_shard([*self._stored_receipts(), *listed]):
@@ -114,12 +112,6 @@ class FolderOutput:
                 else:
                     partial.append(max(receipts, key=lambda receipt: _size_is_right(receipt.scores, sizes)))
         return Recovered(whole=tuple(whole), partial=tuple(partial))
-
-    def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        return []
-
-    def save(self, receipts: Sequence[Receipt]) -> None:
-        """Does nothing: staged files stay."""
 
     def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
         with translated(f"Storing a checkpoint of {shard} in {self.uri}"):
@@ -161,9 +153,6 @@ class FolderOutput:
         with translated(f"Looking at {self.uri}"):
             staged = self._files.sizes(f"{self._workplace}/staged")
         return any(file.staged_path in staged for receipt in receipts for file in output_files(receipt))
-
-    def head(self) -> str:
-        return ""
 
     def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
         with translated(f"Publishing {self._run_id} to {self.uri}"):
@@ -295,10 +284,6 @@ class FolderOutput:
         self._files.write(path, content, aside=f"{self._workplace}/aside/{uuid4().hex}")
 
     # --- receipts, to rebuild a ledger that has lost the run ------------------------------------------------------------
-
-    def _listed_receipts(self) -> Sequence[Receipt]:
-        """The receipts in the manifest of this run, if the run is published and the manifest is intact."""
-        return receipts_listed(self._files.content(MANIFEST_PATH), self._run_id)
 
     def _stored_receipts(self) -> Iterator[Receipt]:
         paths = [path for path in self._files.sizes(f"{self._workplace}/receipts") if path.endswith(".json")]

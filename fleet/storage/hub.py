@@ -8,7 +8,7 @@ saves them in commits on a branch.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO
 
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
@@ -26,6 +26,7 @@ from fleet.storage.output import (
     CARD_PATH,
     MANIFEST_PATH,
     AcceptedFiles,
+    Output,
     Recovered,
     by_shard,
     other_run,
@@ -37,9 +38,11 @@ from fleet.storage.run_branch import MAIN, RunBranch, commit
 _PREFIX = "hf://datasets/"
 
 
-class HubOutput:
-    staged_files_stay: ClassVar = False
-    lists_sha256: ClassVar = True
+class HubOutput(Output):
+    """Stores files only in commits: until then only the ledger has the receipts and checkpoints, and the Hub drops the blobs.
+
+    So nothing has to be discarded, and a file that is not published is missing on main.
+    """
 
     def __init__(self, uri: str, run_id: str) -> None:
         self.uri = uri
@@ -74,12 +77,6 @@ class HubOutput:
             self._api.preupload_lfs_files(self._repo_id, [addition], repo_type="dataset")
         return path
 
-    def store_receipt(self, receipt: Receipt) -> None:
-        """Does nothing: the Hub stores files only in commits. Until then, only the ledger holds the receipts."""
-
-    def discard(self, receipt: Receipt) -> None:
-        """Does nothing: the Hub drops blobs that no commit refers to."""
-
     def accepted(self) -> dict[str, AcceptedFiles]:
         """Read those of an unpublished run from its own branch, since other branches may have an old copy of main."""
         found = {}
@@ -112,15 +109,6 @@ class HubOutput:
         with translated(f"Saving shards of {self._run_id} on a branch of {self.uri}"):
             self._branch.save(receipts)
 
-    def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
-        return False
-
-    def checkpoints(self, shard: str) -> dict[str, bytes]:
-        return {}
-
-    def drop_checkpoints(self, shard: str) -> None:
-        """Does nothing: the Hub stores no checkpoints."""
-
     def published(self) -> str | None:
         with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
             manifest = read_manifest(self._content(MANIFEST_PATH))
@@ -140,10 +128,6 @@ class HubOutput:
             path = f"datasets/{self._repo_id}@{self._branch.commit_with(file) or MAIN}/{file.path}"
             with HubFiles(skip_instance_cache=True).open(path, "rb") as content:
                 yield content
-
-    def has_staged(self, receipts: Sequence[Receipt]) -> bool:
-        """Always False: a file that is not yet published is reported as missing on main."""
-        return False
 
     def head(self) -> str:
         with translated(f"Reading {self.uri}"):

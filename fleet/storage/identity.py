@@ -42,7 +42,7 @@ def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> 
         return f"etag:{etag}"
     if not has_footer(str(info["name"])):
         with filesystem.open(info["name"], "rb", block_size=_LINES_BYTES) as file:
-            return f"sha256:{_sha256(file)}"  # as the Hub says it
+            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"  # as the Hub says it
     with filesystem.open(info["name"], "rb", block_size=_TAIL_BYTES) as file:
         return _footer_identity(file)
 
@@ -111,13 +111,6 @@ def _strong_etag(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) ->
         return None
     found = (str(info[key]).strip('"') for key in _ETAGS if info.get(key))
     return next((tag for tag in found if not tag.startswith("W/")), None)
-
-
-def _sha256(file: BinaryIO) -> str:
-    total = hashlib.sha256()
-    while content := file.read(_LINES_BYTES):
-        total.update(content)
-    return total.hexdigest()
 
 
 def _footer_identity(file: BinaryIO) -> str:

@@ -70,12 +70,19 @@ class StoredFile:
     sha256: str | None = None
 
 
-def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> list[Finding]:
+def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
     """Find what is wrong with the data and score files: first those in receipts, in the receipts' order, then foreign files.
 
     `stored` holds every file below `data/` and `scores/`, by path.
     """
-    return [*_broken_promises(receipts, stored), *_foreign_files(receipts, stored)]
+    foreign = {*stored}
+    for receipt in receipts:
+        for file in (receipt.data, receipt.scores):
+            foreign.discard(file.path)
+            if problem := problem_of(file, stored.get(file.path)):
+                yield Finding(path=file.path, shard=receipt.shard, problem=problem)
+    for path in sorted(foreign):
+        yield Finding(path=path, problem=Problem.FOREIGN)
 
 
 def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
@@ -104,16 +111,3 @@ def lines_of(findings: Sequence[Finding], *, limit: int = 10) -> list[str]:
     """One line per finding, and a count of those beyond the limit."""
     more = len(findings) - limit
     return [*map(str, findings[:limit])] + ([f"and {more:,} more"] if more > 0 else [])
-
-
-def _broken_promises(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
-    for receipt in receipts:
-        for file in (receipt.data, receipt.scores):
-            if problem := problem_of(file, stored.get(file.path)):
-                yield Finding(path=file.path, shard=receipt.shard, problem=problem)
-
-
-def _foreign_files(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
-    promised = {file.path for receipt in receipts for file in (receipt.data, receipt.scores)}
-    for path in sorted(stored.keys() - promised):
-        yield Finding(path=path, problem=Problem.FOREIGN)

@@ -133,8 +133,7 @@ def findings(
     card: bytes | None,
 ) -> list[Finding]:
     """Find what is wrong with an output that should hold these receipts' files, the manifest that lists them, and a card."""
-    documents = _document_findings(manifest, card, run_id, receipts)
-    return [*compare(receipts, stored), *documents]
+    return [*compare(receipts, stored), *_document_findings(manifest, card, run_id, receipts)]
 
 
 def _document_findings(

@@ -16,12 +16,12 @@ from fleet.storage.output import MANIFEST_PATH, Output
 
 def open_output(uri: str, run_id: str) -> Output:
     """The output at a URI: `hf://datasets/<user>/<name>`, a folder, or any URL that fsspec can write."""
-    return output_class(uri)(uri, run_id)
+    return HubOutput(uri, run_id) if is_on_hub(uri) else FolderOutput(uri, run_id)
 
 
-def output_class(uri: str) -> type[HubOutput] | type[FolderOutput]:
-    """The kind of output at a URI. Its properties are known without opening it."""
-    return HubOutput if uri.startswith("hf://") else FolderOutput
+def is_on_hub(uri: str) -> bool:
+    """The Hub lists the sha256 of each file, and drops staged files after about a day. A folder or bucket does neither."""
+    return uri.startswith("hf://")
 
 
 # Read what a published dataset says about itself: the manifest, with the spec of its run. Needs no ledger.

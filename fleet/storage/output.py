@@ -1,4 +1,4 @@
-"""The interface of an output: Staging for workers, Publishing for the control side.
+"""The output of a run, as workers and the control side use it.
 
 Every output works in two steps. Workers *stage* files: the bytes are stored, but readers of the dataset do not see them.
 The finalizer *publishes*: it makes all files of the run visible, and then the manifest, which proves that they are.
@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, ClassVar, Protocol
+from typing import BinaryIO, Protocol
 
 from pydantic import TypeAdapter
 
@@ -62,42 +62,44 @@ MANIFEST_PATH = "manifest.parquet"
 CARD_PATH = "README.md"
 
 
-class Staging(Protocol):
-    """A worker's side of the output of a run. Methods raise TransientError or ShardError; each may be called twice."""
+class Output(Protocol):
+    """The output of one run. Methods raise TransientError or ShardError; each may be called twice.
+
+    Those with a body do what an output does that stores no such files, or whose staged files stay.
+    """
+
+    # --- for workers ------------------------------------------------------------------------------------------------
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         """Upload a finished file without making it visible at `path`. Returns the path at which it is staged."""
 
     def store_receipt(self, receipt: Receipt) -> None:
         """Store the receipt of an attempt beside its staged files, if this kind of output can."""
+        return
 
     def discard(self, receipt: Receipt) -> None:
         """Remove the staged files and the receipt of an attempt that lost its shard to another. Never raises.
 
         Published files and files of other attempts stay. Publishing the run removes what cannot be removed now.
         """
+        return
 
     def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
         """Store part of an unfinished shard for its next attempt. Returns False if this kind of output cannot."""
+        return False
 
     def checkpoints(self, shard: str) -> dict[str, bytes]:
         """Name → content of the parts that attempts at a shard have stored."""
+        return {}
 
     def drop_checkpoints(self, shard: str) -> None:
         """Remove the stored parts of a finished shard."""
+        return
 
     def open_file(self, file: OutputFile) -> AbstractContextManager[BinaryIO]:
         """Open a receipt's file, staged or published, without checking it. Raises ShardError if it does not exist."""
 
-
-class Publishing(Protocol):
-    """The control side of the output of a run. Methods raise as those of Staging; each may be called twice."""
-
-    staged_files_stay: ClassVar[bool]
-    """Whether staged files stay until they are published. The Hub drops them after about a day."""
-
-    lists_sha256: ClassVar[bool]
-    """Whether `inspect` compares content without reading the files. The Hub lists the sha256 of each file."""
+    # --- for the control side ---------------------------------------------------------------------------------------
 
     def check_free(self, spec: RunSpec) -> None:
         """Raises UsageError if the output holds files of others or overlaps another output. Changes nothing."""
@@ -126,6 +128,7 @@ class Publishing(Protocol):
 
     def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """The receipts whose staged files may vanish before the run is published; none if staged files stay."""
+        return []
 
     def save(self, receipts: Sequence[Receipt]) -> None:
         """Protect the staged files of these receipts from vanishing. Readers of the dataset still do not see them.
@@ -133,6 +136,7 @@ class Publishing(Protocol):
         May run twice. Raises PublishConflict if another process saved at the same moment: look again. Raises OutputDamaged
         for shards whose files have already vanished, after all others are saved.
         """
+        return
 
     def published(self) -> str | None:
         """The run that is currently published here; None if there is none, or its manifest is damaged."""
@@ -145,9 +149,11 @@ class Publishing(Protocol):
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
         """Whether a file of these receipts is staged but not yet visible, for example after a shard was scored again."""
+        return False
 
     def head(self) -> str:
         """The commit that readers currently see; empty if the output has no commits."""
+        return ""
 
     def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
         """Make the receipts' files visible together with the documents (manifest and card). Returns the commit, if any.
@@ -159,10 +165,6 @@ class Publishing(Protocol):
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:
         """Remove what only an unpublished run needs: checkpoints, staged files of the published shards, the run's branch."""
-
-
-class Output(Staging, Publishing, Protocol):
-    """The output of one run."""
 
 
 @dataclass(frozen=True, kw_only=True)

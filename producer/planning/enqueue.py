@@ -13,7 +13,7 @@ from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding
 from fleet.storage.opening import open_output
-from fleet.storage.output import Publishing, Recovered
+from fleet.storage.output import Output, Recovered
 from producer.opening import patient
 from producer.planning.plan import Plan
 from producer.planning.steering import AS_IT_WAS, SteeringOptions, steered
@@ -109,7 +109,7 @@ def check_output(plan: Plan, ledger: Ledger | None) -> None:
             raise
 
 
-def _reserved(output: Publishing, spec: RunSpec, ledger: Ledger, *, public: bool) -> str | None:
+def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) -> str | None:
     """Reserve the output. Returns the run that gave way because it had scored nothing, such as one of a wrong --dtype.
 
     That run is cancelled first, so that its workers store and its finalizer publishes nothing.
@@ -135,7 +135,7 @@ def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
     return output.published() != run_id and output.recovered() == Recovered()
 
 
-def _losses(output: Publishing, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
+def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
     """Find what a published output has lost, if the ledger was lost too; those shards are scored again."""
     if not recovered.partial or output.published() != spec.run_id:
         return ()

@@ -15,8 +15,8 @@ from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem
 from fleet.storage.manifest import Manifest
-from fleet.storage.opening import open_output, output_class
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Publishing
+from fleet.storage.opening import is_on_hub, open_output
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Output
 from producer.opening import patient
 from producer.publishing.card import dataset_card
 from producer.status import Checked, RunStatus
@@ -95,7 +95,7 @@ def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
     found = replace(status, findings=inspect_published(ledger, status.run_id, hashes=hashes))
     if not status.is_published:
         return found
-    has_hashes = hashes or output_class(status.output_uri).lists_sha256
+    has_hashes = hashes or is_on_hub(status.output_uri)
     return replace(found, checked=Checked.SHA256 if has_hashes else Checked.SIZES)
 
 
@@ -134,7 +134,7 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
     return None if counts.done else "no shard is done"
 
 
-def _was_published(ledger: Ledger, spec: RunSpec, output: Publishing, receipts: Sequence[Receipt]) -> bool:
+def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt]) -> bool:
     """Whether a finalizer published a run that was cancelled meanwhile, and died before it recorded this."""
     if not ledger.is_publishing(spec.run_id):
         return False
@@ -145,7 +145,7 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Publishing, receipts: 
 
 
 def _published(
-    output: Publishing,
+    output: Output,
     spec: RunSpec,
     receipts: Sequence[Receipt],
     *,
@@ -171,7 +171,7 @@ def _published(
     raise PublishConflict(f"Others keep committing to {spec.output_uri}; the next sweep tries again.")
 
 
-def _refuse_another_run(output: Publishing, spec: RunSpec, findings: Sequence[Finding]) -> None:
+def _refuse_another_run(output: Output, spec: RunSpec, findings: Sequence[Finding]) -> None:
     if any(finding.path == MANIFEST_PATH and not finding.is_mendable for finding in findings):
         other = output.published()
         if other and other != spec.run_id:
@@ -204,7 +204,7 @@ def _mendable(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.is_mendable]
 
 
-def _tidy(output: Publishing, receipts: Sequence[Receipt]) -> None:
+def _tidy(output: Output, receipts: Sequence[Receipt]) -> None:
     """Runs before the publication is recorded, so that after a crash here another finalizer tidies again."""
     try:
         patient(output.tidy)(receipts)

@@ -17,7 +17,7 @@ from fleet.process.settings import Settings
 from fleet.process.wording import counted
 from fleet.run.receipt import Receipt
 from fleet.storage.opening import open_output
-from fleet.storage.output import Publishing
+from fleet.storage.output import Output
 from producer.publishing.publish import send_back
 
 _LOOKS = 5  # each conflict means that another finalizer saved; after this many, a later sweep tries again
@@ -94,7 +94,7 @@ def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
     return len(unsaved) - len(dropped)
 
 
-def _save(output: Publishing, wave: Sequence[Receipt]) -> dict[str, str]:
+def _save(output: Output, wave: Sequence[Receipt]) -> dict[str, str]:
     """Save a wave. Returns the shards that are lost, with the reason; all others are saved."""
     for _ in range(_LOOKS):
         try:

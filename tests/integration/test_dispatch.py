@@ -12,13 +12,11 @@ import kombu
 import pytest
 from celery import Celery, signals
 
-from fleet.errors import UsageError
-from fleet.ledger import Claim, Ledger, Refusal
-from fleet.process.broker import make_app, queue_length, queue_lists
+from fleet.ledger import Claim, Ledger
+from fleet.process.broker import queue_length, queue_lists
 from fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards
-from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
-from support.records import a_receipt, a_shard, a_spec
+from support.records import a_shard, a_spec
 
 MESSAGES_AHEAD = 2_000
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
@@ -164,17 +162,6 @@ def test_shards_that_were_started_overtake_fresh_ones(app: Celery, ledger: Ledge
     assert next(workers) == "0000"
 
 
-def test_a_queues_length_is_that_of_all_its_lists(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
-    put_back(ledger, spec, A.name)
-    send(app, ledger, spec)
-
-    first, later = (ledger.redis.llen(name) for name in queue_lists(spec.queue))
-
-    assert (first, later, queue_length(ledger.redis, spec.queue)) == (1, 1, 2)
-    assert list(taken(app, spec.queue)) == [A.name, B.name]
-    assert queue_length(ledger.redis, spec.queue) == 0
-
-
 def test_lost_messages_are_sent_again(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
     send(app, ledger, spec)
     lose_messages(ledger, spec.queue)
@@ -194,28 +181,3 @@ def test_a_lost_message_is_sent_again_while_others_wait(app: Celery, ledger: Led
     assert send(app, ledger, spec) == 1
     assert send(app, ledger, spec) == 0
     assert queue_length(ledger.redis, spec.queue) == 2 + 3
-
-
-def test_a_message_that_comes_twice_finds_the_shard_taken_or_done(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
-    send(app, ledger, spec)
-    ledger.forget_messages(spec.run_id)
-    send(app, ledger, spec)
-    assert len(messages(ledger, spec.queue)) == 4
-
-    claim = ledger.claim(spec.run_id, A.name, "w1")
-    while_running = ledger.claim(spec.run_id, A.name, "w2")
-    assert isinstance(claim, Claim)
-    ledger.complete(claim, a_receipt(spec.run_id, A))
-    when_done = ledger.claim(spec.run_id, A.name, "w2")
-
-    assert (while_running, when_done) == (Refusal.RUNNING, Refusal.DONE)
-    assert ledger.counts(spec.run_id).rows_in == 10
-
-
-def test_without_a_redis_there_is_no_broker_and_the_error_says_so() -> None:
-    settings = Settings(redis_url=None)
-
-    make_app("test", settings).close()
-
-    with pytest.raises(UsageError, match="Set REDIS_URL"):
-        Ledger.connect(settings)

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import UsageError
-from fleet.run.filter import Filter, Sql
+from fleet.run.filter import Filter
 
 QUICK = settings(max_examples=30, deadline=None)  # each example opens a database
 SCHEMA = pa.schema(
@@ -51,17 +50,12 @@ class TestConditions:
         [
             ("score >= 3", [0, 3]),
             ("true", [0, 1, 2, 3]),
-            ("false", []),
-            ('"score" >= 3.0', [0, 3]),
-            ("score between 1 and 3", [1, 3]),
             ("score >= 3 and text <> 'a'", [3]),
             ("list_contains(tags, 'x')", [0, 3]),
-            ("lower(text) in ('a', 'd')", [0, 3]),
             ("SCORE >= 3", [0, 3]),  # columns are found in any case
             ("rows.Score >= 3", [0, 3]),
             ("score >= 3 -- good ones", [0, 3]),
             ("-- good ones\nscore >= 3 /* good */", [0, 3]),
-            ("meta.site.host = 'b.org'", [1]),
             ("rows.meta.site.host = 'b.org'", [1]),
             ("row >= 8", [0, 1]),  # a column of the user's
             ("case when \"Language\" = 'en' then score >= 3 else score >= 1 end", [0, 1, 3]),
@@ -83,18 +77,10 @@ class TestConditions:
 
         assert kept("score >= 3", table) == [0, 3]
 
-    def test_no_rows_keep_none(self) -> None:
-        assert kept("score >= 3", SCHEMA.empty_table()) == []
-
     def test_a_table_in_many_pieces_is_numbered_as_one(self) -> None:
         table = pa.concat_tables([ROWS, ROWS, ROWS])
 
         assert kept("score >= 3", table) == [0, 3, 4, 7, 8, 11]
-
-    def test_order_is_ascending_over_many_rows(self) -> None:
-        scores = np.random.default_rng(0).uniform(0, 5, 300_000).astype(np.float32)
-
-        assert kept("score >= 2.5", pa.table({"score": scores})) == np.flatnonzero(scores >= 2.5).tolist()
 
     def test_the_hour_of_a_time_is_utc_on_every_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -125,17 +111,13 @@ class TestRefusals:
         "where",
         [
             "score >= 3) union select 1 where (true",
-            "score >= 3 order by score",
             "score >= ?",
-            "score >= 3; select 1",
             "score >= 3); copy rows to 'out.csv' --",
             "set threads = 2",
             "score, text",
             "score >= 3 as x",
             "score >=",
-            "score >= 3)",
             "score >= 3 /*",
-            "score >= 'three",
             "",
         ],
     )
@@ -146,8 +128,6 @@ class TestRefusals:
         "where",
         [
             "score >= (select avg(score) from rows)",
-            "exists (select 1)",
-            "text in (select 'a')",
             "text in (select content from read_text('/etc/passwd'))",
             "row_number() over () <= 10",
         ],
@@ -161,7 +141,6 @@ class TestRefusals:
             ("random() < 0.5", "random() does not give the same answer"),
             ("now() > fetched", "now() does not give the same answer"),
             ("age(fetched::timestamp) > interval 1 year", "age() does not give the same answer"),
-            ("current_setting('threads') = '1'", "current_setting() does not give the same answer"),
             ("version() = 'v1'", "version() does not give the same answer"),
             ("current_date > '2024-01-01'", 'there is no column "current_date"'),
         ],
@@ -189,7 +168,6 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("where", "reason"),
         [
-            ("read_csv('/etc/passwd')", "read_csv"),
             ("read_text('/etc/passwd') is not null", "read_text"),
             ("'/etc/passwd'", "it is VARCHAR, not true or false"),
         ],
@@ -202,7 +180,6 @@ class TestRefusals:
         [
             ("score", "it is FLOAT, not true or false"),
             ("null", "not true or false"),
-            ("text >= 3", "Cannot compare values of type VARCHAR"),
             ("score >= 'three'", "Could not convert string 'three'"),
             ("no_such_function(score) > 3", "no_such_function"),
             ("count(*) > 3", "cannot contain aggregates"),
@@ -233,21 +210,17 @@ class TestLimits:
     """The error names the condition and the limit that it exceeded."""
 
     def test_what_takes_too_long_is_interrupted(self) -> None:
-        sql = Sql(seconds=1)
         rows = pa.table({"text": ["abcdefgh"] * 50_000})
+        slow = Filter("levenshtein(repeat(text, 50), repeat(text, 60)) > 3", rows.schema, seconds=1)
 
-        with pytest.raises(
-            duckdb.InterruptException, match=r"it took longer than 1 s for 50,000 rows; make it simpler"
-        ):
-            sql.run("SELECT levenshtein(repeat(text, 50), repeat(text, 60)) FROM rows", rows)
+        with pytest.raises(UsageError, match=r"it took longer than 1 s for 50,000 rows; make it simpler"):
+            slow.keep(rows)
 
-        assert sql.run("SELECT 1 AS one", rows.slice(0, 1))["one"].to_pylist() == [1]
+        assert slow.keep(rows.slice(0, 1)).tolist() == [0]
 
     def test_what_needs_too_much_memory_is_refused(self) -> None:
-        sql = Sql(memory_mib=64)
-        rows = pa.table({"row": [1]})
+        rows = pa.table({"row": [30_000_000]})
+        large = Filter("len(list_sort(range(row))) > 3", rows.schema, memory_mib=64)
 
-        with pytest.raises(
-            duckdb.OutOfMemoryException, match="it needs more than 64 MiB of memory for one row; make it"
-        ):
-            sql.run("SELECT list(range) FROM range(30000000)", rows)
+        with pytest.raises(UsageError, match="it needs more than 64 MiB of memory for one row; make it"):
+            large.keep(rows)

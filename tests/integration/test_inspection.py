@@ -137,15 +137,6 @@ def test_a_card_that_its_owner_rewrote_is_told_and_left_alone(case: Case) -> Non
     assert not finding.is_mendable
 
 
-def test_a_deleted_output_lacks_everything(case: Case) -> None:
-    case.files.delete_all()
-
-    findings = case.findings(hashes=True)
-
-    assert {finding.problem for finding in findings} == {Problem.MISSING}
-    assert [finding.shard for finding in findings] == [A.name, A.name, B.name, B.name, None, None]
-
-
 def test_many_findings_are_ten_lines_and_a_count() -> None:
     findings = [Finding(path=f"data/{number}", problem=Problem.MISSING) for number in range(1_212)]
 

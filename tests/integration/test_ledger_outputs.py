@@ -35,13 +35,6 @@ def complete(ledger: Ledger, run_id: str, shard: Shard) -> None:
 
 
 class TestRequeueing:
-    def test_a_shard_whose_files_were_lost_is_queued_again_and_no_other(self, ledger: Ledger, run: str) -> None:
-        assert ledger.requeue(run, {B.name: "data/b.parquet is missing"}) == 1
-
-        counts = ledger.counts(run)
-        assert (counts.queued, counts.done, counts.rows_in, counts.rows_errored) == (1, 2, 20, 2)
-        assert ledger.take_due(run, room=0).again == [B.name]
-
     def test_a_shard_whose_files_are_damaged_again_and_again_fails_with_the_reason(
         self, ledger: Ledger, run: str
     ) -> None:
@@ -66,17 +59,6 @@ class TestRequeueing:
 
 
 class TestPublishing:
-    def test_a_publication_of_receipts_that_changed_meanwhile_is_not_recorded(self, ledger: Ledger, run: str) -> None:
-        version = ledger.begin_publishing(run)
-        ledger.retry(run, done_too=True)
-        for shard in (A, B, C):
-            complete(ledger, run, shard)
-
-        assert not ledger.record_publication(run, PUBLICATION, version=version)
-
-        assert ledger.publication(run) is None
-        assert ledger.record_publication(run, PUBLICATION, version=ledger.begin_publishing(run))
-
     def test_a_published_run_cannot_be_cancelled(self, ledger: Ledger, run: str) -> None:
         ledger.record_publication(run, PUBLICATION)
 

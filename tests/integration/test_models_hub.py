@@ -1,11 +1,8 @@
 """Models on the Hub, resolved by a separate process like a user's."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from hubserver import HubServer
@@ -13,22 +10,6 @@ from support.ports import unused_port
 from support.processes import ask_process
 
 MODEL = "org/tiny"
-TOPICS = "WebOrganizer/TopicClassifier"  # has a recipe
-PLAN = """
-import json, sys
-from fleet.errors import UsageError
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-answers = []
-for options in json.loads(sys.argv[1]):
-    try:
-        plan = plan_run(RunOptions(**options))
-        (scoring,) = plan.spec.scorings
-        answers.append([scoring.text_template, scoring.max_tokens, scoring.function_to_apply, list(plan.notes)])
-    except UsageError as error:
-        answers.append(str(error))
-print(json.dumps(answers))
-"""
 RESOLVE = """
 import json, sys
 from fleet.errors import UsageError
@@ -55,18 +36,10 @@ print(json.dumps([answer, time.monotonic() - began]))
 
 
 @pytest.fixture(scope="module")
-def hub(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
-    topics = tmp_path_factory.mktemp("topics")
-    (topics / "config.json").write_text(
-        json.dumps(
-            {"model_type": "new", "architectures": ["NewForSequenceClassification"], "id2label": {0: "a", 1: "b"}}
-        )
-    )
+def hub(tiny_model: Path) -> Iterator[HubServer]:
     with HubServer() as hub:
         hub.create_repo(MODEL, repo_type="model")
         hub.add_folder(MODEL, tiny_model, repo_type="model")
-        hub.create_repo(TOPICS, repo_type="model")
-        hub.add_folder(TOPICS, topics, repo_type="model")
         yield hub
     assert hub.handler_errors == []
 
@@ -120,27 +93,3 @@ def test_without_a_network_a_model_that_is_not_here_is_told_soon(environment: di
         "HF_HUB_OFFLINE is set, and this machine has no copy of the model org/other in its cache. "
         "There is no folder 'org/other' here either."
     )
-
-
-def test_a_run_of_a_popular_model_by_its_name_reads_texts_as_its_authors_do(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    pq.write_table(pa.table({"url": ["u"], "text": ["t"]}), tmp_path / "pages.parquet")
-    pq.write_table(pa.table({"text": ["t"]}), tmp_path / "texts.parquet")
-    options = {"models": [TOPICS], "output_uri": str(tmp_path / "out"), "keep_all": True}
-    pages, texts = ((str(tmp_path / name),) for name in ("pages.parquet", "texts.parquet"))
-
-    by_name, without, refused = ask_process(
-        PLAN,
-        [
-            options | {"input_uris": pages},
-            options | {"input_uris": texts, "text_column": "text"},
-            options | {"input_uris": texts},
-        ],
-        environment,
-    )
-
-    line = f"{TOPICS}: --text-column '{{url}}\\n\\n{{text}}' --max-tokens 8192 --function-to-apply softmax (checked)"
-    assert by_name == ["{url}\n\n{text}", 8192, "softmax", [line]]
-    assert without[:3] == [None, 8192, "softmax"]
-    assert refused.startswith('Shard texts has no column "url"; it has: text.')

@@ -2,12 +2,11 @@
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fleet.run.receipt import Histogram, added, empty_histogram, with_values
+from fleet.run.receipt import added, empty_histogram, with_values
 
 SCORES = arrays(np.float32, st.integers(0, 50), elements=st.floats(-200, 200, width=32))
 
@@ -38,8 +37,3 @@ def test_it_stays_small_whatever_the_scores_are() -> None:
     scores = np.linspace(-1e30, 1e30, 10_001, dtype=np.float32)
 
     assert with_values(empty_histogram("none"), scores).rows_by_bin == {-400: 5000, 0: 1, 400: 5000}
-
-
-def test_bins_of_other_widths_are_not_added() -> None:
-    with pytest.raises(ValueError, match="cannot be added"):
-        added([empty_histogram("none"), Histogram(bins_per_unit=20, rows_by_bin={0: 1})])

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.columns import SEEN
-from fleet.inputs.input_file import BadRows, IgnoredBadRows
+from fleet.inputs.input_file import BadRows
 from fleet.inputs.json_lines import JsonLines
-from fleet.inputs.line_blocks import BLOCK_BYTES, LineFile
+from fleet.inputs.line_blocks import BLOCK_BYTES
 from fleet.inputs.opening import open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file, write_json_lines
 
@@ -98,7 +98,7 @@ def test_whatever_the_values_and_blocks_rows_are_what_python_wrote(
     content = end.join(json.dumps(row, ensure_ascii=is_ascii) for row in rows)
     file = write_file(tmp_path / "a.jsonl", content.encode())
 
-    opened = JsonLines(LineFile(partial(open, file, "rb"), None, "a.jsonl", block_bytes=block_bytes), KINDS)
+    opened = JsonLines(partial(open, file, "rb"), None, "a.jsonl", KINDS, block_bytes=block_bytes)
 
     read_rows = [row for batch in opened.batches() for row in batch.to_pylist()]
     assert read_rows == [{name: row.get(name) for name, _ in KINDS} for row in rows]
@@ -110,10 +110,8 @@ class TestTypes:
         ("values", "kind"),
         [
             (['"2024-02-29T00:00:00Z"', '"2024-03-01T10:00:00Z"'], "string"),
-            (['"2024-02-29"'], "string"),
             (["1", "null", "-3"], "int64"),
             (["1", "2.5"], "double"),
-            (["1.0"], "double"),
             (["NaN", "-Infinity", "1"], "double"),
             (["18446744073709551615", "0"], "uint64"),
             (["true", "null"], "bool"),
@@ -141,8 +139,6 @@ class TestTypes:
         [
             ("3", "false", "int64"),
             ('"a"', "1", "string"),
-            ('["a"]', "[1]", "list<item: string>"),
-            ("1", "[[]]", "int64"),
             ('{"y": {"z": "a"}}', '{"y": {"z": {}}}', "struct<y: struct<z: string>>"),
             ("-1", "18446744073709551615", "int64"),
             ("1", "184467440737095516150", "int64"),
@@ -192,13 +188,10 @@ class TestRowsThatDoNotFitTheRun:
         ("row", "problem"),
         [
             ('{"text": 3}', '"text" has a value that the run cannot read as string'),
-            ('{"text": {"a": 1}}', '"text" has a value'),
             ('{"n": "3"}', '"n" has a value that the run cannot read as int64'),
-            ('{"n": 3.0}', '"n" has a value'),
             ('{"n": NaN}', '"n" has a value'),
             ('{"n": 9223372036854775808}', '"n" has a value'),
             ('{"u": -1}', '"u" has a value that the run cannot read as uint64'),
-            ('{"f": "3"}', '"f" has a value'),
             ('{"b": 1}', '"b" has a value'),
             ('{"l": ["a", 1]}', '"l" has a value that the run cannot read as list<item: string>'),
             ('{"s": {"l": [{"z": "x"}]}}', '"s" has a value'),
@@ -211,7 +204,6 @@ class TestRowsThatDoNotFitTheRun:
             ('{"text": "a"', "not valid JSON: .+"),
             ('{"text": "a"} {"text": "b"}', r"not valid JSON: Extra data \(character 15\)"),
             ("[", "not a JSON object"),
-            ('"text"', "not a JSON object"),
         ],
     )
     def test_are_refused_by_line_and_field(self, tmp_path: Path, row: str, problem: str) -> None:
@@ -276,14 +268,11 @@ class TestChosenColumns:
         ):
             columns_of(file, (("text", SEEN), ("title", SEEN)))
 
-    @pytest.mark.parametrize("others", [(), (("text", SEEN),)])
-    def test_what_is_not_a_type_is_told_with_the_types(
-        self, tmp_path: Path, others: tuple[tuple[str, str], ...]
-    ) -> None:
+    def test_what_is_not_a_type_is_told_with_the_types(self, tmp_path: Path) -> None:
         file = write_file(tmp_path / "a.jsonl", self.ROWS)
 
         with pytest.raises(UsageError, match="'float' is not a type of --columns: string, int64, double or bool."):
-            columns_of(file, (("ups:float", SEEN), *others))
+            columns_of(file, (("ups:float", SEEN), ("text", SEEN)))
 
 
 def test_lines_are_counted_one_at_a_time(tmp_path: Path) -> None:
@@ -321,7 +310,7 @@ class TestBadRows:
         file = write_file(tmp_path / "a.jsonl", b"\n".join(lines))
 
         for block_bytes in (40, 1_000, BLOCK_BYTES):
-            opened = JsonLines(LineFile(partial(open, file, "rb"), None, "a.jsonl", block_bytes=block_bytes), TEXT)
+            opened = JsonLines(partial(open, file, "rb"), None, "a.jsonl", TEXT, block_bytes=block_bytes)
             bad: BadRows = {}
             texts = [text for batch in opened.batches(bad=bad) for text in batch["text"].to_pylist()]
 
@@ -339,16 +328,6 @@ class TestBadRows:
 
         assert rows["text"].to_pylist() == [None, None, None, "d"]
         assert {row.reason for row in bad.values()} == {"not valid JSON"}
-
-    def test_take_no_memory_if_they_are_ignored(self, tmp_path: Path) -> None:
-        file = write_file(tmp_path / "a.jsonl", b'{"text": 1}\n{"text": "a"}\n')
-        ignored = IgnoredBadRows()
-
-        with open_input(str(file), TEXT) as opened:
-            (batch,) = opened.batches(bad=ignored)
-
-        assert batch["text"].to_pylist() == [None, "a"]
-        assert not ignored
 
     def test_the_name_of_a_field_is_told_in_part_if_it_is_long(self, tmp_path: Path) -> None:
         file = write_file(tmp_path / "a.jsonl", b'{"text": "a", "' + b"x" * 1_000_000 + b'": 1}\n')
@@ -383,12 +362,6 @@ class TestDamage:
             ):
                 read(cut, TEXT)
 
-    def test_a_file_that_is_not_compressed_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "a.jsonl.gz").write_bytes(b'{"text": "a"}\n')
-
-        with pytest.raises(ShardError, match="a.jsonl.gz: not a readable gzip file .*incorrect header check"):
-            read(tmp_path / "a.jsonl.gz", TEXT)
-
     def test_a_long_distance_zstd_file_is_told_how_to_mend(self, tmp_path: Path) -> None:
         """As the Reddit dumps are compressed. The header asks for a window of 2 GiB."""
         (tmp_path / "a.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8" + b"\0" * 20)
@@ -422,9 +395,9 @@ class TestLayout:
 
     def test_a_row_longer_than_the_bound_is_refused(self, tmp_path: Path) -> None:
         file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}, {"text": "x" * (3 << 20)}])
-        lines = LineFile(partial(open, file, "rb"), None, "a.jsonl", block_bytes=1 << 20, most_record_bytes=1 << 20)
+        limits = {"block_bytes": 1 << 20, "most_record_bytes": 1 << 20}
 
         with pytest.raises(
             ShardError, match="a.jsonl, line 2: a row is longer than 1 MiB. Convert the file to Parquet"
         ):
-            list(JsonLines(lines, TEXT).batches())
+            list(JsonLines(partial(open, file, "rb"), None, "a.jsonl", TEXT, **limits).batches())

@@ -67,7 +67,6 @@ def test_a_classifier_keeps_its_own_labels() -> None:
             "--hypothesis-template needs one {} where the label goes",
         ),
         ({"labels": ("a",), "hypothesis_template": "About {"}, "--hypothesis-template needs one {}"),
-        ({"labels": ("a",), "hypothesis_template": "About {1}."}, "--hypothesis-template needs one {}"),
         ({"labels": ("a",), "hypothesis_template": "About {label}."}, "--hypothesis-template needs one {}"),
         ({"multi_label": True}, "--multi-label is for --labels"),
         ({"hypothesis_template": "{}"}, "--hypothesis-template is for --labels"),

@@ -21,10 +21,7 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
         {"uri": "file:///etc/passwd"},
         {"run_id": "../other"},
         {"run_id": f"{RUN}\n"},
-        {"run_id": None},
         {"run_id": 7},
-        {"run_id": b"abc"},
-        {"run_id": [RUN]},
         {"run_id": "a" * 10_000_000},
     ],
     ids=lambda change: str(change)[:40],
@@ -36,15 +33,9 @@ def test_a_field_that_is_not_ours_is_refused(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["a/../b", None, 7, ["a"], "a/" * 5_000_000 + "a"],
+    ["a/../b", 7, "a/" * 5_000_000 + "a"],
     ids=lambda name: str(name)[:20],
 )
 def test_a_shard_name_that_leaves_the_output_is_refused(name: object) -> None:
     with pytest.raises(ValidationError):
         ScoreShard.model_validate(SCORE | {"shard": name})
-
-
-@pytest.mark.parametrize("missing", ["run_id", "shard"])
-def test_a_missing_field_is_refused(missing: str) -> None:
-    with pytest.raises(ValidationError, match="Field required"):
-        ScoreShard.model_validate({name: value for name, value in SCORE.items() if name != missing})

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from fleet.errors import ShardError
 from fleet.inputs.input_file import BadRowLimit
 from fleet.inputs.json_lines import JsonLines
-from fleet.inputs.line_blocks import LineFile
 from fleet.inputs.opening import open_input
 from fleet.run.output_columns import describe_columns
 from fleet.run.spec import RunSpec
@@ -92,7 +91,7 @@ def test_windows_are_the_same_for_the_same_rows_in_each_format_and_do_not_depend
     jsonl = write_json_lines(tmp_path / "s.jsonl", rows)
     sizes = {"window_rows": window_rows, "window_bytes": window_bytes}
     spec = a_spec(columns=describe_columns(schema), **sizes)
-    in_blocks = JsonLines(LineFile(partial(open, jsonl, "rb"), None, "s.jsonl", block_bytes=block_bytes), spec.columns)
+    in_blocks = JsonLines(partial(open, jsonl, "rb"), None, "s.jsonl", spec.columns, block_bytes=block_bytes)
 
     windows = list(read_windows(in_blocks, a_shard("s"), spec))
 

@@ -1,7 +1,6 @@
 """Recipes set the options that the user left at their defaults, for models on the Hub."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -73,9 +72,6 @@ class TestEachRecipe:
         assert (recipe.checked == "checked") == bool(tests)
         assert all((ROOT / "tests" / test).is_file() for test in tests)
 
-    def test_has_an_address_as_its_source(self, recipe: Recipe) -> None:
-        assert re.fullmatch(r"https://(huggingface\.co|github\.com)/[\w./-]+", recipe.source)
-
 
 def test_no_model_has_two_recipes() -> None:
     names = [recipe.model.lower() for recipe in RECIPES]
@@ -97,6 +93,12 @@ class TestWhoseOptionWins:
     )
     def test_the_users_option_wins(self, model: str, given: dict[str, Any]) -> None:
         assert not used(model, **given).keys() & given.keys()
+
+    @pytest.mark.parametrize(
+        "chosen", [{"where": "int_score >= 3"}, {"keep_all": True}, {"function_to_apply": "sigmoid"}]
+    )
+    def test_another_choice_of_rows_or_function_leaves_out_the_threshold(self, chosen: dict[str, Any]) -> None:
+        assert used(EDU, **chosen) == {}
 
     def test_the_other_options_are_still_the_recipes(self) -> None:
         assert used(PDFS, max_tokens=512) == {"passages": "finepdfs"}
@@ -160,15 +162,6 @@ class TestTheCommand:
             "note": "Adds int_score, the rounded score.",
             "options": {"min_score": 3.0},
         }
-
-
-class TestTheThreshold:
-    @pytest.mark.parametrize(
-        "chosen",
-        [{"where": "int_score >= 3"}, {"keep_all": True}, {"function_to_apply": "sigmoid"}, {"min_score": 2.0}],
-    )
-    def test_of_a_recipe_gives_way_to_the_users_choice(self, chosen: dict[str, Any]) -> None:
-        assert used(EDU, **chosen) == {}
 
 
 class TestInPython:

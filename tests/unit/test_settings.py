@@ -7,7 +7,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from kombu.utils.url import parse_url
-from pydantic import ValidationError
 
 from fleet.errors import UsageError
 from fleet.process.settings import Process, Settings
@@ -77,16 +76,9 @@ class TestPassword:
 
 
 class TestBrokerUrl:
-    @pytest.mark.parametrize(
-        ("url", "broker_url"),
-        [
-            ("unix:///run/redis.sock", "redis+socket:///run/redis.sock"),
-            ("redis://host:6379/0", "redis://host:6379/0"),
-            ("rediss://:x@host:6379/0", "rediss://:x@host:6379/0"),
-        ],
-    )
-    def test_a_socket_is_spelled_as_celery_wants_it(self, url: str, broker_url: str) -> None:
-        assert Settings(redis_url=url).broker_url == broker_url
+    def test_a_socket_is_spelled_as_celery_wants_it(self) -> None:
+        assert Settings(redis_url="unix:///run/redis.sock").broker_url == "redis+socket:///run/redis.sock"
+        assert Settings(redis_url="rediss://:x@host:6379/0").broker_url == "rediss://:x@host:6379/0"
 
 
 class TestEnvironment:
@@ -105,8 +97,6 @@ class TestEnvironment:
     @pytest.mark.parametrize(
         ("name", "text", "value"),
         [
-            ("model", "org/model", "org/model"),
-            ("dtype", "bfloat16", "bfloat16"),
             ("lease_seconds", "1.5", 1.5),
             ("state_dir", "/var/lib/x", Path("/var/lib/x")),
         ],
@@ -117,22 +107,6 @@ class TestEnvironment:
         monkeypatch.setenv(f"SHARDSIFT_{name.upper()}", text)
 
         assert getattr(Settings(), name) == value
-
-    @pytest.mark.parametrize(
-        ("name", "text"),
-        [
-            ("LEASE_SECONDS", "0"),
-            ("LEASE_SECONDS", "long"),
-            ("MAX_ATTEMPTS", "0"),
-            ("THREADS", "-1"),
-            ("SPOT_NOTICE", "oracle"),
-        ],
-    )
-    def test_a_value_that_cannot_be_is_refused(self, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
-        monkeypatch.setenv(f"SHARDSIFT_{name}", text)
-
-        with pytest.raises(ValidationError, match=name.lower()):
-            Settings()
 
 
 class TestProcess:

@@ -1,4 +1,4 @@
-"""The text of a row: one column, several joined, or a template. What a column lacks leaves no trace."""
+"""The text of a row: one column, several joined, or a template. What a column lacks leaves no trace. And `--columns`."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from fleet.errors import UsageError
 from fleet.run.choices import passages_and_pool
 from fleet.run.scoring import ZeroShot, check_scoring
 from fleet.run.spec import Shard
-from fleet.run.text import parts_of, template_of, text_columns, texts_of
+from fleet.run.text import chosen_columns, parts_of, template_of, text_columns, texts_of
 from producer.planning.options import RunOptions
 from support.records import a_spec
 
@@ -95,7 +95,6 @@ def test_columns_are_found_by_name(options: dict[str, Any], columns: tuple[str, 
         ({"text_column": "{{no column}}"}, "--text-column names no column, like {text}; it is '{{no column}}'"),
         ({"text_column": "{title"}, "--text-column '{title' cannot be read: expected '}'"),
         ({"text_column": "{}"}, "--text-column takes only names of columns in braces"),
-        ({"text_column": "{title!r}"}, "--text-column takes only names of columns in braces"),
         ({"text_column": "{score:.2f}"}, "--text-column takes only names of columns in braces"),
     ],
 )
@@ -136,3 +135,24 @@ def test_the_passages_of_finepdfs_and_labels_do_not_go_together() -> None:
 
     with pytest.raises(UsageError, match="--passages finepdfs does not go with --labels"):
         check_scoring(*a_spec(passages="finepdfs", zero_shot=labels).scorings)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        (None, None),
+        ("text", (("text", ""),)),
+        (" id , ups:int64,", (("id", ""), ("ups", "int64"))),
+        ("a:b:string,c:d,:string", (("a:b", "string"), ("c:d", ""), (":string", ""))),
+    ],
+)
+def test_names_have_types_if_they_say_so(text: str | None, columns: object) -> None:
+    assert chosen_columns(text) == columns
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [(" , ", "--columns is empty"), ("a,b,a:bool", '--columns names "a" twice')]
+)
+def test_what_names_no_columns_is_told(text: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        chosen_columns(text)

@@ -15,14 +15,14 @@ from fleet.errors import LeaseLost, ShardsiftError
 from fleet.ledger import Claim, Ledger
 from fleet.process.redis_away import ABOUT_REDIS, wait_for_redis
 from fleet.process.wording import counted
-from fleet.storage.output import Staging
+from fleet.storage.output import Output
 from worker.shard.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def open_checkpoint(claim: Claim, ledger: Ledger, output: Staging, stopping: threading.Event) -> Iterator[Checkpoint]:
+def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: threading.Event) -> Iterator[Checkpoint]:
     """The checkpoint of a claimed shard. When the block ends, all windows are stored, if the stores answer.
 
     Waits for Redis. Raises TransientError if a checkpoint stored with the output cannot be read, and Stopped if the worker
@@ -42,7 +42,7 @@ def open_checkpoint(claim: Claim, ledger: Ledger, output: Staging, stopping: thr
 class _Store:
     """Windows on their way to the ledger. Those that Redis did not answer for are sent again with the next window."""
 
-    def __init__(self, claim: Claim, ledger: Ledger, output: Staging) -> None:
+    def __init__(self, claim: Claim, ledger: Ledger, output: Output) -> None:
         self._claim, self._ledger, self._output = claim, ledger, output
         self._pending: dict[int, bytes] = {}
 

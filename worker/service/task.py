@@ -26,7 +26,7 @@ from fleet.process.redis_away import wait_for_redis
 from fleet.process.wording import counted
 from fleet.run.receipt import Receipt
 from fleet.storage.opening import open_output
-from fleet.storage.output import Staging
+from fleet.storage.output import Output
 from worker.app import app
 from worker.scoring import DeviceFault
 from worker.service.checkpoint_store import open_checkpoint
@@ -153,7 +153,7 @@ class Attempt:
             output.drop_checkpoints(claim.shard.name)
         return receipt
 
-    def _record(self, receipt: Receipt, output: Staging) -> None:
+    def _record(self, receipt: Receipt, output: Output) -> None:
         ledger, claim = self.child.ledger, self.claim
         try:
             wait_for_redis(lambda: ledger.complete(claim, receipt), self.child.stopping)

@@ -22,7 +22,7 @@ from fleet.run.receipt import OutputFile, Parity, Phase, Provenance, Receipt, Sc
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, Shard, disclosed_source, disclosed_worker
 from fleet.storage.identity import unchanged
-from fleet.storage.output import Staging
+from fleet.storage.output import Output
 from worker.scoring import Scorer, Scores
 from worker.scoring.parity_trial import ParityTrial
 from worker.shard.checkpoint import Checkpoint
@@ -41,7 +41,7 @@ def score_shard(
     scorers: Sequence[Scorer[Any]],
     progress: Progress,
     checkpoint: Checkpoint,
-    output: Staging,
+    output: Output,
     *,
     worker: str,
     scratch_dir: Path | None,
@@ -154,7 +154,7 @@ def _receipt(
     )
 
 
-def _stage(output: Staging, written: WrittenFile, path: str, attempt: str, progress: Progress) -> OutputFile:
+def _stage(output: Output, written: WrittenFile, path: str, attempt: str, progress: Progress) -> OutputFile:
     staged_path = output.stage(written.file, path, attempt=attempt)
     progress.on_progress()
     return OutputFile(

@@ -159,10 +159,6 @@ class TestReserving:
         with pytest.raises(UsageError, match="Choose an --output that can be written"):
             FolderOutput(str(tmp_path / "file/out"), RUN).reserve(SPEC)
 
-    def test_an_output_that_the_system_refuses_is_refused(self) -> None:
-        with pytest.raises(UsageError, match="Choose an --output that can be written"):
-            FolderOutput("/proc/shardsift-out", RUN).reserve(SPEC)
-
     @pytest.mark.parametrize("uri", ["nosuch://bucket/out", "s3a4://bucket"])
     def test_an_unknown_kind_of_output_is_refused(self, uri: str) -> None:
         with pytest.raises(UsageError, match=f"The output {uri} cannot be used"):

@@ -144,7 +144,6 @@ def test_an_output_is_named_by_user_and_name(uri: str, repo_id: str) -> None:
         "hf://datasets/out",
         "hf://datasets/me/out/data",
         "hf://datasets/me/out@main",
-        "hf://datasets//",
         "hf://buckets/me/out",
     ],
 )

@@ -77,13 +77,6 @@ class TestWaves:
         assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
         assert [request for request in run.hub.requests if "/branch/" in request.path] == []
 
-    def test_a_shard_that_is_old_is_not_kept_waiting_for_others(self, run: HubRun) -> None:
-        content = run.score(A)
-
-        run.look(100, 0.001)
-
-        assert [data_of(wave) for wave in run.waves()] == [content.keys()]
-
     def test_what_is_saved_is_not_saved_again(self, run: HubRun, scored: dict[str, bytes]) -> None:
         run.look(2)
         run.look(2)

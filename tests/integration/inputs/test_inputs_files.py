@@ -59,10 +59,8 @@ class TestFolders:
         ("glob", "found"),
         [
             ("*.parquet", ["a", "b"]),
-            ("**/*.parquet", ["a", "b", "deep/er/c"]),
             ("_*.parquet", ["_metadata"]),
             ("[ab].parquet", ["a", "b"]),
-            ("**/c.parquet", ["deep/er/c"]),
             ("deep/*/*.parquet", ["er/c"]),
             ("deep/.cache/*.parquet", ["x"]),
             ("**/_temporary/**/*.parquet", ["_temporary/0/part"]),
@@ -72,9 +70,6 @@ class TestFolders:
         self, folder: Path, glob: str, found: list[str]
     ) -> None:
         assert names(f"{folder}/{glob}") == found
-
-    def test_a_file_url_is_the_same_shards(self, folder: Path) -> None:
-        assert list_input(f"file://{folder}").shards == list_input(str(folder)).shards
 
     def test_a_relative_path_is_made_absolute(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(folder.parent)
@@ -240,12 +235,6 @@ class TestSeveralInputs:
             list_input(f"{folder}/deep").revision,
             list_input(f"{folder}/b.parquet").revision,
         }
-
-    def test_two_files_of_one_name_are_told(self, folder: Path, tmp_path: Path) -> None:
-        other = shard(tmp_path / "other/a.parquet", 1)
-
-        with pytest.raises(UsageError, match=rf"shard a: file://{folder}/a\.parquet and file://{other}\. Rename one"):
-            list_input(str(folder), str(other.parent))
 
     @pytest.mark.parametrize(
         ("first", "second", "file"),

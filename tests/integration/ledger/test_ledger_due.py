@@ -5,42 +5,23 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from fleet.ledger import Ledger, Refusal
+from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
 from support.ledger_states import (
     LEASE_SECONDS,
     OUTAGE_SECONDS,
     A,
-    B,
-    C,
     again,
     claimed,
-    end_back_off,
     end_lease,
     move_clock,
     no_sweep_for,
-    redis_ms,
 )
 from support.records import a_receipt, a_shard
 
 
 class TestDue:
-    def test_started_shards_are_due_even_if_there_is_no_room(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        ledger.release(claimed(ledger, run, A))
-        claimed(ledger, run, B)
-        end_lease(client, run, B)
-        ledger.retry_later(claimed(ledger, run, C), "network", "")
-        end_back_off(client, run, C)
-
-        due = ledger.take_due(run, room=0)
-
-        assert sorted(due.again) == [A.name, B.name, C.name]
-        assert (due.fresh, len(due)) == ([], 3)
-        assert ledger.counts(run).running == 0
-
     def test_sweeps_at_once_share_the_shards(self, redis_url: str, spec: RunSpec) -> None:
         ledger = Ledger.connect(Settings(redis_url=redis_url))
         shards = [a_shard(f"{number:04}") for number in range(2_500)]
@@ -60,18 +41,6 @@ class TestDue:
 
 class TestOutages:
     """No finalizer has swept for longer than three sweeps: Redis was away, and no worker could renew its lease."""
-
-    def test_leases_that_expired_meanwhile_get_one_more(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        claim = claimed(ledger, run)
-        end_lease(client, run, seconds_ago=10)
-        no_sweep_for(client, run, OUTAGE_SECONDS + 5)
-
-        assert again(ledger, run) == []
-
-        lease_end = client.zscore(f"shardsift:run:{run}:running", A.name)
-        assert (lease_end - redis_ms(client)) / 1000 == pytest.approx(LEASE_SECONDS, abs=2)
-        assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
-        ledger.renew(claim, rows=1)
 
     def test_the_workers_of_a_large_fleet_are_all_spared(
         self, ledger: Ledger, client: redis.Redis, spec: RunSpec

@@ -51,21 +51,6 @@ class TestLossOfRedis:
             ledger.complete(claim, a_receipt(run, A))
         assert client.keys() == []
 
-    def test_a_run_that_is_being_written_again_is_not_yet_known(
-        self, ledger: Ledger, client: redis.Redis, spec: RunSpec, run: str
-    ) -> None:
-        claim = claimed(ledger, run, C)
-        client.flushall()
-        ledger.create_run(spec, [A], now=time.time())
-
-        with pytest.raises(RunUnknown):
-            ledger.renew(claim, rows=1)
-        with pytest.raises(RunUnknown):
-            ledger.complete(claim, a_receipt(run, C))
-
-        ledger.create_run(spec, [A, B, C], now=time.time())
-        ledger.renew(claim, rows=1)
-
     def test_no_shard_is_claimed_while_only_the_hash_of_the_run_is_lost(
         self, ledger: Ledger, client: redis.Redis, spec: RunSpec, run: str
     ) -> None:
@@ -92,15 +77,6 @@ class TestLossOfRedis:
         assert (ledger.counts(run).running, ledger.counts(run).rows_running) == (3, 15)
         assert ledger.claim(run, A.name, "w4") is Refusal.RUNNING
         assert [ledger.complete(claim, a_receipt(run, claim.shard)) for claim in claims] == [2, 1, 0]
-
-    def test_a_receipt_counts_though_the_claim_was_forgotten(
-        self, ledger: Ledger, run: str, lose_all: Callable[[], None]
-    ) -> None:
-        claim = claimed(ledger, run)
-
-        lose_all()
-
-        assert ledger.complete(claim, a_receipt(run, A)) == 2
 
     def test_the_first_worker_that_claims_a_shard_has_it(
         self, ledger: Ledger, run: str, lose_all: Callable[[], None]

@@ -1,12 +1,9 @@
 """No worker takes a shard of a paused run. Those at work give theirs back, and nothing is lost or counted as a failure."""
 
-import time
-
 import pytest
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger, Publication, Refusal
-from fleet.run.spec import RunSpec
 from support.ledger_states import A, B, C, claimed
 from support.records import a_receipt
 
@@ -18,14 +15,6 @@ class TestPaused:
         assert len(ledger.take_due(run, room=10)) == 0
         assert ledger.claim(run, A.name, "w1") is Refusal.PAUSED
         assert run not in [opened.run_id for opened in ledger.open_runs()]
-
-    def test_enqueueing_or_retrying_does_not_resume_it(self, ledger: Ledger, run: str, spec: RunSpec) -> None:
-        ledger.pause(run)
-
-        ledger.create_run(spec, [A, B, C], now=time.time())
-        ledger.retry(run)
-
-        assert ledger.pause_reason(run) == ""
 
 
 def test_a_run_that_is_cancelled_done_or_published_is_not_paused(ledger: Ledger, run: str) -> None:
