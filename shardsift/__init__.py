@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from producer.planning.options import RunOptions
     from producer.status import RunStatus
     from producer.verify.report import Verification
-    from worker.api.loaded import LoadedScorer, LoadedScorers
-    from worker.api.score import load_scorer, score
+    from worker.api.score import LoadedScorer, LoadedScorers, load_scorer, score
     from worker.api.train import train
     from worker.training.options import TrainOptions
     from worker.training.report import TrainReport
@@ -57,8 +56,7 @@ _HOMES = {
     "producer.planning.options": ("RunOptions",),
     "producer.status": ("RunStatus",),
     "producer.verify.report": ("Verification",),
-    "worker.api.score": ("load_scorer", "score"),
-    "worker.api.loaded": ("LoadedScorer", "LoadedScorers"),
+    "worker.api.score": ("LoadedScorer", "LoadedScorers", "load_scorer", "score"),
     "worker.api.train": ("train",),
     "worker.training.options": ("TrainOptions",),
     "worker.training.report": ("TrainReport",),
