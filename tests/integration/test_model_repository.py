@@ -17,7 +17,7 @@ from support.hub_fleet import Client
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.processes import ask_process
-from worker.training.output import model_output
+from worker.training.train import model_output
 
 hub_fleets, running_fleet, running_hub = hub_fleet.hub_fleets, hub_fleet.running_fleet, hub_fleet.running_hub
 hub, worker = hub_fleet.hub, hub_fleet.worker

@@ -31,7 +31,7 @@ def train(
     quieten_imports()
     from fleet.errors import Stopped
     from fleet.process.settings import read_settings
-    from worker.training.card import next_step
+    from worker.training.report import next_step
     from worker.training.train import train as train_model
 
     try:
