@@ -20,7 +20,7 @@ from fleet.process.settings import Settings
 from support.nli import nli_classifier
 from support.processes import call_command, run_command
 from worker.cli import main
-from worker.loading import load_model, with_tuned_budget
+from worker.service.serving import load_model, with_tuned_budget
 
 BUDGETS = ("--budgets", "500,1500")  # neither is the default on a CPU
 SHORT = ("--dtype", "float32", "--rows", "12", "--repeats", "1")

@@ -116,15 +116,15 @@ class Lease:
         now, rows = time.monotonic(), rows - self.vitals.rows_resumed
         then, rows_then = self._lately[0]
         self._lately.append((now, rows))
-        seconds, use = self.vitals.seconds(), self._device.use()
+        seconds, use, counts = self.vitals.seconds(), self._device.use(), self.vitals.counts
         return AttemptReport(
             device=self._device.name,
             rows_per_second=round(max(0, rows - rows_then) / (now - then), 1),
-            rows_written=self.vitals.rows_written,
-            rows_kept=self.vitals.rows_kept,
+            rows_written=counts.rows_in,
+            rows_kept=counts.rows_kept,
             tokens=self.vitals.tokens,
             seconds=seconds,
-            histograms=self.vitals.histograms,
+            histograms=dict(counts.histograms),
             peak_share=_rounded(self._device.peak_share(seconds[Phase.DEVICE])),
             memory_share=_rounded(use.memory_share),
             busy_share=_rounded(use.busy_share),

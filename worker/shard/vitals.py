@@ -1,10 +1,9 @@
 """The progress of an attempt at a shard, and where its time went. One thread works; others may read at any time."""
 
 import time
-from collections.abc import Mapping
 from typing import Protocol
 
-from fleet.run.receipt import Histogram, Phase
+from fleet.run.receipt import Phase
 from worker.shard.writer import RowCounts
 
 
@@ -14,7 +13,7 @@ class Vitals:
     def __init__(self) -> None:
         self.rows_resumed = 0
         self.tokens = 0
-        self.counts: RowCounts | None = None  # of the files that are being written
+        self.counts = RowCounts()  # of the files that are being written
         self._spent = dict.fromkeys(Phase, 0.0)
         self._phase = Phase.INPUT
         self._since = time.monotonic()
@@ -36,18 +35,6 @@ class Vitals:
         spent = dict(self._spent)
         spent[self._phase] += time.monotonic() - self._since
         return {phase.value: round(seconds, 3) for phase, seconds in spent.items()}
-
-    @property
-    def rows_written(self) -> int:
-        return self.counts.rows_in if self.counts else 0
-
-    @property
-    def rows_kept(self) -> int:
-        return self.counts.rows_kept if self.counts else 0
-
-    @property
-    def histograms(self) -> Mapping[str, Histogram]:
-        return dict(self.counts.histograms) if self.counts else {}
 
     def _elapsed(self) -> float:
         """Since the last call."""

@@ -39,7 +39,7 @@ class WrittenFile:
 class RowCounts:
     """Rows by outcome, the reasons of errored rows, and a histogram of the scores of the others."""
 
-    histograms: dict[str, Histogram]  # by score column
+    histograms: dict[str, Histogram] = field(default_factory=dict)  # by score column
     label_histograms: dict[str, Histogram] = field(default_factory=dict)  # by column of a label's score
     rows_in: int = 0
     rows_kept: int = 0

@@ -18,11 +18,11 @@ from fleet.run.scoring import Scoring
 from fleet.run.spec import WINDOW_ROWS
 from fleet.run.text import TextOptions, chosen_columns, row_texts, template_of, text_columns
 from fleet.storage.errors import translated
-from worker.loading import key_of, load_model
 from worker.scoring import EncodedRows, Place, Reading
 from worker.scoring.parity_trial import sample_texts
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokenize import plain_texts
+from worker.service.serving import key_of, load_model
 from worker.shard.scoring_groups import reading_of
 from worker.shard.window_scoring import unscorable_rows
 from worker.tuning.options import TuneOptions, parse_budgets
