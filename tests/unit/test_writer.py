@@ -218,14 +218,20 @@ def test_the_columns_that_say_where_a_row_is_from_can_be_named_or_left_out(
 
 
 @pytest.mark.parametrize(
-    ("column", "row_columns"), [("shard", ("shard", "row")), ("at", ("s", "at")), ("x", ("s", "score"))]
+    ("column", "row_columns", "says"),
+    [
+        ("shard", ("shard", "row"), 'already is a column ".+--row-columns .+ or --row-columns none'),
+        ("at", ("s", "at"), 'already is a column ".+--row-columns .+ or --row-columns none'),
+        ("x", ("s", "score"), 'already is a column ".+--row-columns .+ or --row-columns none'),
+        ("int_score", ("shard", "row"), 'already has a column "int_score"'),
+    ],
 )
-def test_a_name_for_where_a_row_is_from_that_is_taken_is_refused_with_what_to_do(
-    tmp_path: Path, column: str, row_columns: tuple[str, str]
+def test_the_name_of_an_added_column_that_is_taken_is_refused(
+    tmp_path: Path, column: str, row_columns: tuple[str, str], says: str
 ) -> None:
     rows = some_texts(1).append_column(column, pa.array([1]))
 
-    with pytest.raises(UsageError, match='already is a column ".+--row-columns .+ or --row-columns none'):
+    with pytest.raises(UsageError, match=says):
         write_shard(tmp_path, rows, column_of(1), spec=a_spec(row_columns=row_columns))
 
 
@@ -278,10 +284,3 @@ def test_small_windows_are_gathered_into_large_row_groups(tmp_path: Path) -> Non
 
     assert pq.read_metadata(written.data.file).num_row_groups == 1
     assert pq.read_metadata(written.scores.file).num_row_groups == 1
-
-
-def test_an_input_column_named_like_an_added_one_is_refused_by_its_name(tmp_path: Path) -> None:
-    rows = some_texts(1).append_column("int_score", pa.array([1]))
-
-    with pytest.raises(UsageError, match='already has a column "int_score"'):
-        write_shard(tmp_path, rows, column_of(1))
