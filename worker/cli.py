@@ -253,7 +253,7 @@ def tune(
     quieten_imports()
     from fleet.errors import UsageError
     from worker.scoring import ModelError
-    from worker.tuning.report import draw_chart, tuning_lines, tuning_table
+    from worker.tuning.tune import draw_chart, tuning_lines, tuning_table
     from worker.tuning.tune import tune as tune_model
 
     try:

@@ -23,7 +23,6 @@ from fleet.run.sequence_classifier import THRESHOLD, pinned_model
 from fleet.storage.errors import translated
 from worker.scoring import ModelError
 from worker.scoring.quiet import quiet_transformers
-from worker.training.checkpoints import forget
 from worker.training.labelled import Split, label_source, read_split
 from worker.training.options import DEMO_ENCODER, TrainOptions
 from worker.training.report import TrainReport, measure, write_card
@@ -92,7 +91,10 @@ def train(
         versions={name: version(name) for name in _VERSIONS},
     )
     _save(trained.base, output, report)
-    forget(checkpoints)
+    if options.full:
+        from worker.training.all_weights import forget
+
+        forget(checkpoints)
     return report
 
 
