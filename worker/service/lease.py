@@ -44,6 +44,7 @@ class Lease:
     ) -> None:
         self.vitals = Vitals()
         self._ledger, self._claim = ledger, claim
+        self._score_columns = [scoring.score_column for scoring in claim.spec.scorings]
         self._device, self._watchdog, self._stopping = device, watchdog, stopping
         self._rows_before_window = 0
         self._rows = 0
@@ -124,7 +125,9 @@ class Lease:
             rows_kept=counts.rows_kept,
             tokens=self.vitals.tokens,
             seconds=seconds,
-            histograms=dict(counts.histograms),
+            histograms={
+                column: counts.histograms[column] for column in self._score_columns if column in counts.histograms
+            },
             peak_share=_rounded(self._device.peak_share(seconds[Phase.DEVICE])),
             memory_share=_rounded(use.memory_share),
             busy_share=_rounded(use.busy_share),

@@ -189,7 +189,7 @@ def scoring_receipts(spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowC
             parity=_parity(scorer.info.parity, scoring, spec),
             refused_dtypes=scorer.info.refused_dtypes,
             histogram=counts.histograms[scoring.score_column],
-            label_histograms=tuple(counts.label_histograms[column] for column in scoring.label_histogram_columns),
+            label_histograms=tuple(counts.histograms[column] for column in scoring.label_histogram_columns),
         )
         for scoring, scorer in zip(spec.scorings, scorers, strict=True)
     )

@@ -37,10 +37,9 @@ class WrittenFile:
 
 @dataclass
 class RowCounts:
-    """Rows by outcome, the reasons of errored rows, and a histogram of the scores of the others."""
+    """Rows by outcome, the reasons of errored rows, and histograms of the scores of the others."""
 
-    histograms: dict[str, Histogram] = field(default_factory=dict)  # by score column
-    label_histograms: dict[str, Histogram] = field(default_factory=dict)  # by column of a label's score
+    histograms: dict[str, Histogram] = field(default_factory=dict)  # by column of a score
     rows_in: int = 0
     rows_kept: int = 0
     errors: dict[str, int] = field(default_factory=dict)
@@ -96,12 +95,11 @@ class ShardWriter:
 
     def __init__(self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
         self.counts = RowCounts(
-            histograms={scoring.score_column: empty_histogram(scoring.function_to_apply) for scoring in spec.scorings},
-            label_histograms={
+            histograms={
                 column: empty_histogram(scoring.function_to_apply)
                 for scoring in spec.scorings
-                for column in scoring.label_histogram_columns
-            },
+                for column in (scoring.score_column, *scoring.label_histogram_columns)
+            }
         )
         self._shard = shard
         self._spec = spec
@@ -128,9 +126,8 @@ class ShardWriter:
         self._scores.write(_score_lines(scored, window, scores, errors, self._shard, self._spec))
         self.counts.rows_in += len(scored)
         self.counts.rows_kept += len(kept)
-        for histograms in (self.counts.histograms, self.counts.label_histograms):
-            for column, histogram in histograms.items():
-                histograms[column] = with_values(histogram, scored[column].drop_null().to_numpy())
+        for column, histogram in self.counts.histograms.items():
+            self.counts.histograms[column] = with_values(histogram, scored[column].drop_null().to_numpy())
         for row, error in errors.items():
             reason = window.bad[row].reason if row in window.bad else error
             self.counts.errors[reason] = self.counts.errors.get(reason, 0) + 1
