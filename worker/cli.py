@@ -51,29 +51,6 @@ Device = Annotated[
         help=f"Where to score: {choices.DEVICES}. Default: SHARDSIFT_DEVICE, else auto.",
     ),
 ]
-Threads = Annotated[
-    int | None,
-    typer.Option(help="CPU threads for the model. Default: its share of the cores."),
-]
-Compile = Annotated[
-    bool | None,
-    typer.Option("--compile", help="Use torch.compile: starts more slowly, then scores more rows per second."),
-]
-GpusPerWorker = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Divide the model over N GPUs. Needs shardsift[sharded]. Default: 1.",
-    ),
-]
-WayToShard = Annotated[
-    choices.WayToShard | None,
-    typer.Option(
-        "--sharding",
-        help="How to divide it: by layers, for any model; by tensor, for some families; auto: tensor if that works.",
-    ),
-]
 
 
 def _into_environment(**settings: object) -> None:
@@ -82,21 +59,20 @@ def _into_environment(**settings: object) -> None:
     os.environ.update(given)
 
 
-ModelNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="Serve only runs with this model. Repeat it for a run with several. Default: SHARDSIFT_MODEL, else what open "
-        "runs need.",
-    ),
-]
 LogLevel = Annotated[choices.LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")]
 
 
 @cli.command(epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start")
 def start(
-    models: ModelNames = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Serve only runs with this model. Repeat it for a run with several. Default: SHARDSIFT_MODEL, else what open "
+            "runs need.",
+        ),
+    ] = None,
     dtype: Annotated[
         choices.Dtype | None,
         typer.Option(help="Serve only runs with this --dtype. Default: any."),
@@ -116,15 +92,34 @@ def start(
         int | None,
         typer.Option(min=1, help="Workers to start. Default: one per GPU; on a CPU one."),
     ] = None,
-    gpus_per_worker: GpusPerWorker = None,
-    sharding: WayToShard = None,
+    gpus_per_worker: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Divide the model over N GPUs. Needs shardsift[sharded]. Default: 1.",
+        ),
+    ] = None,
+    sharding: Annotated[
+        choices.WayToShard | None,
+        typer.Option(
+            "--sharding",
+            help="How to divide it: by layers, for any model; by tensor, for some families; auto: tensor if that works.",
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Name of the worker, or how the names begin. Default: gpu0, gpu1, …"),
     ] = None,
     device: Device = None,
-    threads: Threads = None,
-    compile: Compile = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="CPU threads for the model. Default: its share of the cores."),
+    ] = None,
+    compile: Annotated[
+        bool | None,
+        typer.Option("--compile", help="Use torch.compile: starts more slowly, then scores more rows per second."),
+    ] = None,
     spot_notice: Annotated[
         choices.SpotCloud | None,
         typer.Option(help="Stop in time when this cloud reclaims the spot machine."),
@@ -218,22 +213,20 @@ def doctor(
 
 # Find the fastest settings for a model on this device.
 
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
-        rich_help_panel=MODEL_PANEL,
-    ),
-]
-
 
 @cli.command(epilog="Example: worker tune --model ./my-classifier --input './shards/*.parquet' --output ./tuning.png")
 @with_options_of(TuneOptions, labels=split_at_commas)
 def tune(
     options: TuneOptions,
-    model: ModelName = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
+            rich_help_panel=MODEL_PANEL,
+        ),
+    ] = None,
     dtype: Annotated[
         choices.Dtype | None, typer.Option(help="Number format. Default: SHARDSIFT_DTYPE, else auto.")
     ] = None,

@@ -3,7 +3,6 @@
 The bytes depend only on the rows and the spec. The files do not say who wrote them, or when.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,14 +24,6 @@ from worker.shard.reader import Window
 
 _ROW_GROUP_BYTES = 64 << 20  # in Arrow; the Hub's viewer recommends row groups of about 100 MB
 _ROW_GROUP_ROWS = 100_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class WrittenFile:
-    file: Path
-    size_bytes: int
-    sha256: str
-    rows: int
 
 
 @dataclass
@@ -60,7 +51,6 @@ class ParquetFileWriter:
         self._file = file
         self._schema = schema
         self._pending: list[pa.Table] = []
-        self._rows = 0
         with translated(f"Writing {file.name}"):
             self._writer = pq.ParquetWriter(
                 file, schema, compression="zstd", use_content_defined_chunking=True, write_page_index=True
@@ -68,19 +58,16 @@ class ParquetFileWriter:
 
     def write(self, table: pa.Table) -> None:
         self._pending.append(table)
-        self._rows += len(table)
         full = sum(table.nbytes for table in self._pending) >= _ROW_GROUP_BYTES
         if full or sum(len(table) for table in self._pending) >= _ROW_GROUP_ROWS:
             self._flush()
 
-    def close(self, **metadata: str) -> WrittenFile:
+    def close(self, **metadata: str) -> Path:
         self._flush()
         with translated(f"Writing {self._file.name}"):
             self._writer.add_key_value_metadata(metadata)
             self._writer.close()
-            with self._file.open("rb") as written:
-                sha256 = hashlib.file_digest(written, "sha256").hexdigest()
-        return WrittenFile(file=self._file, size_bytes=self._file.stat().st_size, sha256=sha256, rows=self._rows)
+        return self._file
 
     def _flush(self) -> None:
         rows = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
@@ -132,8 +119,8 @@ class ShardWriter:
             reason = window.bad[row].reason if row in window.bad else error
             self.counts.errors[reason] = self.counts.errors.get(reason, 0) + 1
 
-    def close(self) -> tuple[WrittenFile, WrittenFile]:
-        """Close the data file and the scores file, and hash both."""
+    def close(self) -> tuple[Path, Path]:
+        """Close the data file and the scores file."""
         return self._kept.close(), self._scores.close(**as_metadata(self._text_digests))
 
 
