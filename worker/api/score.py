@@ -32,7 +32,7 @@ from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import mapped_ahead
 from worker.shard.reader import Window
 from worker.shard.scoring_groups import loaded_beside, sharing_scorers
-from worker.shard.vitals import Uninterrupted
+from worker.shard.vitals import Progress
 from worker.shard.window_scoring import WindowScoring
 from worker.shard.writer import row_errors, score_columns
 
@@ -341,7 +341,7 @@ def _scored_windows(
         lambda window: next(work.prepared([window])), _as_rows(texts, text_pairs), "tokenizer"
     ) as prepared_windows:
         for prepared in prepared_windows:
-            yield work.scores(prepared, Uninterrupted())
+            yield work.scores(prepared, Progress())
 
 
 def _as_table(scorings: Sequence[Scoring], scored: Iterable[tuple[Scores, ...]]) -> pa.Table:

@@ -22,7 +22,7 @@ from fleet.process.redis_away import ABOUT_REDIS
 from fleet.run.flops import shape_of
 from fleet.run.receipt import AttemptReport, Phase
 from worker.scoring import DeviceUse, MeteredScorer, Scorer
-from worker.shard.vitals import Vitals
+from worker.shard.vitals import Progress
 
 _PETS_APART_SECONDS = 1.0  # each reset of the timer starts a thread
 _RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
@@ -30,7 +30,7 @@ _SPEED_RENEWALS = 13  # the speed is that of the last minute
 logger = logging.getLogger(__name__)
 
 
-class Lease:
+class Lease(Progress):
     """A context manager that renews a claim. The scorer calls `on_batch` after every batch."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Lease:
         stopping: threading.Event,
         watchdog: "Watchdog",
     ) -> None:
-        self.vitals = Vitals()
+        super().__init__()
         self._ledger, self._claim = ledger, claim
         self._score_columns = [scoring.score_column for scoring in claim.spec.scorings]
         self._device, self._watchdog, self._stopping = device, watchdog, stopping
