@@ -27,7 +27,7 @@ from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import prefetched
 from worker.shard.reader import Window
-from worker.shard.vitals import Uninterrupted
+from worker.shard.vitals import Progress
 from worker.shard.window_scoring import WindowScoring
 from worker.training.base_model import verified_demo_encoder
 
@@ -98,7 +98,7 @@ def _seconds(scorers: Sequence[SequenceClassifier], texts: list[str]) -> float:
     work = WindowScoring(Shard(name="s", uri="", identity=""), scorings, scorers, Checkpoint({}, lambda *_: None))
     with prefetched(work.prepared(_windows(texts)), "tokenizer") as windows:
         for window in windows:
-            work.scores(window, Uninterrupted())
+            work.scores(window, Progress())
     return round(time.perf_counter() - began, 3)
 
 

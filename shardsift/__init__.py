@@ -15,40 +15,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleet.errors import ShardsiftError, TransientError, UsageError
-    from fleet.run.options import ScoreOptions
-    from producer.api import enqueue, run, status, verify
-    from producer.planning.enqueue import Enqueued
-    from producer.planning.options import RunOptions
-    from producer.status import RunStatus
-    from producer.verify.report import Verification
-    from worker.api.loaded import LoadedScorer, LoadedScorers
-    from worker.api.score import load_scorer, score
-    from worker.api.train import train
-    from worker.training.options import TrainOptions
-    from worker.training.report import TrainReport
+    from fleet.errors import ShardsiftError as ShardsiftError
+    from fleet.errors import TransientError as TransientError
+    from fleet.errors import UsageError as UsageError
+    from fleet.run.options import ScoreOptions as ScoreOptions
+    from producer.api import enqueue as enqueue
+    from producer.api import run as run
+    from producer.api import status as status
+    from producer.api import verify as verify
+    from producer.planning.enqueue import Enqueued as Enqueued
+    from producer.planning.options import RunOptions as RunOptions
+    from producer.status import RunStatus as RunStatus
+    from producer.verify.report import Verification as Verification
+    from worker.api.score import LoadedScorer as LoadedScorer
+    from worker.api.score import LoadedScorers as LoadedScorers
+    from worker.api.score import load_scorer as load_scorer
+    from worker.api.score import score as score
+    from worker.api.train import train as train
+    from worker.training.options import TrainOptions as TrainOptions
+    from worker.training.report import TrainReport as TrainReport
 
-__all__ = [
-    "Enqueued",
-    "LoadedScorer",
-    "LoadedScorers",
-    "RunOptions",
-    "RunStatus",
-    "ScoreOptions",
-    "ShardsiftError",
-    "TrainOptions",
-    "TrainReport",
-    "TransientError",
-    "UsageError",
-    "Verification",
-    "enqueue",
-    "load_scorer",
-    "run",
-    "score",
-    "status",
-    "train",
-    "verify",
-]
+# Where each public name is.
 _HOMES = {
     "fleet.errors": ("ShardsiftError", "TransientError", "UsageError"),
     "producer.api": ("enqueue", "run", "status", "verify"),
@@ -57,13 +44,13 @@ _HOMES = {
     "producer.planning.options": ("RunOptions",),
     "producer.status": ("RunStatus",),
     "producer.verify.report": ("Verification",),
-    "worker.api.score": ("load_scorer", "score"),
-    "worker.api.loaded": ("LoadedScorer", "LoadedScorers"),
+    "worker.api.score": ("LoadedScorer", "LoadedScorers", "load_scorer", "score"),
     "worker.api.train": ("train",),
     "worker.training.options": ("TrainOptions",),
     "worker.training.report": ("TrainReport",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+__all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,17 +1,299 @@
-"""The command `worker`."""
+"""The command `worker`. Each subcommand parses options, makes one call and prints a report.
 
-from fleet.process.command_line import new_command_line, run_command_line
-from worker.commands import start, train, tune
+Each imports what it needs when it runs, so that help appears at once.
+"""
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from fleet.process.command_line import (
+    QUIET,
+    new_command_line,
+    print_json,
+    print_table,
+    run_command_line,
+    say,
+    with_options_of,
+)
+from fleet.run import choices
+from fleet.run.options import MODEL_PANEL, split_at_commas
+from worker.training.options import TrainOptions
+from worker.tuning.options import TuneOptions
+
+_STOPPED = 130  # exit code of an interrupted training, as of an interrupted `producer run`
 
 cli = new_command_line(
     "worker", help="The data side of shardsift: the workers of a machine, one per GPU, score shards on it."
 )
-for subcommands in (start, tune, train):
-    cli.add_typer(subcommands.commands)
 
 
 def main() -> None:
     run_command_line("worker", cli)
+
+
+# Options that several subcommands share. They become environment variables, because a worker's processes read those.
+
+
+def _checked_device(device: str | None) -> str | None:
+    if device is not None and not choices.is_device(device):
+        raise typer.BadParameter(f"{device!r} is not one of {choices.DEVICES}.")
+    return device
+
+
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        callback=_checked_device,
+        help=f"Where to score: {choices.DEVICES}. Default: SHARDSIFT_DEVICE, else auto.",
+    ),
+]
+
+
+def _into_environment(**settings: object) -> None:
+    """Set the environment variable of each option that was given."""
+    given = {f"SHARDSIFT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
+    os.environ.update(given)
+
+
+LogLevel = Annotated[choices.LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")]
+
+
+@cli.command(epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start")
+def start(
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Serve only runs with this model. Repeat it for a run with several. Default: SHARDSIFT_MODEL, else what open "
+            "runs need.",
+        ),
+    ] = None,
+    dtype: Annotated[
+        choices.Dtype | None,
+        typer.Option(help="Serve only runs with this --dtype. Default: any."),
+    ] = None,
+    scorer: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Kind of scorer of --model. Default: sequence-classifier."),
+    ] = None,
+    gpus: Annotated[
+        str,
+        typer.Option(
+            metavar="all|N|0,2",
+            help="GPUs to use: all, the first N, or a list, such as 0,2 or 1, for one. 0: the CPU.",
+        ),
+    ] = "all",
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Workers to start. Default: one per GPU; on a CPU one."),
+    ] = None,
+    gpus_per_worker: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Divide the model over N GPUs. Needs shardsift[sharded]. Default: 1.",
+        ),
+    ] = None,
+    sharding: Annotated[
+        choices.WayToShard | None,
+        typer.Option(
+            "--sharding",
+            help="How to divide it: by layers, for any model; by tensor, for some families; auto: tensor if that works.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the worker, or how the names begin. Default: gpu0, gpu1, …"),
+    ] = None,
+    device: Device = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="CPU threads for the model. Default: its share of the cores."),
+    ] = None,
+    compile: Annotated[
+        bool | None,
+        typer.Option("--compile", help="Use torch.compile: starts more slowly, then scores more rows per second."),
+    ] = None,
+    spot_notice: Annotated[
+        choices.SpotCloud | None,
+        typer.Option(help="Stop in time when this cloud reclaims the spot machine."),
+    ] = None,
+    exit_when_idle: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Exit after so long without work, such as 10m."),
+    ] = None,
+    on_idle: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", help="Shell command to run then, such as 'sudo poweroff'."),
+    ] = None,
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run the workers of this machine, one per GPU, until stopped.
+
+    Each serves what open runs need. A worker that dies is started again. SIGTERM or Ctrl-C stops all at their next batch;
+    their shards go back to the queue.
+    """
+    _into_environment(
+        model=json.dumps(models) if models else None,
+        scorer=scorer,
+        dtype=dtype,
+        device=device,
+        threads=threads,
+        compile=compile,
+        gpus_per_worker=gpus_per_worker,
+        sharding=sharding,
+        spot_notice=spot_notice,
+    )
+    from fleet.process.settings import read_settings
+    from worker.supervisor.supervisor import start as start_workers
+
+    code = start_workers(
+        read_settings(),
+        gpus=gpus,
+        workers=workers,
+        name=name,
+        exit_when_idle=exit_when_idle,
+        on_idle=on_idle,
+        log_level=log_level,
+    )
+    raise typer.Exit(code)
+
+
+@cli.command(hidden=True)
+def serve(
+    name: Annotated[str, typer.Option(help="Name of this worker. Must be unique on a machine.")] = "worker",
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run one worker on one device. `worker start` runs it for each; the settings in the environment say what it loads."""
+    raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", log_level, *QUIET]))
+
+
+def _run_celery(arguments: list[str]) -> int:
+    from worker.app import app
+
+    try:
+        app.worker_main(arguments)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
+    return 0
+
+
+# Check this machine.
+
+
+@cli.command(epilog="Example: worker doctor --model ./my-classifier")
+def doctor(
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Model to try. May be repeated. Default: SHARDSIFT_MODEL, else what open runs need first.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> None:
+    """Check this machine for a worker: GPU, driver and torch, Redis, the Hub, and that the model loads.
+
+    Prints a line for each check, and how to mend what is wrong. Exits with 1 if something is.
+    """
+    _into_environment(model=json.dumps(models) if models else None)
+    from fleet.doctor import report
+    from fleet.process.settings import read_settings
+    from worker.doctor import worker_checks
+
+    report(worker_checks(read_settings()), as_json=as_json)
+
+
+# Find the fastest settings for a model on this device.
+
+
+@cli.command(epilog="Example: worker tune --model ./my-classifier --input './shards/*.parquet' --output ./tuning.png")
+@with_options_of(TuneOptions, labels=split_at_commas)
+def tune(
+    options: TuneOptions,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
+            rich_help_panel=MODEL_PANEL,
+        ),
+    ] = None,
+    dtype: Annotated[
+        choices.Dtype | None, typer.Option(help="Number format. Default: SHARDSIFT_DTYPE, else auto.")
+    ] = None,
+    device: Device = None,
+) -> None:
+    """Find the fastest batch size for a model on this device. `worker start` then uses it.
+
+    Give it the options of the run that say what is read. The best batch size is the smallest within 2 % of the fastest.
+    """
+    from fleet.process.settings import read_settings
+    from worker.scoring.quiet import quieten_imports
+    from worker.tuning.options import scoring_to_tune
+
+    _into_environment(model=model, dtype=dtype, device=device)
+    settings = read_settings()
+    scoring = scoring_to_tune(settings, options)  # before torch, which takes seconds to load
+    quieten_imports()
+    from fleet.errors import UsageError
+    from worker.scoring import ModelError
+    from worker.tuning.tune import draw_chart, tuning_lines, tuning_table
+    from worker.tuning.tune import tune as tune_model
+
+    try:
+        tuning = tune_model(settings, scoring, options, say)
+    except ModelError as error:
+        raise UsageError(str(error)) from error
+    if options.chart_file:
+        draw_chart(options.chart_file, tuning)
+    print_table(tuning_table(tuning))
+    for line in tuning_lines(tuning):
+        typer.echo(line)
+
+
+@cli.command(
+    epilog="Example: worker train --data labelled.parquet --base-model ./all-MiniLM-L6-v2 --output ./my-classifier"
+)
+@with_options_of(TrainOptions)
+def train(
+    options: TrainOptions,
+    device: Device = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
+) -> None:
+    """Train a classifier on labelled texts, and save it as a model folder.
+
+    Fits the last layer, or with --full trains all weights, and prints how well held-out rows are predicted. With --full, the
+    same command resumes after the last checkpoint. On several GPUs: `torchrun --nproc-per-node N -m worker train …`.
+    """
+    from worker.scoring.quiet import quieten_imports
+
+    quieten_imports()
+    from fleet.errors import Stopped
+    from fleet.process.settings import read_settings
+    from worker.training.report import next_step
+    from worker.training.train import train as train_model
+
+    try:
+        report = train_model(options, device=read_settings(device=device).device, tell=say)
+    except Stopped as stop:
+        say(str(stop))
+        raise typer.Exit(_STOPPED) from stop
+    if report is None:
+        return
+    if as_json:
+        print_json(report.as_json())
+    else:
+        typer.echo(str(report))
+    say(next_step(report))
 
 
 if __name__ == "__main__":

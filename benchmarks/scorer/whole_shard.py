@@ -54,7 +54,7 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
     from fleet.storage.opening import open_output
     from worker.shard.checkpoint import Checkpoint
     from worker.shard.score_shard import score_shard
-    from worker.shard.vitals import Uninterrupted
+    from worker.shard.vitals import Progress
 
     spec = RunSpec(
         input_uris=(str(source.parent),),
@@ -77,5 +77,5 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
     claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
     checkpoint = Checkpoint({}, lambda first_row, scores: None)
     place = open_output(spec.output_uri, spec.run_id)
-    receipt = score_shard(claim, [scorer], Uninterrupted(), checkpoint, place, worker="benchmark", scratch_dir=None)
+    receipt = score_shard(claim, [scorer], Progress(), checkpoint, place, worker="benchmark", scratch_dir=None)
     return np.asarray(pq.read_table(output / receipt.scores.staged_path)["score"], dtype=np.float32)

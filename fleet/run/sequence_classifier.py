@@ -222,7 +222,7 @@ def _read_config(file: Path, name: str) -> dict[str, Any]:
 
 
 def _has_two_heads(config: dict[str, Any]) -> bool:
-    """Whether it is EuroFilter's network, whose one score worker/scoring/adapters.py serves."""
+    """Whether it is EuroFilter's network, whose one score worker/scoring/saved_model.py serves."""
     code = (config.get("auto_map") or {}).get("AutoModelForSequenceClassification", "")
     return str(code).endswith("modeling_custom.DebertaV2ForSequenceClassification")
 
@@ -232,7 +232,7 @@ def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
     if isinstance(architectures, str):
         architectures = [architectures]
     is_classifier = any("ForSequenceClassification" in architecture for architecture in architectures)
-    if architectures and not is_classifier and "fc_dropout" not in config:  # of worker/scoring/adapters.py
+    if architectures and not is_classifier and "fc_dropout" not in config:  # of worker/scoring/saved_model.py
         raise UsageError(
             f"{name} is not a sequence classifier: its config.json says {', '.join(architectures)}. "
             "Name a model whose architecture ends in ForSequenceClassification."

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from support.nvidia_smi import install_nvidia_smi, install_script
 from worker.scoring import ModelError
 from worker.scoring.device import choose_device
 
@@ -16,12 +17,6 @@ no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has 
 def no_sign_of_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-
-
-def install_nvidia_smi(folder: Path, script: str) -> None:
-    program = folder / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
 
 
 @no_gpu
@@ -49,7 +44,7 @@ class TestALostGpu:
     @pytest.fixture(autouse=True)
     def machine(self, sign: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         if sign.startswith("nvidia-smi"):
-            install_nvidia_smi(tmp_path, "echo 'GPU 0: NVIDIA L4 (UUID: GPU-1)'")
+            install_nvidia_smi(tmp_path)
         else:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
 
@@ -73,6 +68,6 @@ class TestALostGpu:
 @no_gpu
 def test_an_nvidia_smi_without_a_gpu_is_no_sign_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    install_nvidia_smi(tmp_path, "echo 'No devices were found'; exit 6")
+    install_script(tmp_path, "#!/bin/sh\necho 'No devices were found'; exit 6\n")
 
     assert choose_device("auto").type in ("cpu", "mps")

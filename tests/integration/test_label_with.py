@@ -199,13 +199,3 @@ def test_of_a_run_with_several_models_one_must_be_named(
 def test_labels_come_from_files_or_from_a_run(given: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="either --data FILES or --label-with OUTPUT"):
         label_source(TrainOptions(base_model="x", output="small", **given))
-
-
-def test_a_folder_in_which_no_run_is_published_is_one_clear_error(tmp_path: Path, tiny_model: Path) -> None:
-    (tmp_path / "labelled").mkdir()
-    spec = TrainOptions(
-        label_with=str(tmp_path / "labelled"), base_model=str(tiny_model), output=str(tmp_path / "small")
-    )
-
-    with pytest.raises(UsageError, match=r"No run is published at .*labelled: there is no manifest.parquet"):
-        train(spec, device="cpu")

@@ -39,7 +39,7 @@ from fleet.storage.opening import open_output
 from support.records import a_spec
 from worker.shard.checkpoint import Checkpoint
 from worker.scoring import ScorerInfo, Scores
-from worker.shard.vitals import Uninterrupted
+from worker.shard.vitals import Progress
 from worker.shard.score_shard import score_shard
 
 source, output = sys.argv[1:]
@@ -62,7 +62,7 @@ shard = Shard(name="s", uri=source, identity=identity_now(source)[0])
 claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
 checkpoint = Checkpoint({}, lambda first_row, scores: None)
 output = open_output(output, spec.run_id)
-receipt = score_shard(claim, [LengthScorer()], Uninterrupted(), checkpoint, output, worker="w", scratch_dir=None)
+receipt = score_shard(claim, [LengthScorer()], Progress(), checkpoint, output, worker="w", scratch_dir=None)
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(receipt.rows_in, peak.split()[1])
 """

@@ -10,8 +10,8 @@ from safetensors import safe_open
 from fleet.errors import ShardsiftError, UsageError
 from fleet.process.settings import Settings
 from fleet.run.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
-from worker.loading import load_model
 from worker.scoring import ModelError
+from worker.service.serving import load_model
 
 
 @pytest.fixture

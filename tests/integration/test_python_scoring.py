@@ -78,32 +78,6 @@ def test_scores_are_those_of_a_run_to_the_last_bit(
     assert table["error"].to_pylist() == in_second["error"].to_pylist()
 
 
-def test_probabilities_of_several_labels_are_those_of_a_run(
-    three_labels: shardsift.LoadedScorer, odd_shards: Path, ledger: Ledger, tmp_path: Path
-) -> None:
-    options = RunOptions(
-        input_uris=(str(odd_shards),),
-        output_uri=str(tmp_path / "out"),
-        models=(three_labels.model.name,),
-        dtype="float32",
-        function_to_apply="softmax",
-        min_score=0.5,
-    )
-    publish(ledger, three_labels.scorer, options, scratch=tmp_path / "scratch")
-    published = published_rows(tmp_path / "out", "scores").slice(12)
-
-    texts = pq.read_table(odd_shards / "000_00001.parquet")["text"]
-    shares = three_labels.score(texts, function_to_apply="softmax")
-    table = three_labels.table(texts, function_to_apply="softmax")
-
-    assert shares.shape == (len(texts), 3)
-    assert np.array_equal(shares.max(axis=1), published["score"].to_numpy(), equal_nan=True)
-    assert table.column_names == ["score", "label", *EACH_LABEL, "error"]
-    assert all(table[name].to_pylist() == published[name].to_pylist() for name in table.column_names)
-    tops = [None if np.isnan(row).any() else three_labels.labels[row.argmax()] for row in shares]
-    assert table["label"].to_pylist() == tops
-
-
 def test_a_column_of_a_frame_becomes_a_column_of_scores(scorer: shardsift.LoadedScorer) -> None:
     frame = pd.DataFrame({"text": TEXTS}, index=range(100, 100 + len(TEXTS)))
 

@@ -37,11 +37,10 @@ from support.labelled import write_topics
 from support.models import tiny_classifier
 from worker.cli import main
 from worker.training.base_model import DemoEncoderError, verified_demo_encoder
-from worker.training.card import model_card, next_step
 from worker.training.labelled import Target
 from worker.training.last_layer import fit_head
 from worker.training.options import DEMO_ENCODER, TrainOptions
-from worker.training.report import TrainReport
+from worker.training.report import TrainReport, model_card, next_step
 from worker.training.train import train
 
 REGRESSION = Target()

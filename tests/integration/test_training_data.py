@@ -64,13 +64,6 @@ def test_the_digest_is_of_the_rows_and_not_of_the_files(whole: pa.Table, tmp_pat
         assert rows_of(tmp_path / "whole.parquet").digest != digest
 
 
-def test_several_columns_make_a_text(tmp_path: Path) -> None:
-    table = pa.table({"title": ["One", "Two"], "body": ["of it", ""], "label": [1, 2]})
-    pq.write_table(table, tmp_path / "posts.parquet")
-
-    assert rows_of(tmp_path / "posts.parquet", text_column="title,body").texts.to_pylist() == ["One\n\nof it", "Two"]
-
-
 def test_integers_and_fractions_in_two_files_are_numbers(tmp_path: Path) -> None:
     for name, labels in (("a.jsonl", [1, 2]), ("b.jsonl", [0.5])):
         write_lines(pa.table({"text": ["a text"] * len(labels), "label": labels, "more": labels}), tmp_path / name)

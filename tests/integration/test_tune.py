@@ -17,10 +17,11 @@ import torch
 from transformers import AutoTokenizer
 
 from fleet.process.settings import Settings
+from fleet.run.sequence_classifier import resolve_classifier
 from support.nli import nli_classifier
-from support.processes import call_command, run_command
+from support.processes import call_command
 from worker.cli import main
-from worker.loading import load_model, with_tuned_budget
+from worker.service.serving import load_served_model
 
 BUDGETS = ("--budgets", "500,1500")  # neither is the default on a CPU
 SHORT = ("--dtype", "float32", "--rows", "12", "--repeats", "1")
@@ -108,7 +109,7 @@ def test_a_workers_model_then_uses_the_result(tuned: Tuned, tiny_model: Path, ca
     (entry,) = stored(tuned.folder)
 
     with caplog.at_level(logging.INFO):
-        scorer = with_tuned_budget(load_model(settings), settings)
+        scorer = load_served_model(resolve_classifier(str(tiny_model), None), settings)
 
     assert scorer.max_batch_tokens == entry["max_batch_tokens"]
     assert f"Using batches of {entry['max_batch_tokens']} tokens, which `worker tune` found best" in caplog.text
@@ -152,26 +153,12 @@ def test_the_batch_size_experiment_of_zero_shot_has_both_curves(
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
-def test_a_worker_uses_it_and_the_manifest_says_so(
-    tuned: Tuned, tiny_model: Path, shards: Path, tmp_path: Path
-) -> None:
-    (entry,) = stored(tuned.folder)
-    options = ("--model", tiny_model, "--dtype", "float32", "--output", tmp_path / "out", "--keep-all")
-    environment = {"SHARDSIFT_STATE_DIR": str(tuned.folder), "SHARDSIFT_PARITY_ROWS": "0", "REDIS_URL": ""}
-
-    answer = run_command("producer", "run", "--input", shards, *options, "--limit-rows", "12", environment=environment)
-
-    assert answer.returncode == 0, answer.stderr
-    manifest = pq.read_table(tmp_path / "out" / "manifest.parquet")
-    ((scoring,),) = manifest["scorings"].to_pylist()
-    assert scoring["max_batch_tokens"] == entry["max_batch_tokens"]
-
-
 def test_a_result_against_the_users_setting_is_not_used(tuned: Tuned, tiny_model: Path) -> None:
     asked_for = settings_for(tiny_model, tuned.folder, max_batch_tokens=777)
 
-    assert with_tuned_budget(load_model(asked_for), asked_for).max_batch_tokens == 777
+    served = load_served_model(resolve_classifier(str(tiny_model), None), asked_for)
+
+    assert served.max_batch_tokens == 777
 
 
 @pytest.mark.parametrize(

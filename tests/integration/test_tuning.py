@@ -57,11 +57,6 @@ def quiet(_line: str) -> None:
 # --- what a token costs ------------------------------------------------------------------------------------------------
 
 
-def test_a_text_of_512_tokens_costs_bert_base_97_billion_operations() -> None:
-    assert Shape.of(BertConfig()).flops(np.array([512])) == pytest.approx([96.6e9], rel=1e-3)
-    assert Shape.of(DistilBertConfig()).flops(np.array([512])) == pytest.approx([48.3e9], rel=1e-3)
-
-
 @pytest.mark.parametrize(
     ("config", "extra"),
     [

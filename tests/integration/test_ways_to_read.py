@@ -13,7 +13,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from fleet.run.text import pairs
 from support.families import FAMILIES
-from support.interrupted import whole_partial_resumed
 from support.nli import nli_classifier, pipeline_scores
 from support.parity import assert_close
 from worker.scoring import Hypotheses, ModelError, Reading, Scores, apply
@@ -248,7 +247,9 @@ def test_a_resumed_window_of_labels_has_the_same_bytes(bert: SequenceClassifier)
     scorer = bert.reading(Reading(hypotheses=hypotheses(LABELS)))
     encoded = scorer.encode([*TEXTS, None, *TEXTS])
 
-    whole, partial, resumed = whole_partial_resumed(scorer, encoded)
+    whole = scorer.score_encoded(encoded)
+    partial = scorer.score_encoded(encoded, lambda rows: rows < len(TEXTS))
+    resumed = scorer.score_encoded(encoded, earlier=partial)
 
     assert 0 < len(partial.missing) < len(encoded.row_of_text)
     assert whole.errors == resumed.errors == {len(TEXTS): "null text"}

@@ -6,7 +6,7 @@ from fleet.presence.announcements import ALIVE_SECONDS, WorkerState, announce, l
 from fleet.run.model import Model
 from support.fleet import Fleet
 from support.waiting import wait_until
-from worker.service.announcer import Announcer
+from worker.service.parent import Announcer
 
 
 def a_worker(name: str = "w1@host/7", **fields: object) -> WorkerState:

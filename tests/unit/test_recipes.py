@@ -16,7 +16,7 @@ from fleet.run.recipes import RECIPES, Recipe, adds_int_score, as_arguments, rec
 from fleet.run.text import columns_of
 from producer.cli import cli
 from producer.planning.options import RunOptions
-from worker.api.loaded import scorings_of
+from worker.api.score import scorings_of
 
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
 TOPICS = "WebOrganizer/TopicClassifier"

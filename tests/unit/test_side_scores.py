@@ -43,7 +43,7 @@ def side_file(folder: Path, spec: RunSpec, scores: Scores) -> bytes:
         at = Window(first_row=first, rows=rows)
         scored = with_scores(at, [cut], cut.errors, SHARD, spec)
         files.write(scored, np.arange(0), at, [cut], cut.errors, digests_of(first))
-    return files.close()[1].file.read_bytes()
+    return files.close()[1].read_bytes()
 
 
 def digests_of(first_row: int) -> list[str]:
@@ -115,7 +115,7 @@ def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> No
     files.write(
         with_scores(window, scores, errors, SHARD, spec), np.arange(0), window, scores, errors, ["texts", "others"]
     )
-    content = files.close()[1].file.read_bytes()
+    content = files.close()[1].read_bytes()
 
     side = SideScores(pq.ParquetFile(BytesIO(content)), spec)
     found = side.scores_of(0, ["texts", "others"])

@@ -12,15 +12,15 @@ from support.records import a_spec
 from worker.scoring import Scores
 from worker.shard.window_scoring import unscorable_rows, with_reasons, without
 
-TEXTS = pa.array(["a", None, " \u2003\n", "", "b"], pa.large_string())
+TEXTS = pa.array(["a", None, " \u2003\n", "", "\u00a0\u3000\u2028", "\u200b"], pa.large_string())
 SCORING = replace(a_spec().scorings[0], model=Model(name="m", revision="1", labels=("x", "y"), scorer="own"))
 
 
 def test_rows_without_a_text_reach_no_scorer() -> None:
     unscorable = unscorable_rows(TEXTS)
 
-    assert unscorable == {1: "null text", 2: "blank text", 3: "blank text"}
-    assert without(TEXTS, unscorable).to_pylist() == ["a", None, None, None, "b"]
+    assert unscorable == {1: "null text", 2: "blank text", 3: "blank text", 4: "blank text"}
+    assert without(TEXTS, unscorable).to_pylist() == ["a", None, None, None, None, "\u200b"]
 
 
 def test_a_scorer_cannot_score_a_row_without_a_text() -> None:

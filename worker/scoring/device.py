@@ -172,7 +172,7 @@ class Candidate:
     is_plain: bool = False  # as transformers runs it, so that there is nothing to compare it with
 
 
-def formats(dtype: str, device: torch.device, model_type: str) -> list[str]:
+def _formats(dtype: str, device: torch.device, model_type: str) -> list[str]:
     """The formats to try, best first: the named one or, for "auto", a 16-bit one if the device is faster with it, then float32.
 
     float16 is eight times as precise as bfloat16 but overflows at 65,504. It is tried on models whose activations are
@@ -191,7 +191,7 @@ def formats(dtype: str, device: torch.device, model_type: str) -> list[str]:
 
 def candidates(dtype: str, device: torch.device, model_type: str, *, may_be_plain: bool) -> list[Candidate]:
     """The ways to try, best first. The last is the plain one, which always passes, if `may_be_plain` and `dtype` allow it."""
-    found = [Candidate(dtype=one) for one in formats(dtype, device, model_type)]
+    found = [Candidate(dtype=one) for one in _formats(dtype, device, model_type)]
     if may_be_plain and found[-1].dtype == "float32":
         found.append(Candidate(dtype="float32", is_plain=True))
     return found

@@ -1,12 +1,26 @@
-"""A sequence classifier and its tokenizer, as they were saved: a Hub name or folder becomes a model of transformers."""
+"""A sequence classifier and its tokenizer, as they were saved: a Hub name or folder becomes a model of transformers.
 
+Some repositories ask for code of their own. Adapters load their weights with small classes of ours; that code is never run.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedConfig
+import torch
+import transformers
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DebertaV2Config,
+    DebertaV2Model,
+    DebertaV2PreTrainedModel,
+    PreTrainedConfig,
+)
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.models.deberta_v2.modeling_deberta_v2 import ContextPooler
 
 from worker.scoring import ModelError
-from worker.scoring.adapters import adapter_of
 from worker.scoring.backends.packed import positions_before_the_first
 
 _UNLIMITED = 1 << 30  # tokens
@@ -30,11 +44,11 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
     """
     try:
         config, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
-        adapter = adapter_of(config)
+        adapter = next((adapter for adapter in _ADAPTERS if adapter.serves(config)), None)
         classifier, of_tokenizer = AutoModelForSequenceClassification, {}
         asked: dict[str, Any] = {"dtype": "auto", **placing}
         if adapter:  # a tokenizer is chosen by its own files, because its type may be unknown to transformers
-            classifier = adapter.classifier()
+            classifier = adapter.classifier
             asked["config"] = adapter.config(config)
             of_tokenizer = {"config": PreTrainedConfig()}
         loaded, info = classifier.from_pretrained(
@@ -78,3 +92,167 @@ def tokens_taken(tokenizer: Any, model: Any) -> int:
     positions = getattr(model.config, "max_position_embeddings", None) or 0
     allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
     return int(min(tokenizer.model_max_length, allowed, _UNLIMITED))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """How to load the weights of a repository into classes of transformers, or into a small class of ours.
+
+    `config` raises ModelError if this version of transformers, or a setting of the repository, is not supported.
+    """
+
+    serves: Callable[[Mapping[str, Any]], bool]  # whether a config.json asks for this adapter
+    config: Callable[[Mapping[str, Any]], Any]  # config.json → the config of the class
+    classifier: Any  # a class with transformers' `from_pretrained`
+    max_tokens: int | None = None  # that the authors' code reads, special tokens included; None: the model's positions
+
+
+# NVIDIA's DeBERTa classifiers: a linear layer `fc` on the last state of the first token.
+#
+# The repository's config.json names a backbone and the labels, and nothing else of the network. Its weights are `model.*`, those
+# of the backbone, and `fc.*`. Source: the code on the card of https://huggingface.co/nvidia/quality-classifier-deberta and NeMo
+# Curator's nemo_curator/stages/text/classifiers/base.py, which reads up to 1,024 tokens of a text.
+
+# DeBERTa v3 has no positions of its own: relative ones of more than 512 tokens are as those of 512.
+_CONTEXT_TOKENS = 1_024
+_DEBERTA_V3_BASE = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "max_relative_positions": -1,
+    "relative_attention": True,
+    "position_buckets": 256,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "layer_norm_eps": 1e-7,
+    "type_vocab_size": 0,
+}
+_BACKBONES: dict[str, dict[str, Any]] = {
+    "microsoft/deberta-v3-base": {**_DEBERTA_V3_BASE, "vocab_size": 128_100},
+    "microsoft/mdeberta-v3-base": {**_DEBERTA_V3_BASE, "vocab_size": 251_000},
+}
+
+
+class FirstTokenClassifier(DebertaV2PreTrainedModel):
+    base_model_prefix = "model"
+
+    def __init__(self, config: DebertaV2Config) -> None:
+        super().__init__(config)
+        self.model = DebertaV2Model(config)
+        self.fc = torch.nn.Linear(config.hidden_size, len(config.id2label or ()))
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any) -> Any:
+        states = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        return SequenceClassifierOutput(logits=self.fc(states[:, 0]))
+
+
+def _is_first_token(config: Mapping[str, Any]) -> bool:
+    return {"base_model", "fc_dropout", "id2label"} <= config.keys()
+
+
+def _first_token_config(config: Mapping[str, Any]) -> DebertaV2Config:
+    """The settings of the backbone that config.json names, unless it has them itself."""
+    backbone = config["base_model"]
+    if backbone not in _BACKBONES:
+        raise ModelError(f"its backbone {backbone!r} is not known; known are {' and '.join(_BACKBONES)}")
+    settings = config if "hidden_size" in config else _BACKBONES[backbone]
+    return DebertaV2Config(**{**settings, "id2label": config["id2label"]})
+
+
+FIRST_TOKEN = Adapter(
+    serves=_is_first_token,
+    config=_first_token_config,
+    classifier=FirstTokenClassifier,
+    max_tokens=_CONTEXT_TOKENS,
+)
+
+
+# Models of the type `new`, such as the WebOrganizer classifiers, in transformers' `gte`: the same network by another name.
+#
+# transformers renames the weights itself. What is left is the config: NTK scaling of the rotary embedding divides the frequencies
+# of a larger base by a constant, which is transformers' linear scaling with that base.
+# Sources: modeling.py of https://huggingface.co/Alibaba-NLP/new-impl, docs/source/en/model_doc/gte.md of transformers.
+
+_SAME = {
+    "layer_norm_type": "layer_norm",
+    "position_embedding_type": "rope",
+    "logn_attention_scale": False,
+    "pack_qkv": True,
+}
+_NOT_OF_GTE = {*_SAME, "auto_map", "model_type", "rope_theta", "rope_scaling", "logn_attention_clip1", "unpad_inputs"}
+_DEFAULT_THETA = 10_000.0  # of the type `new`
+
+
+def _new_config(config: Mapping[str, Any]) -> Any:
+    if NEW.classifier is None:
+        raise ModelError(f"transformers {transformers.__version__} has no gte; install a newer one")
+    for name, value in _SAME.items():
+        if config.get(name, value) != value:
+            raise ModelError(f"its config.json says {name}={config[name]!r}, and transformers' gte has {value!r} only")
+    kept = {name: value for name, value in config.items() if name not in _NOT_OF_GTE}
+    return transformers.GteConfig(**kept, rope_parameters=_rope(config))
+
+
+def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
+    theta, scaling = float(config.get("rope_theta", _DEFAULT_THETA)), config.get("rope_scaling")
+    if scaling is None:
+        return {"rope_type": "default", "rope_theta": theta}
+    if scaling.get("type") != "ntk" or scaling.get("mixed_b") is not None:
+        raise ModelError(f"its config.json says rope_scaling={scaling!r}, and only ntk is supported")
+    width = config["hidden_size"] // config["num_attention_heads"]
+    factor = float(scaling["factor"])
+    return {"rope_type": "linear", "rope_theta": theta * factor, "factor": factor ** (2 / width)}
+
+
+NEW = Adapter(
+    serves=lambda config: config.get("model_type") == "new",
+    config=_new_config,
+    classifier=getattr(transformers, "GteForSequenceClassification", None),
+)
+
+
+# utter-project/EuroFilter-v1: mDeBERTa with two heads on one pooled state, `regressor` and `binary_classifier`.
+#
+# Served is the score of `regressor`, from 0 to 5, which is `logits` in the repository's code. Its `binary_logits` are left out,
+# because a model's outputs are labels of one kind here. Source: modeling_custom.py of the repository.
+
+_CODE = "modeling_custom.DebertaV2ForSequenceClassification"
+
+
+class RegressorOfTwoHeads(DebertaV2PreTrainedModel):
+    _keys_to_ignore_on_load_unexpected = ["position_embeddings", "binary_classifier"]
+
+    def __init__(self, config: DebertaV2Config) -> None:
+        super().__init__(config)
+        self.deberta = DebertaV2Model(config)
+        self.pooler = ContextPooler(config)
+        self.regressor = torch.nn.Linear(self.pooler.output_dim, 1)
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any) -> Any:
+        states = self.deberta(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        return SequenceClassifierOutput(logits=self.regressor(self.pooler(states)))
+
+
+def _is_two_heads(config: Mapping[str, Any]) -> bool:
+    code = (config.get("auto_map") or {}).get("AutoModelForSequenceClassification", "")
+    return config.get("model_type") == "deberta-v2" and str(code).endswith(_CODE)
+
+
+def _two_heads_config(config: Mapping[str, Any]) -> DebertaV2Config:
+    kept = {name: value for name, value in config.items() if name not in ("auto_map", "id2label", "label2id")}
+    return DebertaV2Config(**{**kept, "num_labels": 1})
+
+
+TWO_HEADS = Adapter(
+    serves=_is_two_heads,
+    config=_two_heads_config,
+    classifier=RegressorOfTwoHeads,
+)
+
+_ADAPTERS = (FIRST_TOKEN, NEW, TWO_HEADS)

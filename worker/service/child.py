@@ -18,13 +18,12 @@ from fleet.process.children import end_with_parent
 from fleet.process.settings import Settings, read_settings
 from fleet.run.model import Model
 from fleet.run.receipt import refusal_told
-from worker.models_together import loaded_beside
 from worker.scoring import Scorer
 from worker.scoring.quiet import quieten_imports
 from worker.service import ipc
 from worker.service.lease import Watchdog, metered
 from worker.service.program import quieten_celery
-from worker.shard.scoring_groups import sharing_scorers
+from worker.shard.scoring_groups import loaded_beside, sharing_scorers
 from worker.shard.scratch import remove_abandoned
 
 logger = logging.getLogger(__name__)

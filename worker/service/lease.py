@@ -22,7 +22,7 @@ from fleet.process.redis_away import ABOUT_REDIS
 from fleet.run.flops import shape_of
 from fleet.run.receipt import AttemptReport, Phase
 from worker.scoring import DeviceUse, MeteredScorer, Scorer
-from worker.shard.vitals import Vitals
+from worker.shard.vitals import Progress
 
 _PETS_APART_SECONDS = 1.0  # each reset of the timer starts a thread
 _RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
@@ -30,7 +30,7 @@ _SPEED_RENEWALS = 13  # the speed is that of the last minute
 logger = logging.getLogger(__name__)
 
 
-class Lease:
+class Lease(Progress):
     """A context manager that renews a claim. The scorer calls `on_batch` after every batch."""
 
     def __init__(
@@ -42,8 +42,9 @@ class Lease:
         stopping: threading.Event,
         watchdog: "Watchdog",
     ) -> None:
-        self.vitals = Vitals()
+        super().__init__()
         self._ledger, self._claim = ledger, claim
+        self._score_columns = [scoring.score_column for scoring in claim.spec.scorings]
         self._device, self._watchdog, self._stopping = device, watchdog, stopping
         self._rows_before_window = 0
         self._rows = 0
@@ -116,15 +117,17 @@ class Lease:
         now, rows = time.monotonic(), rows - self.vitals.rows_resumed
         then, rows_then = self._lately[0]
         self._lately.append((now, rows))
-        seconds, use = self.vitals.seconds(), self._device.use()
+        seconds, use, counts = self.vitals.seconds(), self._device.use(), self.vitals.counts
         return AttemptReport(
             device=self._device.name,
             rows_per_second=round(max(0, rows - rows_then) / (now - then), 1),
-            rows_written=self.vitals.rows_written,
-            rows_kept=self.vitals.rows_kept,
+            rows_written=counts.rows_in,
+            rows_kept=counts.rows_kept,
             tokens=self.vitals.tokens,
             seconds=seconds,
-            histograms=self.vitals.histograms,
+            histograms={
+                column: counts.histograms[column] for column in self._score_columns if column in counts.histograms
+            },
             peak_share=_rounded(self._device.peak_share(seconds[Phase.DEVICE])),
             memory_share=_rounded(use.memory_share),
             busy_share=_rounded(use.busy_share),

@@ -1,4 +1,4 @@
-"""The parent of a worker: it decides when shards may be taken, reports crashes of its child, and ends both in time.
+"""The parent of a worker: it decides when shards may be taken, announces the worker, and ends it in time.
 
 It imports no torch and stays responsive while the child is busy.
 """
@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, NoReturn
 
@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
+from fleet.presence.announcements import ANNOUNCE_SECONDS, Activity, WorkerState, announce, withdraw
 from fleet.process.broker import log_skipped_step
 from fleet.process.dispatch import NOT_OURS, ScoreShard, send_due_shards
 from fleet.process.logs import WORKER_NAME, write_last_line
@@ -28,7 +29,6 @@ from fleet.process.redis_away import ABOUT_REDIS
 from fleet.process.settings import Settings
 from fleet.run.model import Model, worker_queue
 from worker.service import ipc
-from worker.service.announcer import Announcer
 from worker.service.spot import Notice, watch_for_notice
 from worker.shard.scratch import scratch_folder
 
@@ -233,6 +233,81 @@ class Parent:
             send_due_shards(sender.app, self._ledger, message.run_id)
         except (redis.RedisError, OperationalError, ShardsiftError, ValidationError) as problem:
             log_skipped_step(logger, problem)
+
+
+class Announcer:
+    """Announces to the fleet changes at once, and the current state every few seconds. The first state is "loading".
+
+    A separate thread does it, because Redis may not answer.
+    """
+
+    def __init__(self, client: redis.Redis, name: str, queue: str, models: Sequence[Model], dtype: str) -> None:
+        self._client = client
+        self._fixed = {
+            "name": name,
+            "queue": queue,
+            "model": " + ".join(model.name for model in models),
+            "revision": " + ".join(model.revision for model in models),
+            "dtype": dtype,
+        }
+        self._seen: tuple[Activity, str | None, str | None, str | None] = ("loading", None, None, None)
+        self._since = time.monotonic()
+        self._changed = threading.Event()
+        self._has_ended = False
+        self._speaking = threading.Lock()  # the main thread never takes it: a signal handler may interrupt that thread
+        threading.Thread(target=self._announce, name="announcer", daemon=True).start()
+
+    def see(self, device: str | None, request: Any, *, is_stopping: bool) -> None:
+        """Note the current state. `device` is None until a child has loaded its model; `request` is Celery's request."""
+        activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if request else "ready"
+        seen = (activity, device, _field(request, "run_id"), _field(request, "shard"))
+        if seen != self._seen:
+            if activity != self._seen[0]:
+                self._since = time.monotonic()
+            self._seen = seen
+            self._changed.set()
+
+    def withdraw(self, seconds: float) -> None:
+        """Stop announcing, and remove this worker from the fleet's list. Waits for Redis for at most `seconds`.
+
+        May be called in a signal handler.
+        """
+        self._has_ended = True
+        thread = threading.Thread(target=self._withdraw, name="withdraw", daemon=True)
+        thread.start()
+        thread.join(seconds)
+
+    def _withdraw(self) -> None:
+        with self._speaking, suppress(redis.RedisError):  # if it fails, the entry expires after ALIVE_SECONDS
+            withdraw(self._client, self._fixed["name"])
+
+    def _announce(self) -> None:
+        while not self._has_ended:
+            activity, device, run_id, shard = self._seen
+            seconds = round(time.monotonic() - self._since, 1)
+            state = WorkerState(
+                **self._fixed,
+                activity=activity,
+                activity_seconds=seconds,
+                device=device,
+                run_id=run_id,
+                shard=shard,
+            )
+            try:
+                with self._speaking:
+                    if not self._has_ended:
+                        announce(self._client, state)
+            except redis.RedisError as error:
+                logger.debug("Not announced: %s", error)
+            self._changed.wait(ANNOUNCE_SECONDS)
+            self._changed.clear()
+
+
+def _field(request: Any, name: str) -> str | None:
+    """A field of a message, which may not be one of ours."""
+    fields = getattr(request, "kwargs", None)
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if isinstance(value, str) else None
 
 
 def _quieten_semaphore_tracker() -> None:

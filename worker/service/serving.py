@@ -1,15 +1,25 @@
-"""Load the scorer that a worker serves. Imports torch, so only the child may import it."""
+"""Load the scorer that a worker serves, with the token budget that `worker tune` found best. Imports torch: of a worker's
+processes, only the child may import it.
+"""
 
 import logging
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import process
 from pathlib import Path
 from typing import Any, NoReturn
 
+import platformdirs
+
 from fleet.process.settings import Settings
-from fleet.run.model import Model
-from worker.loading import load_model, with_tuned_budget
+from fleet.process.tuned import Key, find_tuned
+from fleet.run.model import Model, is_folder_revision
+from fleet.run.sequence_classifier import revision_of_folder, unchanged_folder
+from worker.scoring.load import load_scorer
+from worker.scoring.quiet import quiet_transformers
 from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.scoring.sharded import Sharding
 from worker.service.ipc import EXIT_DEVICE_FAULT, FOLDER
 
 logger = logging.getLogger(__name__)
@@ -22,10 +32,71 @@ def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
     """
     if folder := os.environ.get(FOLDER):  # of a worker, which removes what its children leave there
         _let_multiprocessing_start_ranks()
-        scorer = load_model(settings, scratch_dir=Path(folder), on_lost_rank=end_without_rank)
+        scorer = load_model(settings, scratch_dir=Path(folder), on_lost_rank=_end_without_rank)
     else:  # in a user's process
         scorer = load_model(settings)
     return with_tuned_budget(scorer, settings)
+
+
+def load_model(
+    settings: Settings, *, scratch_dir: Path | None = None, on_lost_rank: Callable[[str], None] | None = None
+) -> SequenceClassifier:
+    """Load the model. A model on several GPUs uses `scratch_dir`, and `on_lost_rank` as `Sharding` describes it.
+
+    Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores. Raises ShardsiftError if the
+    files of a model folder are not those of the revision in the settings.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift"))  # else: /tmp
+    revision = settings.model_revision
+    with quiet_transformers(), unchanged_folder(settings.model, revision):
+        return load_scorer(
+            settings.model,
+            settings.dtype,
+            revision=None if revision and is_folder_revision(revision) else revision,
+            device=settings.device,
+            max_batch_tokens=settings.max_batch_tokens,
+            threads=settings.threads,
+            backend=settings.backend,
+            compile=settings.compile,
+            parity_rows=settings.parity_rows,
+            sharding=Sharding(
+                devices=settings.gpus_per_worker,
+                way=settings.sharding,
+                scratch_dir=scratch_dir or settings.scratch_dir,
+                on_lost_rank=on_lost_rank,
+            ),
+        )
+
+
+def with_tuned_budget(scorer: SequenceClassifier, settings: Settings) -> SequenceClassifier:
+    """Apply the budget that `worker tune` stored for this scorer and device, unless the settings name one.
+
+    Works for pinned models only: a folder, or a Hub model at a commit.
+    """
+    revision = settings.model_revision or _folder_revision(settings.model)
+    if settings.max_batch_tokens or not revision:
+        return scorer
+    tuned = find_tuned(settings.state_dir, key_of(scorer, settings.model, revision))
+    if tuned is None:
+        return scorer
+    logger.info(
+        "Using batches of %d tokens, which `worker tune` found best here on %s", tuned.max_batch_tokens, tuned.date
+    )
+    return replace(scorer, max_batch_tokens=tuned.max_batch_tokens)
+
+
+def key_of(scorer: SequenceClassifier, model: str, revision: str) -> Key:
+    return Key(
+        model=model,
+        revision=revision,
+        device=scorer.info.device,
+        dtype=scorer.dtype,
+        backend=scorer.backend.name,
+    )
+
+
+def _folder_revision(model: str) -> str | None:
+    return revision_of_folder(Path(model)) if Path(model).is_dir() else None
 
 
 def _let_multiprocessing_start_ranks() -> None:
@@ -34,7 +105,7 @@ def _let_multiprocessing_start_ranks() -> None:
     current._config |= {"daemon": False, "authkey": process.AuthenticationString(current.authkey)}  # type: ignore[attr-defined]
 
 
-def end_without_rank(reason: str) -> NoReturn:
+def _end_without_rank(reason: str) -> NoReturn:
     """A group cannot go on without a rank. The parent queues its work again, and Celery starts another child, with its ranks.
 
     Called in a thread: with NCCL, the thread that computes would wait for the lost rank.

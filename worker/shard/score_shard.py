@@ -1,5 +1,6 @@
 """The life of one shard, from its claim to its receipt. A worker may die between any two lines, and each may run twice."""
 
+import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ from worker.shard.reader import Window, read_windows
 from worker.shard.scratch import scratch_folder
 from worker.shard.vitals import Progress, Vitals
 from worker.shard.window_scoring import WindowScoring
-from worker.shard.writer import RowCounts, ShardWriter, WrittenFile, row_errors, score_columns, with_scores
+from worker.shard.writer import RowCounts, ShardWriter, row_errors, score_columns, with_scores
 
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 
@@ -56,16 +57,18 @@ def score_shard(
         with unchanged(shard), open_input(shard.uri, spec.columns, only=spec.only_columns) as file:
             writer = ShardWriter(scratch, file.schema, shard, spec)
             _write_windows(file, writer, claim, scorers, progress, checkpoint)
-        files = writer.close()
+        files, counts = writer.close(), writer.counts
         progress.check()
         progress.vitals.enter(Phase.STAGE)
-        scorings = scoring_receipts(spec, scorers, writer.counts)
+        scorings = scoring_receipts(spec, scorers, counts)
         data, side = (
-            _stage(output, written, path, claim.token, progress)
-            for written, path in zip(files, (shard.data_path, shard.scores_path), strict=True)
+            _stage(output, file, path, claim.token, progress, rows=rows)
+            for file, path, rows in zip(
+                files, (shard.data_path, shard.scores_path), (counts.rows_kept, counts.rows_in), strict=True
+            )
         )
         made = _provenance(claim, scorers, progress.vitals, worker=worker, started_at=started_at)
-        receipt = _receipt(claim, data, side, writer.counts, scorings, made)
+        receipt = _receipt(claim, data, side, counts, scorings, made)
     output.store_receipt(receipt)
     return receipt
 
@@ -154,12 +157,13 @@ def _receipt(
     )
 
 
-def _stage(output: Output, written: WrittenFile, path: str, attempt: str, progress: Progress) -> OutputFile:
-    staged_path = output.stage(written.file, path, attempt=attempt)
+def _stage(output: Output, file: Path, path: str, attempt: str, progress: Progress, *, rows: int) -> OutputFile:
+    with file.open("rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    size_bytes = file.stat().st_size
+    staged_path = output.stage(file, path, attempt=attempt)
     progress.on_progress()
-    return OutputFile(
-        path=path, staged_path=staged_path, size_bytes=written.size_bytes, sha256=written.sha256, rows=written.rows
-    )
+    return OutputFile(path=path, staged_path=staged_path, size_bytes=size_bytes, sha256=sha256, rows=rows)
 
 
 def _provenance(
@@ -189,7 +193,7 @@ def scoring_receipts(spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowC
             parity=_parity(scorer.info.parity, scoring, spec),
             refused_dtypes=scorer.info.refused_dtypes,
             histogram=counts.histograms[scoring.score_column],
-            label_histograms=tuple(counts.label_histograms[column] for column in scoring.label_histogram_columns),
+            label_histograms=tuple(counts.histograms[column] for column in scoring.label_histogram_columns),
         )
         for scoring, scorer in zip(spec.scorings, scorers, strict=True)
     )

@@ -1,15 +1,31 @@
-"""Which scorings of a run share work: texts are encoded once, and classifiers with one encoder make one forward pass."""
+"""The scorers of several models, and which scorings share work: texts are encoded once, and one encoder runs once."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fleet.errors import ShardError
+from fleet.process.settings import Settings
+from fleet.run.model import Model
+from fleet.run.scorers import load_scorer
 from fleet.run.scoring import Scoring, entailment_output
-from worker.scoring import Hypotheses, ModelError, Reading, ReadingScorer, Scorer, Scores, SharingScorer
+from worker.scoring import Hypotheses, ModelError, NoRoom, Reading, ReadingScorer, Scorer, Scores, SharingScorer
 from worker.shard.stored_scores import StoredScores
+
+
+def loaded_beside(models: Sequence[Model], settings: Settings) -> Iterator[Scorer[Any]]:
+    """The scorer of each model, as soon as it is loaded. Raises NoRoom if one does not fit beside those before it."""
+    for number, model in enumerate(models):
+        try:
+            yield load_scorer(model, settings.for_model(model))
+        except NoRoom as error:
+            names = " and ".join(model.name for model in models[:number])
+            if not names:
+                raise
+            told = f"{error} {names} is loaded there already: use a larger device, or a run for each model."
+            raise NoRoom(told) from error
 
 
 @dataclass(frozen=True, kw_only=True)

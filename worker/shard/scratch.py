@@ -26,14 +26,11 @@ def scratch_folder(parent: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def remove_abandoned(parent: Path | None) -> int:
-    """Remove the folders of processes that have ended. Returns how many."""
-    removed = 0
+def remove_abandoned(parent: Path | None) -> None:
+    """Remove the folders of processes that have ended."""
     for lock in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*/{_LOCK}"):
         if _is_free(lock):
             shutil.rmtree(lock.parent, ignore_errors=True)
-            removed += 1
-    return removed
 
 
 def _is_free(lock: Path) -> bool:

@@ -49,7 +49,6 @@ class StoredScores:
         self._published = published
         self._receipts = {receipt.shard: receipt for receipt in published.receipts}
         self._open: tuple[Place, SideScores] | None = None
-        self._latest: tuple[StoredRows, dict[str, Scores]] | None = None
 
     def of(self, score_column: str) -> "StoredColumn":
         """The scorer of one scoring of the run."""
@@ -57,18 +56,16 @@ class StoredScores:
 
     def scores_of(self, rows: StoredRows) -> dict[str, Scores]:
         """By score column. Raises ShardError if the run has no scores of these texts, or its file is damaged."""
-        if self._latest is None or self._latest[0] != rows:
-            place = rows.place
-            found = self._scores_file(place).scores_of(place.first_row, place.text_digests)
-            if found is None:
-                raise ShardError(
-                    f"Shard {place.shard}, rows {place.first_row:,} to {place.first_row + rows.rows - 1:,}: these are not the "
-                    f"texts that the run at {self._published.uri} scored. The file has changed since, or an earlier release "
-                    "scored it. Score it again with `producer run`."
-                )
-            columns = [scoring.score_column for scoring in self._published.spec.scorings]
-            self._latest = rows, dict(zip(columns, found, strict=True))
-        return self._latest[1]
+        place = rows.place
+        found = self._scores_file(place).scores_of(place.first_row, place.text_digests)
+        if found is None:
+            raise ShardError(
+                f"Shard {place.shard}, rows {place.first_row:,} to {place.first_row + rows.rows - 1:,}: these are not the "
+                f"texts that the run at {self._published.uri} scored. The file has changed since, or an earlier release "
+                "scored it. Score it again with `producer run`."
+            )
+        columns = [scoring.score_column for scoring in self._published.spec.scorings]
+        return dict(zip(columns, found, strict=True))
 
     def _scores_file(self, place: Place) -> "SideScores":
         if self._open is None or not place.is_in_file_of(self._open[0]):

@@ -1,10 +1,8 @@
 """The progress of an attempt at a shard, and where its time went. One thread works; others may read at any time."""
 
 import time
-from collections.abc import Mapping
-from typing import Protocol
 
-from fleet.run.receipt import Histogram, Phase
+from fleet.run.receipt import Phase
 from worker.shard.writer import RowCounts
 
 
@@ -14,7 +12,7 @@ class Vitals:
     def __init__(self) -> None:
         self.rows_resumed = 0
         self.tokens = 0
-        self.counts: RowCounts | None = None  # of the files that are being written
+        self.counts = RowCounts()  # of the files that are being written
         self._spent = dict.fromkeys(Phase, 0.0)
         self._phase = Phase.INPUT
         self._since = time.monotonic()
@@ -37,18 +35,6 @@ class Vitals:
         spent[self._phase] += time.monotonic() - self._since
         return {phase.value: round(seconds, 3) for phase, seconds in spent.items()}
 
-    @property
-    def rows_written(self) -> int:
-        return self.counts.rows_in if self.counts else 0
-
-    @property
-    def rows_kept(self) -> int:
-        return self.counts.rows_kept if self.counts else 0
-
-    @property
-    def histograms(self) -> Mapping[str, Histogram]:
-        return dict(self.counts.histograms) if self.counts else {}
-
     def _elapsed(self) -> float:
         """Since the last call."""
         now = time.monotonic()
@@ -59,15 +45,15 @@ class Vitals:
 # The interface between the work on a shard and the process that holds the shard.
 
 
-class Progress(Protocol):
-    """Receives the progress of the work, and says whether to continue."""
+class Progress:
+    """Receives the progress of the work, and says whether to continue. By itself it never interrupts the work."""
 
-    @property
-    def vitals(self) -> Vitals:
-        """Where the work notes what it has done."""
+    def __init__(self) -> None:
+        self.vitals = Vitals()  # where the work notes what it has done
 
     def on_batch(self, rows_of_window: int) -> bool:
         """Note the rows of this window that are scored. Returns False if the work must stop after this batch."""
+        return True
 
     def on_window(self) -> None:
         """A window is finished. Rows that are reported from now on belong to the next one."""
@@ -77,19 +63,3 @@ class Progress(Protocol):
 
     def check(self) -> None:
         """Raises LeaseLost or Stopped if the work must stop here."""
-
-
-class Uninterrupted:
-    """The `Progress` of work that no other process waits for."""
-
-    def __init__(self) -> None:
-        self.vitals = Vitals()
-
-    def on_batch(self, rows_of_window: int) -> bool:
-        return True
-
-    def on_window(self) -> None: ...
-
-    def on_progress(self) -> None: ...
-
-    def check(self) -> None: ...

@@ -3,7 +3,6 @@
 The bytes depend only on the rows and the spec. The files do not say who wrote them, or when.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,20 +26,11 @@ _ROW_GROUP_BYTES = 64 << 20  # in Arrow; the Hub's viewer recommends row groups 
 _ROW_GROUP_ROWS = 100_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class WrittenFile:
-    file: Path
-    size_bytes: int
-    sha256: str
-    rows: int
-
-
 @dataclass
 class RowCounts:
-    """Rows by outcome, the reasons of errored rows, and a histogram of the scores of the others."""
+    """Rows by outcome, the reasons of errored rows, and histograms of the scores of the others."""
 
-    histograms: dict[str, Histogram]  # by score column
-    label_histograms: dict[str, Histogram] = field(default_factory=dict)  # by column of a label's score
+    histograms: dict[str, Histogram] = field(default_factory=dict)  # by column of a score
     rows_in: int = 0
     rows_kept: int = 0
     errors: dict[str, int] = field(default_factory=dict)
@@ -61,7 +51,6 @@ class ParquetFileWriter:
         self._file = file
         self._schema = schema
         self._pending: list[pa.Table] = []
-        self._rows = 0
         with translated(f"Writing {file.name}"):
             self._writer = pq.ParquetWriter(
                 file, schema, compression="zstd", use_content_defined_chunking=True, write_page_index=True
@@ -69,19 +58,16 @@ class ParquetFileWriter:
 
     def write(self, table: pa.Table) -> None:
         self._pending.append(table)
-        self._rows += len(table)
         full = sum(table.nbytes for table in self._pending) >= _ROW_GROUP_BYTES
         if full or sum(len(table) for table in self._pending) >= _ROW_GROUP_ROWS:
             self._flush()
 
-    def close(self, **metadata: str) -> WrittenFile:
+    def close(self, **metadata: str) -> Path:
         self._flush()
         with translated(f"Writing {self._file.name}"):
             self._writer.add_key_value_metadata(metadata)
             self._writer.close()
-            with self._file.open("rb") as written:
-                sha256 = hashlib.file_digest(written, "sha256").hexdigest()
-        return WrittenFile(file=self._file, size_bytes=self._file.stat().st_size, sha256=sha256, rows=self._rows)
+        return self._file
 
     def _flush(self) -> None:
         rows = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
@@ -96,12 +82,11 @@ class ShardWriter:
 
     def __init__(self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
         self.counts = RowCounts(
-            histograms={scoring.score_column: empty_histogram(scoring.function_to_apply) for scoring in spec.scorings},
-            label_histograms={
+            histograms={
                 column: empty_histogram(scoring.function_to_apply)
                 for scoring in spec.scorings
-                for column in scoring.label_histogram_columns
-            },
+                for column in (scoring.score_column, *scoring.label_histogram_columns)
+            }
         )
         self._shard = shard
         self._spec = spec
@@ -128,15 +113,14 @@ class ShardWriter:
         self._scores.write(_score_lines(scored, window, scores, errors, self._shard, self._spec))
         self.counts.rows_in += len(scored)
         self.counts.rows_kept += len(kept)
-        for histograms in (self.counts.histograms, self.counts.label_histograms):
-            for column, histogram in histograms.items():
-                histograms[column] = with_values(histogram, scored[column].drop_null().to_numpy())
+        for column, histogram in self.counts.histograms.items():
+            self.counts.histograms[column] = with_values(histogram, scored[column].drop_null().to_numpy())
         for row, error in errors.items():
             reason = window.bad[row].reason if row in window.bad else error
             self.counts.errors[reason] = self.counts.errors.get(reason, 0) + 1
 
-    def close(self) -> tuple[WrittenFile, WrittenFile]:
-        """Close the data file and the scores file, and hash both."""
+    def close(self) -> tuple[Path, Path]:
+        """Close the data file and the scores file."""
         return self._kept.close(), self._scores.close(**as_metadata(self._text_digests))
 
 

@@ -55,7 +55,7 @@ def find_places(
     if gpus == "0" and device.startswith("cuda"):
         raise UsageError(f"--gpus 0 is the CPU, and --device {device} a GPU. Leave one out.")
     devices = _gpus(gpus) if device in ("auto", "cuda") else []
-    check_groups(len(devices), gpus_per_worker, device=device)
+    _check_groups(len(devices), gpus_per_worker, device=device)
     groups = [devices[first : first + gpus_per_worker] for first in range(0, len(devices), gpus_per_worker)]
     count = workers or len(groups) or 1
     names = _names(name, groups, count)
@@ -106,9 +106,8 @@ def _names(name: str | None, groups: Sequence[Sequence[str]], count: int) -> lis
     if groups:
         # A UUID is too long for a name; the number among the visible GPUs is what --gpus takes.
         devices = [gpu for group in groups for gpu in group]
-        numbers = iter(gpu if gpu.isdigit() else str(number) for number, gpu in enumerate(devices))
-        grouped = [[next(numbers) for _ in group] for group in groups]
-        own = [f"gpu{'s' if len(group) > 1 else ''}{'-'.join(group)}" for group in grouped]
+        numbers = {gpu: gpu if gpu.isdigit() else str(number) for number, gpu in enumerate(devices)}
+        own = [f"gpu{'s' if len(group) > 1 else ''}{'-'.join(numbers[gpu] for gpu in group)}" for group in groups]
         turns = [
             own[number % len(own)] + (f"-{number // len(own)}" if number >= len(own) else "") for number in range(count)
         ]
@@ -127,7 +126,7 @@ def _threads_of_each(workers: int, cores: Cores, *, on_gpu: bool) -> dict[str, s
     return {name: str(count) for name, count in threads.items() if not os.environ.get(name)}
 
 
-# What a worker needs to divide its model over several GPUs. Looked at before a worker starts, and by `worker doctor`.
+# What a worker needs to divide its model over several GPUs. Looked at before a worker starts.
 
 
 def check_accelerate(gpus_per_worker: int) -> None:
@@ -139,7 +138,7 @@ def check_accelerate(gpus_per_worker: int) -> None:
         )
 
 
-def check_groups(gpus: int, gpus_per_worker: int, *, device: str) -> None:
+def _check_groups(gpus: int, gpus_per_worker: int, *, device: str) -> None:
     """Raises UsageError if so many GPUs cannot be dealt out in groups. On a CPU, a group is of processes."""
     if gpus_per_worker == 1 or device == "cpu":
         return

@@ -1,6 +1,9 @@
 """Train all weights of a model with transformers' Trainer, resumable from its last checkpoint."""
 
+import dataclasses
+import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -22,6 +25,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.trainer_utils import get_last_checkpoint
 
 from fleet.errors import Stopped, UsageError
 from fleet.process.children import without_main_module
@@ -30,14 +34,17 @@ from worker.scoring.quiet import quiet_transformers
 from worker.scoring.saved_model import SavedModel
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.training.base_model import Trained, load_base
-from worker.training.checkpoints import checkpoint_to_resume, claim_folder, described, step_of
 from worker.training.labelled import Rows, Split, Target
-from worker.training.options import TrainOptions
+from worker.training.options import NOT_OF_THE_WEIGHTS, TrainOptions
 from worker.training.report import Steps
 
 _WARMUP_SHARE = 0.1  # of all steps, in which the learning rate grows from 0
 _LOGS_PER_CHECKPOINT = 5
 _KEPT_CHECKPOINTS = 2  # the newest and the best
+
+_DESCRIPTION = "training.json"  # in the folder of the checkpoints: whose they are
+# Options that say where things are. The digests of the rows are compared instead.
+_ADDRESSES = ("output", "data", "label_with", "validation")
 
 Loss = Callable[..., torch.Tensor]
 
@@ -53,8 +60,8 @@ def train_all_weights(options: TrainOptions, split: Split, *, device: str, tell:
     base = load_base(options, split.target)
     with arguments.main_process_first(local=False):
         if arguments.process_index == 0:
-            claim_folder(folder, described(options, split, processes=arguments.world_size))
-        checkpoint = checkpoint_to_resume(folder, tell if arguments.process_index == 0 else lambda line: None)
+            _claim_folder(folder, _described(options, split, processes=arguments.world_size))
+        checkpoint = _checkpoint_to_resume(folder, tell if arguments.process_index == 0 else lambda line: None)
     stop = _StopAtNextStep()
     trainer = _trainer(options, split, base, arguments, [stop, _Progress(tell)])
     began = time.monotonic()
@@ -70,6 +77,15 @@ def train_all_weights(options: TrainOptions, split: Split, *, device: str, tell:
         return _trained(trainer, base, options, checkpoint, seconds)
 
 
+def forget(folder: Path) -> None:
+    """Delete the checkpoints. Other files in the folder stay."""
+    (folder / _DESCRIPTION).unlink(missing_ok=True)
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
 def _trained(
     trainer: Trainer, base: SavedModel, options: TrainOptions, checkpoint: Path | None, seconds: float
 ) -> Trained:
@@ -82,7 +98,7 @@ def _trained(
             f"The training has diverged: the model's outputs are not finite numbers. Lower --learning-rate, which is "
             f"{options.learning_rate:g}, or choose another --dtype than {dtype}."
         )
-    first_step = step_of(checkpoint) if checkpoint else 0
+    first_step = _step_of(checkpoint) if checkpoint else 0
     step_rows = arguments.world_size * options.batch_rows * options.accumulate
     losses = [entry for entry in state.log_history if "loss" in entry or "eval_loss" in entry]
     return Trained(
@@ -284,3 +300,57 @@ class _Progress(TrainerCallback):
         for name, called in (("loss", "loss"), ("eval_loss", "held-out loss")):
             if name in logs:
                 self._tell(f"step {state.global_step:,} of {state.max_steps:,}: {called} {logs[name]:.4f}")
+
+
+# The folder of the checkpoints: `training.json`, which says whose they are, and what the Trainer writes.
+
+
+def _described(options: TrainOptions, split: Split, *, processes: int) -> dict[str, Any]:
+    """Describe what decides the weights: two trainings that are described alike give the same model, wherever their files are."""
+    chosen = dataclasses.asdict(options)
+    for name in (*NOT_OF_THE_WEIGHTS, *_ADDRESSES):
+        del chosen[name]
+    return {**chosen, "data": split.data_digest, "validation": split.validation_digest, "processes": processes}
+
+
+def _claim_folder(folder: Path, wanted: dict[str, Any]) -> None:
+    """Make the folder for the training that is described so. Raises UsageError if it is of another one."""
+    file = folder / _DESCRIPTION
+    if file.exists():
+        found = json.loads(file.read_text())
+        changed = [name.replace("_", " ") for name in wanted if found.get(name) != wanted[name]]
+        if changed:
+            raise UsageError(
+                f"The checkpoints in {folder} are of another training, with another {', '.join(changed)}. "
+                "Name another folder with --checkpoints, or delete this one to start again."
+            )
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} holds other files. Name another folder with --checkpoints.")
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f".{folder.name}.partial")
+    partial.write_text(json.dumps(wanted, indent=1))
+    partial.replace(file)
+
+
+def _checkpoint_to_resume(folder: Path, tell: Callable[[str], None]) -> Path | None:
+    """The newest checkpoint. Deletes one that was not written to its end."""
+    while last := get_last_checkpoint(str(folder)):
+        if _is_whole(Path(last)):
+            tell(f"Going on after step {_step_of(Path(last)):,}, from {last}")
+            return Path(last)
+        shutil.rmtree(last)
+    return None
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.partition("-")[2])
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether its state can be read, which the Trainer writes last."""
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text())
+    except (FileNotFoundError, ValueError):
+        return False
+    return True

@@ -41,10 +41,6 @@ class LabelSource:
     label_column: str
     teacher: str | None = None  # the model of a published run that gave the labels
 
-    def beside(self, uri: str) -> "LabelSource":
-        """Other files with the same columns, whose labels are taken as they are."""
-        return replace(self, shown=uri, file_uris=_files(uri, "--validation"), teacher=None)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
@@ -205,7 +201,8 @@ def read_split(options: TrainOptions, source: LabelSource) -> Split:
     if options.validation is None:
         learned, held_out = map(every.take, _learned_and_held_out(every, target, options))
     else:
-        measured = read_labelled(source.beside(options.validation))
+        uris = _files(options.validation, "--validation")
+        measured = read_labelled(replace(source, shown=options.validation, file_uris=uris))
         targets = target.of(measured.labels, options.validation)
         learned, held_out = every, Rows(texts=measured.texts, targets=targets)
     return Split(

@@ -1,17 +1,25 @@
-"""Measure how well a classifier predicts the held-out rows, and show the figures as a table, as JSON and as a picture."""
+"""Measure how well a classifier predicts the held-out rows, and show that as a table, as JSON and as a model card."""
 
 import dataclasses
+import re
+import shlex
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from huggingface_hub import ModelCardData
 
+from fleet.process.redact import redacted
+from fleet.run.choices import DEFAULT_TEXT_COLUMN
+from fleet.run.model import with_revision
 from worker.training.labelled import LabelSource, Target, Targets
-from worker.training.options import TrainOptions
+from worker.training.options import DEMO_ENCODER, DEMO_ENCODER_ON_HUB, TrainOptions
 
-CONFUSION = "confusion.png"
+_HUB = "hf://"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_CONFUSION = "confusion.png"
 _MOST_LEVELS = 12  # of a regression's rounded labels, in a confusion matrix
 _MOST_NUMBERS = 20  # classes of which the counts are written into the matrix
 
@@ -144,9 +152,7 @@ def report_lines(report: TrainReport) -> list[tuple[str, str]]:
     if held_out.at_threshold is not None:
         lines += _quality_lines(held_out.at_threshold, f" at {report.threshold:g}")
     lines += _quality_lines(held_out.macro, "" if report.classes else " of rounded scores")
-    lines += [
-        ("speed", f"{report.rows_per_second:,.1f} rows/s in {report.dtype} on {report.device}"),
-    ]
+    lines.append(("speed", f"{report.rows_per_second:,.1f} rows/s in {report.dtype} on {report.device}"))
     if report.steps:
         lines.append(("steps", f"{report.steps.done:,} of {report.steps.planned:,}"))
     return lines
@@ -159,7 +165,15 @@ def _quality_lines(quality: Quality, where: str) -> list[tuple[str, str]]:
     ]
 
 
-def draw_confusion(file: Path, metrics: Metrics) -> None:
+# The model card: what was trained on what, with which figures and which command.
+
+
+def write_card(folder: Path, report: TrainReport) -> None:
+    _draw_confusion(folder / _CONFUSION, report.held_out)
+    (folder / "README.md").write_text(model_card(report))
+
+
+def _draw_confusion(file: Path, metrics: Metrics) -> None:
     """Write a PNG of the confusion matrix."""
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay
@@ -176,3 +190,94 @@ def draw_confusion(file: Path, metrics: Metrics) -> None:
     )
     axes.set_title(f"{metrics.rows:,} held-out rows")
     figure.savefig(file, format="png", dpi=120)
+
+
+def model_card(report: TrainReport) -> str:
+    """Markdown with a YAML head, as the Hub reads it. Names files and folders of this machine without their paths."""
+    options = report.options
+    way = "All weights were trained" if options.full else "The encoder is frozen and the last layer was fitted"
+    learned = f"one of {len(report.classes)} classes" if report.classes else "a number"
+    figures = "\n".join(f"| {name} | {value} |" for name, value in report_lines(report))
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    return f"""---
+{_head(report)}
+---
+
+# {PurePosixPath(options.output).name}
+
+Predicts {learned} for a text, {_learned_from(report)} ({report.rows:,} rows).
+{way}; the base model is `{_without_path(_base_model(report))}`.
+
+| | |
+|---|---|
+{figures}
+
+The figures are of the held-out rows. docs/training.md of shardsift says which model was measured on them.
+
+![Confusion matrix]({_CONFUSION})
+
+## How it was trained
+
+```bash
+{shlex.join(map(_without_path, options.command))}
+```
+
+With {versions}.
+
+## How to use it
+
+```bash
+{_run_command(report, _without_path(options.output).removeprefix(_HUB).rstrip("/"))}
+```
+"""
+
+
+def next_step(report: TrainReport) -> str:
+    """Where the classifier is, and a command that scores files with it."""
+    uri = report.options.output
+    return f"The classifier is in {uri}. To score files with it:\n  {_run_command(report, uri.removeprefix(_HUB))}"
+
+
+def _run_command(report: TrainReport, model: str) -> str:
+    """The command that scores files with the classifier, reading as much of each text as was learned."""
+    command = ["producer", "run", "--input", "./shards"]
+    if report.source.text_column != DEFAULT_TEXT_COLUMN:
+        command += ["--text-column", report.source.text_column]
+    if report.options.max_tokens is not None:
+        command += ["--max-tokens", str(report.options.max_tokens)]
+    command += ["--model", model, "--output", "./kept"]
+    command += ["--keep-all"] if report.classes else ["--min-score", f"{report.threshold:g}"]
+    return shlex.join(command)
+
+
+def _head(report: TrainReport) -> str:
+    """Without a license: that of the base model is not known here."""
+    base, _ = with_revision(_base_model(report))
+    on_hub = _HUB_NAME.fullmatch(base) and not Path(base).exists()
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-classification",
+        base_model=base if on_hub else None,
+        tags=["shardsift"],
+    )
+    return str(data.to_yaml())
+
+
+def _base_model(report: TrainReport) -> str:
+    """The name of the demo's encoder on the Hub; any other base model as it was given."""
+    base = report.options.base_model
+    return DEMO_ENCODER_ON_HUB if base == DEMO_ENCODER else base
+
+
+def _learned_from(report: TrainReport) -> str:
+    source = report.source
+    labels = f"the column `{source.label_column}` of `{_without_path(source.shown)}`"
+    return f"from {labels}, the labels of `{source.teacher}`" if source.teacher else f"from {labels}"
+
+
+def _without_path(part: str) -> str:
+    """A Hub URI or name unchanged; of a path the last part. Without secrets: the URL of a file may be signed."""
+    if part.startswith(_HUB):
+        return redacted(part)
+    is_path = part.startswith(("/", "~", "./", "../")) or "://" in part
+    return PurePosixPath(redacted(part)).name if is_path else part

@@ -1,27 +1,34 @@
-"""Train a classifier, from labelled rows to a model folder. Knows no queue.
+"""Train a classifier, from labelled rows to a model folder or a model repository of the Hub. Knows no queue.
 
 Checks rows, labels, base model and output before it imports torch, which takes seconds, so that a mistake is reported at once.
 """
 
 import importlib.util
 import os
-from collections.abc import Callable
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
-from fleet.errors import UsageError
+from huggingface_hub import HfApi
+
+from fleet.errors import ShardError, TransientError, UsageError
 from fleet.run.model import with_revision
 from fleet.run.sequence_classifier import THRESHOLD, pinned_model
+from fleet.storage.errors import translated
 from worker.scoring import ModelError
-from worker.training.card import write_card
-from worker.training.checkpoints import forget
+from worker.scoring.quiet import quiet_transformers
 from worker.training.labelled import Split, label_source, read_split
 from worker.training.options import DEMO_ENCODER, TrainOptions
-from worker.training.output import model_output, save_model
-from worker.training.report import TrainReport, measure
+from worker.training.report import TrainReport, measure, write_card
 
 if TYPE_CHECKING:
+    from worker.scoring.saved_model import SavedModel
     from worker.training.base_model import Trained
 
 # Modules that training needs, with the names by which pip knows them.
@@ -33,6 +40,9 @@ _NEEDED = {
     "matplotlib": "matplotlib",
 }
 _VERSIONS = ("shardsift", "torch", "transformers", "scikit-learn")
+_HUB = "hf://"
+_MODEL_ON_HUB = re.compile(r"hf://(?!(?:datasets|spaces|buckets)/)[^/@]+/[^/@]+/?")
+_FRESH = {".gitattributes"}  # the files of a new repository
 
 
 def train(
@@ -80,8 +90,11 @@ def train(
         steps=trained.steps,
         versions={name: version(name) for name in _VERSIONS},
     )
-    save_model(trained.base, output, lambda model: write_card(model, report))
-    forget(checkpoints)
+    _save(trained.base, output, report)
+    if options.full:
+        from worker.training.all_weights import forget
+
+        forget(checkpoints)
     return report
 
 
@@ -106,3 +119,112 @@ def _trained(options: TrainOptions, split: Split, *, device: str, tell: Callable
     from worker.training.last_layer import train_last_layer
 
     return train_last_layer(options, split, device=device, tell=tell)
+
+
+# The output: a new folder or a model repository of the Hub. A model appears there whole or not at all.
+
+
+class ModelFolder:
+    """A folder that is written beside its place, then renamed."""
+
+    def __init__(self, path: str) -> None:
+        self._folder = Path(path).expanduser().absolute()
+        self.partial = self._folder.with_name(f".{self._folder.name}.partial")  # a rename needs the same disk
+
+    def reserve(self) -> None:
+        """Raises UsageError if a model cannot be written here, or there is something else."""
+        if self._folder.exists() and not (self._folder.is_dir() and not any(self._folder.iterdir())):
+            raise UsageError(f"{self._folder} already exists. Name another folder for the model, or remove this one.")
+        try:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=self._folder.parent):
+                pass
+        except OSError as error:
+            raise UsageError(f"{self._folder} cannot be written: {error.strerror}. Name another --output.") from error
+
+    def store(self) -> None:
+        """Make the partial folder the model."""
+        self.partial.replace(self._folder)
+
+
+class ModelRepository:
+    """A repository that is created empty, and gets the model in one commit."""
+
+    def __init__(self, uri: str) -> None:
+        self.repo_id = uri.removeprefix(_HUB).rstrip("/")
+        self.partial = Path(f".{self.repo_id.partition('/')[2]}.partial").absolute()
+        self._uri = uri
+        self._api = HfApi()
+
+    def reserve(self) -> None:
+        """Create the repository, private, unless it exists. Raises UsageError if it holds files or cannot be written."""
+        with self._told("The output must be a model repository that HF_TOKEN can write."):
+            self._api.create_repo(self.repo_id, private=True, exist_ok=True)
+            self._check_is_free()
+
+    def store(self) -> None:
+        """Commit the files of the partial folder, and remove it."""
+        with self._told("If it has no model, run the same command again."):
+            self._check_is_free()
+            self._api.upload_folder(repo_id=self.repo_id, folder_path=self.partial, commit_message="Train a classifier")
+        shutil.rmtree(self.partial)
+
+    def _check_is_free(self) -> None:
+        if not set(self._api.list_repo_files(self.repo_id)) <= _FRESH:
+            raise UsageError(
+                f"{self._uri} already holds files. Name another repository for the model, or delete this one."
+            )
+
+    @contextmanager
+    def _told(self, remedy: str) -> Iterator[None]:
+        try:
+            with translated(f"Writing the model to {self._uri}"):
+                yield
+        except (ShardError, TransientError) as error:
+            raise UsageError(f"{error} {remedy}") from error
+
+
+ModelOutput = ModelFolder | ModelRepository
+
+
+def model_output(uri: str) -> ModelOutput:
+    """Raises UsageError for a URI at which no model can be written."""
+    if not uri:
+        raise UsageError("--output is empty: is a shell variable unset? Name a folder or hf://USER/NAME.")
+    if _MODEL_ON_HUB.fullmatch(uri):
+        return ModelRepository(uri)
+    if "://" in uri:
+        raise UsageError(f"A model is written to a folder or to hf://USER/NAME, and --output is {uri}.")
+    return ModelFolder(uri)
+
+
+def _save(base: "SavedModel", output: ModelOutput, report: TrainReport) -> None:
+    """Write the model and its card to a partial folder, then make that the output."""
+    from transformers import AutoTokenizer
+
+    partial = output.partial
+    try:
+        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed after the last step
+        partial.mkdir(parents=True)
+        with quiet_transformers():
+            base.model.save_pretrained(partial)
+            # A new one, since that of the training has truncation set.
+            tokenizer = AutoTokenizer.from_pretrained(base.tokenizer.name_or_path, revision=base.revision)
+            tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+            tokenizer.save_pretrained(partial)
+        write_card(partial, report)
+        _let_others_read(partial)
+        output.store()
+    except OSError as error:
+        raise UsageError(f"The classifier cannot be saved in {partial}: {error.strerror or error}.") from error
+
+
+def _let_others_read(folder: Path) -> None:
+    """Make the files readable for others, within the umask.
+
+    safetensors makes its files readable for their owner only, and a worker may run as another user.
+    """
+    umask = os.umask(0)
+    os.umask(umask)
+    for file in folder.iterdir():
+        file.chmod(0o666 & ~umask)

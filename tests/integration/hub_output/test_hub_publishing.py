@@ -102,6 +102,13 @@ class TestPublishing:
 
         assert run.finalizer.call(published, run.spec) == run.run_id
 
+    def test_a_page_in_place_of_a_scores_file_is_not_taken_for_it(self, run: HubRun) -> None:
+        run.publish()
+        run.hub.fault("/scores/", method="GET", status=200, body=b"<html>Sign in</html>")
+
+        with pytest.raises(TransientError, match="the network failed"):
+            run.finalizer.call(read_scores, run.spec.output_uri)
+
     def test_finalizers_that_race_make_one_commit(self, run: HubRun) -> None:
         run.hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)  # all have looked before the first commit
 

@@ -148,27 +148,6 @@ def held() -> tuple[set[str], int, int]:
     return {thread.name for thread in threading.enumerate()}, len(me.children(recursive=True)), me.num_fds()
 
 
-BLANK = ["", "  ", "\t\n", "\u00a0\u3000\u2028"]
-
-
-def test_a_text_without_a_visible_character_is_an_errored_row(
-    office: Office, scorer: SequenceClassifier, tmp_path: Path
-) -> None:
-    texts = ["one", *BLANK, None, " two ", "\u200b", "."]
-    desk = office.claim(one_shard(tmp_path / "in", pa.table({"text": texts})))
-
-    receipt = desk.work()
-
-    assert receipt.errors == {"blank text": len(BLANK), "null text": 1}
-    kept = pq.read_table(desk.output / receipt.data.staged_path)
-    assert kept["text"].to_pylist() == ["one", " two ", "\u200b", "."]
-    expected = scorer.score(kept["text"]).values[:, 0]
-    assert kept["score"].to_pylist() == pytest.approx(expected.tolist(), abs=1e-6)
-    lines = pq.read_table(desk.output / receipt.scores.staged_path).to_pylist()
-    assert [line["error"] for line in lines[1:5]] == ["blank text"] * 4
-    assert lines[1]["score"] is None
-
-
 @pytest.mark.parametrize("text_type", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
 def test_a_row_with_a_text_that_is_not_utf8_is_errored_and_the_others_can_be_read(
     office: Office, tmp_path: Path, text_type: pa.DataType

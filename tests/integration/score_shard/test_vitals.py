@@ -20,7 +20,7 @@ from support.records import a_spec
 from worker.scoring import ScorerInfo, Scores
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.score_shard import score_shard
-from worker.shard.vitals import Uninterrupted
+from worker.shard.vitals import Progress
 
 WINDOWS = 8
 
@@ -51,7 +51,7 @@ def scored(scorer: SlowScorer, folder: Path) -> Receipt:
     shard = Shard(name="s", uri=source, identity=identity_now(source)[0])
     claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
     checkpoint, output = Checkpoint({}, lambda _row, _scores: None), open_output(spec.output_uri, spec.run_id)
-    return score_shard(claim, [scorer], Uninterrupted(), checkpoint, output, worker="w", scratch_dir=None)
+    return score_shard(claim, [scorer], Progress(), checkpoint, output, worker="w", scratch_dir=None)
 
 
 @pytest.mark.parametrize(
