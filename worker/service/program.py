@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import redis
 from billiard.exceptions import WorkerLostError
 from celery import bootsteps, signals
 from celery.apps.worker import Worker, install_worker_term_handler
@@ -23,6 +24,7 @@ from fleet.errors import ShardsiftError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.process.command_line import USAGE
 from fleet.process.logs import LINE, WORKER_NAME, log_to_stderr, write_last_line
+from fleet.process.redis_away import as_ours
 from fleet.process.settings import read_settings
 from fleet.run.scorers import resolve_model
 from worker.service.ipc import EXIT_NO_MODEL, tell_supervisor
@@ -124,6 +126,8 @@ def _fatal_errors() -> Iterator[None]:
         yield
     except (UsageError, TransientError) as error:
         _leave(str(error), USAGE, error)
+    except redis.RedisError as error:
+        _leave(str(as_ours(error)), USAGE, error)
     except Exception as error:
         _leave(f"{type(error).__name__}: {error}", EXIT_NO_MODEL, error)
 
