@@ -70,7 +70,7 @@ def as_ours(error: Exception, server: str = "Redis") -> TransientError:
     return ours
 
 
-def is_refusal(error: BaseException) -> bool:
+def is_refusal(error: BaseException | None) -> bool:
     """Whether Redis itself answered with this error."""
     return isinstance(error, (redis.ResponseError, redis.AuthenticationError))
 
@@ -102,15 +102,20 @@ class OnceAMinute(logging.Filter):
 
 def _is_about_redis(record: logging.LogRecord) -> bool:
     if record.name == _CELERYS_LOGGER:
-        return str(record.msg).startswith(_CELERYS_ATTEMPT)
+        return str(record.msg).startswith(_CELERYS_ATTEMPT) or is_refusal(_error_in(record))
     return getattr(record, "is_about_redis", False)
 
 
 def _reason(record: logging.LogRecord) -> str:
     """One reason for all that a lost connection raises; for other errors their first words."""
-    arguments = record.args if isinstance(record.args, tuple) else ()
-    told = next((argument for argument in arguments if isinstance(argument, Exception)), None)
-    error = told.__cause__ if isinstance(told, TransientError) else told
+    error = _error_in(record)
     if type(error) in _NO_CONNECTION or isinstance(error, OSError):
         return "no connection"
-    return " ".join(str(error).split()[:_REASON_WORDS])
+    return " ".join(str(error or "").split()[:_REASON_WORDS])
+
+
+def _error_in(record: logging.LogRecord) -> BaseException | None:
+    """The error that a record tells, as Redis or its client gave it."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    told = next((argument for argument in arguments if isinstance(argument, Exception)), None)
+    return told.__cause__ if isinstance(told, TransientError) else told
