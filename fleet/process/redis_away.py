@@ -20,6 +20,7 @@ _SILENT_SECONDS = 60.0
 _NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError)  # and not their kinds, such as a wrong password
 _REASON_WORDS = 3  # such as "OOM command not"
 _CELERYS_LOGGER, _CELERYS_ATTEMPT = "celery.worker.consumer.consumer", "consumer: Cannot connect to"
+_CELERYS_LOSS = "%s (%r)"  # "Connection to broker lost", although Redis answered: a worker says what instead
 _NOISE = "Skipping prefetch count reduction"
 
 _PAUSE_SECONDS = 1.0
@@ -57,7 +58,8 @@ def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
 
 def _may_pass(error: redis.RedisError) -> bool:
     """Whether the server is away, or refuses until a person changes it. A script that fails, or one key, is not waited for."""
-    return not is_refusal(error) or bool(advice_on(error)) and _OF_ONE_KEY not in str(error)
+    may_pass = isinstance(error, (redis.ConnectionError, redis.TimeoutError)) or bool(advice_on(error))
+    return may_pass and _OF_ONE_KEY not in str(error)
 
 
 def as_ours(error: Exception, server: str = "Redis") -> TransientError:
@@ -89,7 +91,7 @@ class OnceAMinute(logging.Filter):
         self._told_at: dict[str, float] = {}  # by reason
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if str(record.msg).startswith(_NOISE):
+        if str(record.msg).startswith(_NOISE) or (record.msg == _CELERYS_LOSS and is_refusal(_error_in(record))):
             return False
         if not _is_about_redis(record):
             return True
@@ -102,7 +104,7 @@ class OnceAMinute(logging.Filter):
 
 def _is_about_redis(record: logging.LogRecord) -> bool:
     if record.name == _CELERYS_LOGGER:
-        return str(record.msg).startswith(_CELERYS_ATTEMPT) or is_refusal(_error_in(record))
+        return str(record.msg).startswith(_CELERYS_ATTEMPT)
     return getattr(record, "is_about_redis", False)
 
 
@@ -111,7 +113,8 @@ def _reason(record: logging.LogRecord) -> str:
     error = _error_in(record)
     if type(error) in _NO_CONNECTION or isinstance(error, OSError):
         return "no connection"
-    return " ".join(str(error or "").split()[:_REASON_WORDS])
+    by = "Celery: " if record.name == _CELERYS_LOGGER else ""  # it does not say what to do, as we do
+    return by + " ".join(str(error or "").split()[:_REASON_WORDS])
 
 
 def _error_in(record: logging.LogRecord) -> BaseException | None:

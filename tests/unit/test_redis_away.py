@@ -41,14 +41,15 @@ def test_one_line_of_an_outage_passes_from_any_logger() -> None:
     assert passed == [True, False, False]
 
 
-def test_celerys_line_of_a_refusal_does_not_repeat_ours() -> None:
+def test_celerys_line_of_a_refusal_does_not_stand_for_ours() -> None:
     once, refused = OnceAMinute(), BaseParser.parse_error(WRONG_TYPE)
     lost = "consumer: Connection to broker lost. Trying to re-establish the connection..."
 
     celerys = [record("%s (%r)", lost, error, name=CELERYS) for error in (refused, redis.ConnectionError("closed"))]
-    passed = [once.filter(one) for one in (waiting(as_ours(refused)), *celerys)]
+    celerys += [record("consumer: Cannot connect to %s: %s.\n%s\n", "redis://a", refused, "soon", name=CELERYS)]
+    passed = [once.filter(one) for one in (*celerys, waiting(as_ours(refused)))]
 
-    assert passed == [True, False, True]
+    assert passed == [False, True, True, True]
 
 
 def test_another_reason_and_other_lines_pass() -> None:
