@@ -59,7 +59,12 @@ def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
 def _may_pass(error: redis.RedisError) -> bool:
     """Whether the server is away, or refuses until a person changes it. A script that fails, or one key, is not waited for."""
     may_pass = isinstance(error, (redis.ConnectionError, redis.TimeoutError)) or bool(advice_on(error))
-    return may_pass and _OF_ONE_KEY not in str(error)
+    return may_pass and not is_of_one_key(error)
+
+
+def is_of_one_key(error: Exception) -> bool:
+    """Whether the error is of one run or queue, and others can go on."""
+    return _OF_ONE_KEY in str(error)
 
 
 def as_ours(error: Exception, server: str = "Redis") -> TransientError:
