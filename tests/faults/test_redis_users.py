@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from fleet.presence.announcements import list_workers
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import ROOT, InjectedFaults
@@ -94,6 +95,10 @@ def test_a_worker_that_redis_refuses_names_its_queue_or_the_right_and_waits(
         with runs.worker("w1", REDIS_URL=f"redis://{':'.join(WORKER)}@{address}/0"):
             wait_until(lambda: "Redis refuses this" in log.read_text(), description="it says so", seconds=60)
             time.sleep(3)  # in which it would connect a dozen times
+            wait_until(
+                lambda: [worker.activity for worker in list_workers(client)] in (["ready"], ["busy"]),
+                description="it is not shown as loading",
+            )
             connections = log.read_text().count("Connected to")
             client.execute_command("ACL", "SETUSER", *rights)
             if lacking == "wrong type":
