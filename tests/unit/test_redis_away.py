@@ -9,6 +9,7 @@ from kombu.exceptions import OperationalError
 from redis._parsers.base import BaseParser
 
 from fleet.errors import Stopped
+from fleet.process.command_line import run_command_line
 from fleet.process.redis_away import ABOUT_REDIS, OnceAMinute, as_ours, wait_for_redis
 
 REFUSED, FULL = ConnectionError("Error 111 connecting to a:6379."), ValueError("OOM command not allowed")
@@ -149,6 +150,17 @@ def test_what_redis_refuses_is_told_with_what_to_do(answer: str, what_to_do: str
     assert str(as_ours(refused)).startswith("Redis refuses this (")
     assert what_to_do in str(as_ours(refused))
     assert str(as_ours(by_celery)) == str(as_ours(refused))
+
+
+def test_a_command_ends_with_that_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    def refused() -> None:
+        raise BaseParser.parse_error(RIGHT_OF_A_SCRIPT)
+
+    with pytest.raises(SystemExit) as ended:
+        run_command_line("producer", refused)
+
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("producer: Redis refuses this (ACL failure in script")
 
 
 def test_a_lost_connection_is_no_refusal() -> None:
