@@ -17,6 +17,7 @@ from fleet.ledger.base import PREFIX
 from fleet.ledger.connect import address_of, connect, refuse_eviction
 from fleet.process.command_line import print_json
 from fleet.process.redact import redacted
+from fleet.process.redis_away import advice_on, is_refusal
 from fleet.process.settings import Settings
 from fleet.storage.hub_access import check_hub_answers, hub_token
 
@@ -109,7 +110,10 @@ def redis_check(settings: Settings) -> Check:
 
 
 def _redis(settings: Settings) -> Verdict:
-    client = connect(settings)
+    try:
+        client = connect(settings)
+    except UsageError as error:
+        return wrong(str(error), "" if error.__cause__ is None or is_refusal(error.__cause__) else _REDIS_MEND)
     info: dict[str, Any] = {}
     with suppress(redis.ResponseError):  # this user, or a managed service, does not allow it
         info = client.info()
@@ -130,41 +134,36 @@ def _redis(settings: Settings) -> Verdict:
     return ok(f"{server}; maxmemory-policy is {info['maxmemory_policy']}; AOF is on.")
 
 
-# What a worker does on Redis, and what a producer does besides, on keys and channels like those of a fleet.
+# What a worker does on Redis, in scripts too, and what a producer does besides, on keys and channels like those of a fleet.
 OF_WORKERS = (
-    *(f"{command} {PREFIX}rights" for command in ("EVAL script 1", "MGET", "HGETALL", "DEL")),
-    *(
-        "SCRIPT LOAD script",
-        "LPUSH score.rights x",
-        "BRPOP score.rights 1",
-        "HDEL unacked x",
-        "SMEMBERS _kombu.binding.celeryev",
-    ),
-    *("PUBLISH /{database}.celeryev/x x", "PSUBSCRIBE /{database}.celery.pidbox"),
+    *("TIME", "EVALSHA script 1 {key}", "SCRIPT LOAD script", "SET {key} x", "PEXPIRE {key} 1", "MGET {key}"),
+    *("HSET {key} x x", "HSETNX {key} x x", "HINCRBY {key} x 1", "HGETALL {key}", "HMGET {key} x", "HDEL {key} x"),
+    *("ZADD {key} 1 x", "ZREM {key} x", "ZRANGEBYSCORE {key} 0 1", "SADD {key} x", "SISMEMBER {key} x"),
+    *("LPUSH {queue} x", "BRPOP {queue} 1", "LLEN {queue}", "HDEL unacked x", "SMEMBERS _kombu.binding.celeryev"),
+    *("PUBLISH /{database}.celeryev/x x", "PSUBSCRIBE /{database}.celery.pidbox", "DEL {key}"),
 )
-OF_PRODUCERS = (*OF_WORKERS, "LRANGE score.rights 0 -1", f"HKEYS {PREFIX}rights")
+OF_PRODUCERS = (*OF_WORKERS, "LRANGE {queue} 0 -1", "HKEYS {key}", "ZREVRANGE {key} 0 -1", "UNLINK {key}")
 
 
-def rights_check(settings: Settings, commands: Iterable[str], *, user: str) -> Check:
-    """The user in REDIS_URL may run these commands. `user` is the one of ops/redis/users.acl that may."""
-    mend = f"Name a user in REDIS_URL with the rights of `{user}` in ops/redis/users.acl."
-    return Check(name="redis rights", look=partial(_rights, settings, commands), mend=mend, needs=("redis",))
+def rights_check(settings: Settings, commands: Iterable[str]) -> Check:
+    """Redis takes these commands now: the user in REDIS_URL has the rights, and the server is no replica and not full."""
+    return Check(name="redis rights", look=partial(_rights, settings, commands), mend=_REDIS_MEND, needs=("redis",))
 
 
 def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
-    """Redis checks rights when it queues a command of a transaction. The last command is incomplete, so that none is run."""
+    """Redis refuses a command when a transaction queues it. The last command is incomplete, so that none is run."""
     client = connect(settings)
     database = client.connection_pool.connection_kwargs.get("db") or 0
     with client.pipeline() as transaction:
         for command in (*commands, "GET"):
-            transaction.execute_command(*command.format(database=database).split())  # type: ignore[no-untyped-call]
+            words = command.format(database=database, key=f"{PREFIX}rights", queue="score.rights").split()
+            transaction.execute_command(*words)  # type: ignore[no-untyped-call]
         try:
             transaction.execute()
-        except redis.exceptions.NoPermissionError as error:
-            raise UsageError(f"The user in REDIS_URL may not do what is needed here: {error}.") from error
-        except redis.ResponseError:
-            pass
-    return ok("The user in REDIS_URL has the rights that are needed here.")
+        except redis.ResponseError as error:
+            if mend := advice_on(error):
+                return wrong(f"Redis refuses what is needed here: {error}.", mend)
+    return ok("Redis takes all commands that are needed here from the user in REDIS_URL.")
 
 
 def hub_check() -> Check:

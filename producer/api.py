@@ -9,10 +9,11 @@ from typing import Any
 import redis
 from kombu.exceptions import OperationalError
 
-from fleet.errors import TransientError, UsageError
+from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.process.broker import make_app
 from fleet.process.command_line import keywords_told, options_from, with_help_of
+from fleet.process.redis_away import as_ours
 from fleet.process.settings import read_settings
 from producer.local.run import run_locally
 from producer.opening import open_ledger_of, output_of
@@ -160,11 +161,9 @@ def _text(place: Place) -> str:
 
 @contextmanager
 def _errors_told() -> Iterator[None]:
-    """Errors in the words of a Python user. A Redis that stops answering is one of ours."""
+    """Errors in the words of a Python user. An error of Redis is one of ours."""
     try:
         with keywords_told():
             yield
     except (redis.RedisError, OperationalError) as error:
-        raise TransientError(
-            f"The connection to Redis was lost ({' '.join(str(error).split())}). Call again when Redis is back."
-        ) from error
+        raise as_ours(error) from error

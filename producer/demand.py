@@ -19,6 +19,7 @@ from fleet.ledger import Ledger
 from fleet.presence.announcements import list_workers
 from fleet.presence.demand import open_demands
 from fleet.process.command_line import say
+from fleet.process.redis_away import as_ours
 
 _NUMBERS = ("queued", "running", "workers", "wanted")
 
@@ -123,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._answer(HTTPStatus.OK, self.server.read())
         except redis.RedisError as error:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": f"Redis does not answer: {error}"})
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(as_ours(error))})
 
     def _answer(self, status: HTTPStatus, body: object) -> None:
         content = json.dumps(body).encode() + b"\n"

@@ -41,7 +41,7 @@ def producer_checks(settings: Settings, *, output_uri: str | None = None) -> lis
 
 def fleet_checks(settings: Settings) -> list[Check]:
     """The fleet's Redis has a finalizer, and workers for each run that has shards to score."""
-    rights = rights_check(settings, OF_PRODUCERS, user="shardsift")
+    rights = rights_check(settings, OF_PRODUCERS)
     return [
         redis_check(settings),
         rights,

@@ -22,7 +22,7 @@ from fleet.ledger import Counts, Ledger, Publication
 from fleet.presence.announcements import ANNOUNCE_SECONDS, FinalizerState, announce_finalizer, withdraw_finalizer
 from fleet.process.broker import make_app
 from fleet.process.dispatch import queue_lost_shards, send_due_shards
-from fleet.process.redis_away import ABOUT_REDIS
+from fleet.process.redis_away import ABOUT_REDIS, as_ours, is_of_one_key
 from fleet.process.settings import Settings
 from fleet.process.wording import counted
 from fleet.storage.opening import is_on_hub
@@ -108,7 +108,7 @@ class Finalizer:
             action()
             return
         except (redis.RedisError, OperationalError) as error:
-            logger.warning("Redis does not answer (%s); the finalizer continues when it does", error, extra=ABOUT_REDIS)
+            logger.warning("%s The finalizer tries again.", as_ours(error), extra=ABOUT_REDIS)
         except Exception:  # a thread that died unseen would stop the fleet
             logger.exception("The finalizer failed; it tries again")
         self._stopped.wait(_PAUSE_SECONDS)
@@ -154,8 +154,10 @@ def _for_each_run(ledger: Ledger, only_run: str | None, action: Callable[[str], 
     for run_id in [only_run] if only_run else ledger.run_ids()[::-1]:
         try:
             action(run_id)
-        except (redis.RedisError, OperationalError):
-            raise
+        except (redis.RedisError, OperationalError) as error:
+            if not is_of_one_key(error):
+                raise
+            logger.warning("Run %s: %s", run_id, as_ours(error), extra=ABOUT_REDIS | {"run_id": run_id})
         except ShardsiftError as error:
             logger.warning("Run %s: %s", run_id, error, extra={"run_id": run_id})
         except Exception:

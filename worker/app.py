@@ -16,6 +16,7 @@ app = make_app(
     worker_log_format=log_line(),
     worker_task_log_format=log_line(),
     include=["worker.service.task"],
+    worker_consumer="worker.service.program:ScorerConsumer",
     worker_pool="prefork",
     worker_concurrency=1,
     worker_pool_start_method="spawn",  # a forked child cannot use CUDA if the parent has touched it

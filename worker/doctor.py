@@ -60,7 +60,7 @@ def gpu_checks(settings: Settings) -> list[Check]:
 def redis_checks(settings: Settings) -> list[Check]:
     if settings.redis_url is None:
         return [Check(name="redis", look=_no_redis, mend=_NO_REDIS_MEND)]
-    return [redis_check(settings), rights_check(settings, OF_WORKERS, user="shardsift-worker")]
+    return [redis_check(settings), rights_check(settings, OF_WORKERS)]
 
 
 def torch_check(settings: Settings) -> Check:

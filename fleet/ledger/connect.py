@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import redis
 
 from fleet.errors import UsageError
+from fleet.process.redis_away import as_ours, is_refusal
 from fleet.process.settings import Settings
 
 OLDEST_REDIS = (6, 2)
@@ -42,17 +43,9 @@ def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
     address = address_of(settings.ledger_url)
     try:
         _wait_for_answer(client, address, wait_seconds)
-    except redis.AuthenticationError as error:
-        raise UsageError(
-            f"Redis at {address} refuses the password ({error}). "
-            "Check the user and the password in REDIS_URL, or REDIS_PASSWORD_FILE."
-        ) from error
-    except redis.exceptions.NoPermissionError as error:
-        raise UsageError(
-            f"Redis at {address} refuses the user in REDIS_URL ({error}). "
-            "Name another user, or give it the rights of one in ops/redis/users.acl, which are for database 0."
-        ) from error
     except redis.RedisError as error:
+        if is_refusal(error):
+            raise UsageError(str(as_ours(error, f"Redis at {address}"))) from error
         raise UsageError(f"No Redis answers at {address} ({error}). Start it, or correct REDIS_URL.") from error
     return client
 

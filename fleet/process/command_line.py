@@ -60,14 +60,9 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
     except Exception as error:
         if not _is_of_redis(error):
             raise
-        if type(error).__name__ == "NoPermissionError":
-            _end(
-                f"{name}: The user of REDIS_URL may not do this ({' '.join(str(error).split())}). Use the operator's user."
-            )
-        _end(
-            f"{name}: The connection to Redis was lost ({' '.join(str(error).split())}). "
-            "Run the same command again when Redis is back."
-        )
+        from fleet.process.redis_away import as_ours
+
+        _end(f"{name}: {as_ours(error)} Run the same command again later.")
 
 
 def own_command(program: str, *arguments: str) -> list[str]:

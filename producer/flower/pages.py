@@ -17,6 +17,7 @@ from tornado.web import StaticFileHandler, authenticated, url
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.process.redact import redacted
+from fleet.process.redis_away import as_ours
 from producer.flower.run_page import rows_json, run_json, runs_list
 
 _LOOK_SECONDS = 2.0
@@ -104,7 +105,7 @@ class Json(_Handler):
         except (ShardError, TransientError) as error:
             self._refuse(502, redacted(str(error)))
         except redis.RedisError as error:
-            self._refuse(503, f"Redis does not answer: {redacted(str(error))}")
+            self._refuse(503, redacted(str(as_ours(error))))
 
     def _refuse(self, status: int, error: str) -> None:
         self.set_status(status)

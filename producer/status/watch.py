@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fleet.ledger import Ledger
 from fleet.process.command_line import say
+from fleet.process.redis_away import as_ours
 from fleet.process.wording import counted
 from producer.status import RunStatus, run_status
 from producer.status.advice import failure_lines, retry_lines, troubles, verdict
@@ -72,7 +73,7 @@ def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None
             return look()
         except (redis.ConnectionError, redis.TimeoutError) as error:
             if not is_told:
-                on_error(f"Redis does not answer ({' '.join(str(error).split())}). Waiting for it.")
+                on_error(f"{as_ours(error)} Waiting for it.")
             is_told = True
             time.sleep(_RETRY_SECONDS)
 

@@ -31,7 +31,10 @@ def kept_receipts(runs: DisturbedRuns, run_id: str) -> int:
 def meets_trouble(runs: DisturbedRuns, name: str) -> bool:
     """Whether the log says that Redis fails, in the words of whichever part of the process met that first."""
     log = runs.fleet.log(name).read_text()
-    return any(said in log for said in ("Waiting for Redis", "Redis does not answer", "Cannot connect to redis"))
+    return any(
+        said in log
+        for said in ("Waiting for Redis", "Redis does not answer", "Redis refuses", "Cannot connect to redis")
+    )
 
 
 def wait_until_idle(runs: DisturbedRuns) -> None:

@@ -1,6 +1,7 @@
 """The example users of ops/redis/users.acl: a worker does a run over TLS with its own user, which can do nothing else."""
 
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
@@ -9,11 +10,14 @@ from pathlib import Path
 import pytest
 import redis
 
+from fleet.presence.announcements import list_workers
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import ROOT, InjectedFaults
+from support.proxy import proxied
 from support.redis_servers import RedisServer, moved, redis_server
 from support.tls import TlsFront, tls_front
+from support.waiting import wait_until
 
 USERS = ROOT / "ops/redis/users.acl"
 OPERATOR, WORKER = ("shardsift", "replace-me-operator"), ("shardsift-worker", "replace-me-worker")
@@ -63,6 +67,50 @@ def test_a_worker_does_a_run_over_tls_with_its_own_user(
             runs.wait_until_published(run_id)
 
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    ["-evalsha", "-hset", "-brpop", "resetkeys ~shardsift:* ~unacked* ~_kombu.binding* ~*.pidbox*", "wrong type"],
+)
+def test_a_worker_that_redis_refuses_names_its_queue_or_the_right_and_waits(
+    lacking: str,
+    fleet: Fleet,
+    faults: InjectedFaults,
+    small_shards: Path,
+    tiny_model: Path,
+    tmp_path: Path,
+    undisturbed: dict[str, str],
+) -> None:
+    rights = next(line.split()[1:] for line in USERS.read_text().splitlines() if WORKER[0] in line)
+    with redis_server(tmp_path / "redis") as server, proxied(server.socket) as (_, address):
+        runs = DisturbedRuns(moved(fleet, server.url), faults, small_shards, tiny_model, tmp_path / "out")
+        log, client = runs.fleet.log("w1"), server.client
+        run_id = runs.enqueue()
+        queue = runs.fleet.ledger.spec(run_id).queue
+        if lacking == "wrong type":
+            client.delete(queue)
+            client.set(queue, "x")
+        client.execute_command("ACL", "SETUSER", *rights, *lacking.split() * (lacking != "wrong type"))
+        with runs.worker("w1", REDIS_URL=f"redis://{':'.join(WORKER)}@{address}/0"):
+            wait_until(lambda: "Redis refuses this" in log.read_text(), description="it says so", seconds=60)
+            time.sleep(3)  # in which it would connect a dozen times
+            wait_until(
+                lambda: [worker.activity for worker in list_workers(client)] in (["ready"], ["busy"]),
+                description="it is not shown as loading",
+            )
+            connections = log.read_text().count("Connected to")
+            client.execute_command("ACL", "SETUSER", *rights)
+            if lacking == "wrong type":
+                client.delete(queue)
+            with runs.finalizer():
+                runs.wait_until_published(run_id)
+        runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+    (said, *_) = [line for line in log.read_text().splitlines() if "Redis refuses this" in line]
+    assert queue in said or lacking.removeprefix("-") in said
+    assert connections < 4
+    assert "Traceback" not in log.read_text()
 
 
 def test_a_certificate_that_is_not_trusted_is_refused(runs: DisturbedRuns, front: TlsFront) -> None:

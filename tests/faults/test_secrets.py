@@ -152,10 +152,10 @@ def test_no_secret_is_in_anything_that_others_may_read(
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        (f"redis://:{WRONG_PASSWORD}@{{address}}/0", "refuses the password"),
+        (f"redis://:{WRONG_PASSWORD}@{{address}}/0", "Check the user and the password"),
         (f"redis://:{PASSWORD}@127.0.0.1:1/0", "No Redis answers"),
         (f"redis://:{PASSWORD}@no-such-host.invalid:6379/0", "No Redis answers"),
-        (f"redis://{{address}}/0?password={WRONG_PASSWORD}", "refuses the password"),
+        (f"redis://{{address}}/0?password={WRONG_PASSWORD}", "Check the user and the password"),
     ],
 )
 def test_no_secret_is_in_the_output_of_a_process_that_cannot_reach_redis(

@@ -5,14 +5,21 @@ from threading import Event
 
 import pytest
 import redis
+from kombu.exceptions import OperationalError
 from redis._parsers.base import BaseParser
 
 from fleet.errors import Stopped
-from fleet.process.redis_away import ABOUT_REDIS, OnceAMinute, wait_for_redis
+from fleet.process.command_line import run_command_line
+from fleet.process.redis_away import ABOUT_REDIS, OnceAMinute, as_ours, wait_for_redis
 
 REFUSED, FULL = ConnectionError("Error 111 connecting to a:6379."), ValueError("OOM command not allowed")
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
 REPLICA = "READONLY You can't write against a read only replica."
+NO_RIGHT = "NOPERM User w1 has no permissions to run the 'lpush' command"
+RIGHT_OF_A_SCRIPT = (
+    "ERR ACL failure in script: User w1 has no permissions to run the 'hset' command script: 9f6c, on @user_script:3."
+)
+WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 CELERYS = "celery.worker.consumer.consumer"
 
 
@@ -33,6 +40,17 @@ def test_one_line_of_an_outage_passes_from_any_logger() -> None:
     passed = [once.filter(one) for one in (waiting(REFUSED), waiting(REFUSED), celerys)]
 
     assert passed == [True, False, False]
+
+
+def test_celerys_line_of_a_refusal_does_not_stand_for_ours() -> None:
+    once, refused = OnceAMinute(), BaseParser.parse_error(WRONG_TYPE)
+    lost = "consumer: Connection to broker lost. Trying to re-establish the connection..."
+
+    celerys = [record("%s (%r)", lost, error, name=CELERYS) for error in (refused, redis.ConnectionError("closed"))]
+    celerys += [record("consumer: Cannot connect to %s: %s.\n%s\n", "redis://a", refused, "soon", name=CELERYS)]
+    passed = [once.filter(one) for one in (*celerys, waiting(as_ours(refused)))]
+
+    assert passed == [False, True, True, True]
 
 
 def test_another_reason_and_other_lines_pass() -> None:
@@ -80,6 +98,9 @@ def test_a_wrong_password_is_told_although_the_connection_was_lost_before() -> N
         "MISCONF Errors writing to the AOF file: No space left on device",
         "NOREPLICAS Not enough good replicas to write.",
         "WRONGPASS invalid username-password pair or user is disabled.",
+        NO_RIGHT,
+        RIGHT_OF_A_SCRIPT,
+        "ERR unknown command 'EVALSHA', with args beginning with: '9f6c' '13'",
     ],
 )
 def test_a_server_that_refuses_for_now_is_waited_for(answer: str) -> None:
@@ -97,9 +118,61 @@ def test_a_server_that_refuses_for_now_is_waited_for(answer: str) -> None:
     assert asked == [answer]
 
 
-def test_another_error_is_raised_at_once() -> None:
+@pytest.mark.parametrize("answer", ["ERR Error running script: attempt to compare nil with number", WRONG_TYPE])
+def test_an_error_of_one_run_is_raised_at_once(answer: str) -> None:
     def wrong() -> None:
-        raise BaseParser.parse_error("ERR Error running script: attempt to compare nil with number")
+        raise BaseParser.parse_error(answer)
 
-    with pytest.raises(redis.ResponseError, match="compare nil"):
+    with pytest.raises(redis.ResponseError, match=answer.removeprefix("ERR ")):
         wait_for_redis(wrong, Event())
+
+
+@pytest.mark.parametrize(
+    ("answer", "what_to_do"),
+    [
+        (NO_RIGHT, "rights of `shardsift`"),
+        (RIGHT_OF_A_SCRIPT, "rights of `shardsift`"),
+        ("NOPERM No permissions to access a key", "rights of `shardsift`"),
+        ("ERR The user executing the script can't run this command or subcommand", "rights of `shardsift`"),
+        (OOM, "(OOM): raise its maxmemory"),
+        (REPLICA, "Name its primary"),
+        ("ERR unknown command 'EVALSHA', with args beginning with: '9f6c' '13'", "Use a server that has it"),
+        (WRONG_TYPE, "Delete it"),
+        ("WRONGPASS invalid username-password pair or user is disabled.", "Check the user and the password"),
+        ("ERR DB index is out of range", "Name another database"),
+    ],
+)
+def test_what_redis_refuses_is_told_with_what_to_do(answer: str, what_to_do: str) -> None:
+    refused = BaseParser.parse_error(answer)
+    by_celery = OperationalError(str(refused))
+    by_celery.__cause__ = refused
+
+    assert str(as_ours(refused)).startswith("Redis refuses this (")
+    assert what_to_do in str(as_ours(refused))
+    assert str(as_ours(by_celery)) == str(as_ours(refused))
+
+
+def test_a_command_ends_with_that_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    def refused() -> None:
+        raise BaseParser.parse_error(RIGHT_OF_A_SCRIPT)
+
+    with pytest.raises(SystemExit) as ended:
+        run_command_line("producer", refused)
+
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("producer: Redis refuses this (ACL failure in script")
+
+
+def test_a_lost_connection_is_no_refusal() -> None:
+    assert str(as_ours(redis.ConnectionError("Connection closed by server."))) == (
+        "Redis does not answer (Connection closed by server)."
+    )
+
+
+def test_reasons_in_our_words_are_told_apart_too() -> None:
+    once = OnceAMinute()
+    reasons = [redis.ConnectionError("closed"), BaseParser.parse_error(NO_RIGHT), BaseParser.parse_error(OOM)]
+
+    passed = [once.filter(waiting(as_ours(error))) for error in (*reasons, *reasons)]
+
+    assert passed == [True, True, True, False, False, False]

@@ -13,7 +13,7 @@ import redis
 
 from fleet.errors import LeaseLost, ShardsiftError
 from fleet.ledger import Claim, Ledger
-from fleet.process.redis_away import ABOUT_REDIS, wait_for_redis
+from fleet.process.redis_away import ABOUT_REDIS, as_ours, wait_for_redis
 from fleet.process.wording import counted
 from fleet.storage.output import Output
 from worker.shard.checkpoint import Checkpoint
@@ -56,7 +56,7 @@ class _Store:
                 self._save(first_row, content)
             except redis.RedisError as error:
                 what, fields = self._claim.shard.name, self._claim.log_fields | ABOUT_REDIS
-                logger.warning("Redis does not answer. Scores of %s are stored later (%s).", what, error, extra=fields)
+                logger.warning("%s Scores of %s are stored later.", as_ours(error), what, extra=fields)
                 return
             except LeaseLost:
                 return  # the thread that renews the lease reports it

@@ -5,16 +5,19 @@ It takes messages only while the model is loaded. Any error at startup ends it w
 
 import logging
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import redis
 from billiard.exceptions import WorkerLostError
 from celery import bootsteps, signals
 from celery.apps.worker import Worker, install_worker_term_handler
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as celery_state
+from celery.worker.consumer import Consumer
 from celery.worker.consumer.tasks import Tasks
 from celery.worker.control import Panel
 from kombu.entity import Queue
@@ -23,6 +26,7 @@ from fleet.errors import ShardsiftError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.process.command_line import USAGE
 from fleet.process.logs import LINE, WORKER_NAME, log_to_stderr, write_last_line
+from fleet.process.redis_away import ABOUT_REDIS, as_ours, is_refusal
 from fleet.process.settings import read_settings
 from fleet.run.scorers import resolve_model
 from worker.service.ipc import EXIT_NO_MODEL, tell_supervisor
@@ -33,6 +37,9 @@ from worker.service.parent import Parent
 _ANSWERED = {"ping", "stats", "active", "active_queues", "reserved", "scheduled", "registered", "revoked", "conf"}
 _ANSWERED |= {"enable_events"}
 _ABOUT_CANCELLING = r"(?s).*worker_cancel_long_running_tasks_on_connection_loss"
+_REFUSED_SECONDS = 10.0  # between two attempts to read a queue that Redis refuses
+_STOP_CHECK_SECONDS = 0.2
+logger = logging.getLogger(__name__)
 
 
 class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
@@ -96,6 +103,24 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         raise SystemExit(self.parent.finish(self.exitcode or 0))  # `app.worker_main` would drop an exit code
 
 
+class ScorerConsumer(Consumer):  # type: ignore[misc]
+    """Waits if Redis refuses to be read: a right is missing, or a key of another type has replaced the queue.
+
+    Celery takes that for a lost connection, and connects again at once.
+    """
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        if is_refusal(exc):
+            parent = self.controller.parent
+            parent.may_take_shards(self.pool.info["processes"])  # no turn of the event loop announces it
+            refused = "No message can be taken from the queue %s: %s"
+            logger.warning(refused, parent.queue, as_ours(exc), extra=ABOUT_REDIS)
+            deadline = time.monotonic() + _REFUSED_SECONDS
+            while time.monotonic() < deadline and celery_state.should_stop is None:
+                time.sleep(_STOP_CHECK_SECONDS)
+        super().on_connection_error_after_connected(exc)
+
+
 class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
     """Fetch messages only while a child has its model loaded.
 
@@ -124,6 +149,8 @@ def _fatal_errors() -> Iterator[None]:
         yield
     except (UsageError, TransientError) as error:
         _leave(str(error), USAGE, error)
+    except redis.RedisError as error:
+        _leave(str(as_ours(error)), USAGE, error)
     except Exception as error:
         _leave(f"{type(error).__name__}: {error}", EXIT_NO_MODEL, error)
 

@@ -22,7 +22,7 @@ from fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stop
 from fleet.ledger import Claim, Refusal, new_nonce
 from fleet.process.broker import log_skipped_step
 from fleet.process.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard, send_due_shards
-from fleet.process.redis_away import wait_for_redis
+from fleet.process.redis_away import as_ours, wait_for_redis
 from fleet.process.wording import counted
 from fleet.run.receipt import Receipt
 from fleet.storage.opening import open_output
@@ -227,5 +227,5 @@ def _as_ours(error: Exception) -> ShardsiftError:
     if isinstance(error, MemoryError):
         return TransientError(f"No memory left: {error}")
     if isinstance(error, redis.RedisError):
-        return TransientError(f"Redis failed: {error}")
+        return as_ours(error)
     return ShardsiftError(f"{type(error).__name__}: {error}")

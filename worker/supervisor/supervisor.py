@@ -19,6 +19,7 @@ from fleet.presence.demand import Demand, Load, Wanted, open_demands
 from fleet.process.children import vanishing_folder
 from fleet.process.logs import log_to_stderr
 from fleet.process.redact import redacted
+from fleet.process.redis_away import as_ours
 from fleet.process.settings import Settings
 from fleet.process.wording import counted, parse_duration, shown_duration
 from fleet.run.scorers import resolve_model
@@ -144,7 +145,7 @@ class Supervisor:
             announce_machine(self._ledger.redis, self._state(demands, own))
         except redis.RedisError as error:
             if self._redis_is_there:
-                logger.warning("Redis does not answer (%s). No worker is started until it does", error)
+                logger.warning("%s No worker is started meanwhile.", as_ours(error))
             self._redis_is_there = False
             return
         if not self._redis_is_there:

@@ -90,17 +90,56 @@ def test_a_user_of_redis_without_the_rights_of_its_role_is_wrong_and_nothing_is_
         operator = as_user("shardsift", "replace-me-operator")
         worker = as_user("shardsift-worker", "replace-me-worker")
         stranger = as_user("stranger", "replace-me-stranger")
-        sound = diagnosed([*fleet_checks(operator), rights_check(worker, OF_WORKERS, user="shardsift-worker")])
+        sound = diagnosed([*fleet_checks(operator), rights_check(worker, OF_WORKERS)])
         of_producer = diagnosed(fleet_checks(worker))
-        of_worker = diagnosed([redis_check(stranger), rights_check(stranger, OF_WORKERS, user="shardsift-worker")])
+        of_worker = diagnosed([redis_check(stranger), rights_check(stranger, OF_WORKERS)])
 
         assert Ledger.connect(operator).redis.keys() == []
 
     assert Result.WRONG not in not_ok(sound).values()
     assert not_ok(of_producer) == {"redis rights": Result.WRONG}
     assert "LRANGE" in of_producer["redis rights"].says
-    assert "rights of `shardsift` in ops/redis/users.acl" in of_producer["redis rights"].mend
+    assert "rights of `shardsift`" in of_producer["redis rights"].mend
     assert not_ok(of_worker) == {"redis rights": Result.WRONG}
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    ["-evalsha -eval", "-time", "-lpush", "-brpop", "-del", "-hset -hincrby", "-sadd", "resetkeys ~shardsift:*"],
+)
+def test_a_right_without_which_no_run_can_be_enqueued_or_scored_is_named(
+    settings: Settings, ledger: Ledger, lacking: str
+) -> None:
+    name = "lacks-a-right"
+    ledger.redis.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all", *lacking.split())
+    try:
+        user = settings.model_copy(update={"redis_url": f"{settings.redis_url}?username={name}&password=secret"})
+        found = diagnosed(fleet_checks(user))
+    finally:
+        ledger.redis.execute_command("ACL", "DELUSER", name)
+
+    assert not_ok(found) == {"redis rights": Result.WRONG}
+    assert "rights of `shardsift`" in found["redis rights"].mend
+
+
+@pytest.mark.parametrize(("command", "says"), [("maxmemory 1", "(OOM)"), ("replicaof 127.0.0.1 1", "primary")])
+def test_a_server_that_takes_no_writes_now_is_wrong(tmp_path: Path, command: str, says: str) -> None:
+    with redis_server(tmp_path) as server:
+        words = command.split() if command.startswith("replica") else ["config", "set", *command.split()]
+        server.client.execute_command(*words)
+        found = diagnosed(fleet_checks(Settings(redis_url=server.url)))
+
+    assert found["redis rights"].result is Result.WRONG
+    assert says in found["redis rights"].mend
+
+
+def test_a_wrong_password_is_not_blamed_on_the_network(settings: Settings) -> None:
+    wrong = settings.model_copy(update={"redis_url": f"{settings.redis_url}?username=nobody&password={PASSWORD}"})
+
+    found = diagnosed([redis_check(wrong)])["redis"]
+
+    assert "Check the user and the password" in found.says
+    assert found.mend == ""
 
 
 # --- the Hub ----------------------------------------------------------------------------------------------------------

@@ -97,6 +97,18 @@ class TestSweeping:
 
         assert (queue_length(ledger.redis, spec.queue), queue_length(ledger.redis, other.queue)) == (0, 1)
 
+    def test_a_run_whose_queue_is_a_key_of_another_type_stops_no_other(
+        self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        other = a_spec(output_uri="memory://other", dtype="float16")
+        ledger.create_run(other, [A], now=-1.0)
+        ledger.redis.set(other.queue, "x")
+
+        sweeper.sweep()
+
+        assert queue_length(ledger.redis, spec.queue) == 3
+        assert f"Run {other.run_id}: Redis refuses this (WRONGTYPE" in caplog.text
+
     def test_a_run_that_cannot_be_read_stops_no_other(
         self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper, caplog: pytest.LogCaptureFixture
     ) -> None:

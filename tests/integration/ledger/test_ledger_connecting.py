@@ -97,7 +97,7 @@ class TestConnecting:
 
     @pytest.mark.parametrize("url", ["unix://{}", "unix://:wr0ng@{}"])
     def test_a_wrong_or_missing_password_is_told_without_it(self, locked_socket: Path, url: str) -> None:
-        with pytest.raises(UsageError, match="refuses the password") as refused:
+        with pytest.raises(UsageError, match="Check the user and the password") as refused:
             Ledger.connect(Settings(redis_url=url.format(locked_socket)))
 
         assert str(locked_socket) in str(refused.value)
