@@ -164,8 +164,7 @@ def scores(
     Counts the shards that are done, in steps of 0.25 for logits and 0.05 for probabilities.
     """
     from producer.scores.distribution import check_chart, draw_chart
-    from producer.scores.near import near_lines, rows_of_run_near
-    from producer.scores.report import scored_run
+    from producer.scores.report import near_lines, rows_of_run_near, scored_run
 
     if png:
         check_chart(png)

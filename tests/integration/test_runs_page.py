@@ -10,8 +10,7 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from producer.flower.pages import SharedReads
-from producer.flower.run_page import run_json, runs_list
+from producer.flower.pages import SharedReads, run_json, runs_list
 from producer.flower.start import template_loader
 from producer.status import run_status
 from support.fleet import Fleet
