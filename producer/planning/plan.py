@@ -60,7 +60,7 @@ def plan_run(options: RunOptions) -> Plan:
     spec = RunSpec(
         input_uris=source.uris,
         input_revision=source.revision,
-        crawl=source.crawl,
+        crawl=options.crawl,
         columns=describe_columns(schema),
         only_columns=options.columns is not None,
         scorings=scorings,

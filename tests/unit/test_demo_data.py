@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 from producer.local.demo_data import (
     PARAGRAPHS,
     Document,
-    Kind,
     Part,
     documents,
     write_labelled,
@@ -58,17 +57,17 @@ def test_training_and_shards_share_no_paragraph() -> None:
     assert len(set(paragraphs)) == len(paragraphs) > 4000
 
 
-def test_kinds_come_about_half_and_half_with_grades_on_their_side_of_three() -> None:
+def test_about_half_of_the_texts_are_educational() -> None:
     texts = take(3000)
 
-    educational = sum(document.kind is Kind.EDUCATIONAL for document in texts) / len(texts)
+    educational = sum(document.grade >= 3 for document in texts) / len(texts)
 
     assert 0.45 <= educational <= 0.55
-    assert all((document.grade >= 3) == (document.kind is Kind.EDUCATIONAL) for document in texts)
+    assert all((document.grade >= 3) == (document.source in ("reference", "docstrings")) for document in texts)
     assert all(0 <= document.grade <= 5 for document in texts)
 
 
-def test_the_labelled_file_holds_texts_grades_and_kinds_of_the_training_part(tmp_path: Path) -> None:
+def test_the_labelled_file_holds_texts_and_grades_of_the_training_part(tmp_path: Path) -> None:
     write_labelled(tmp_path / "labelled.parquet", rows=30, seed=5)
 
     table = pq.read_table(tmp_path / "labelled.parquet")
@@ -76,6 +75,5 @@ def test_the_labelled_file_holds_texts_grades_and_kinds_of_the_training_part(tmp
     assert [(field.name, str(field.type)) for field in table.schema] == [
         ("text", "string"),
         ("label", "double"),
-        ("kind", "string"),
     ]
     assert table["text"].to_pylist() == [document.text for document in take(30, seed=5, part=Part.TRAINING)]
