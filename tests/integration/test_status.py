@@ -24,7 +24,6 @@ from fleet.run.receipt import AttemptReport, Histogram
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.folder import FolderOutput
 from fleet.storage.output import CARD_PATH
-from producer.planning.steering import SteeringOptions, resume_run
 from producer.publishing.publish import finalize_run, looked_at
 from producer.status import ExitCode, run_status
 from producer.status.advice import level, verdict, what_next
@@ -191,7 +190,8 @@ class TestWorkers:
         status = run_status(ledger, run)
 
         assert status._repr_html_() == f"<pre>{str(status).replace('<', '&lt;')}</pre>"
-        assert START in status._repr_html_()
+        assert status_screen(status)[0] == f"queued: {NO_WORKER}"
+        assert status._repr_html_().count(START) == 1
 
     def test_a_run_whose_workers_process_is_replaced_is_loading_and_wants_no_other_worker(
         self, ledger: Ledger, claim: Claim
@@ -226,6 +226,8 @@ class TestWorkers:
         finish(ledger, run, A.name, B.name)
 
         status = run_status(ledger, run)
+        ledger.record_publish_error(run, "The Hub answered 503.", is_permanent=False, retry_after_seconds=60)
+        after_an_error = run_status(ledger, run)
 
         assert status.word == "publishing"
         said = (
@@ -233,15 +235,8 @@ class TestWorkers:
             "Start one: producer finalizer"
         )
         assert what_next(status) == [said]
-        assert verdict(status) == progress_line(status) == f"publishing: {said}"
+        assert verdict(status) == progress_line(status) == verdict(after_an_error) == f"publishing: {said}"
         assert "publishing, no finalizer" in list(status_table([status]).columns[1].cells)
-
-    def test_a_missing_finalizer_is_said_before_what_the_last_one_met(self, ledger: Ledger, run: str) -> None:
-        finish(ledger, run, A.name, B.name)
-        ledger.record_publish_error(run, "The Hub answered 503.", is_permanent=False, retry_after_seconds=60)
-        withdraw_finalizer(ledger.redis, "box/13")
-
-        assert verdict(run_status(ledger, run)).startswith("publishing: No finalizer is running")
 
     def test_each_worker_with_a_shard_has_a_line_and_the_time_that_is_left_is_a_range(
         self, ledger: Ledger, run: str
@@ -461,14 +456,6 @@ class TestEnds:
         finish(ledger, run, A.name, B.name)
         return run
 
-    def test_why_it_is_not_published_yet_is_shown_meanwhile(self, ledger: Ledger, done: str) -> None:
-        ledger.record_publish_error(done, "The Hub answered 503.")
-
-        status = run_status(ledger, done)
-
-        assert progress_line(status) == f"publishing: {what_next(status)[0]}"
-        assert what_next(status) == ["Publishing has not succeeded yet, and is tried again: The Hub answered 503."]
-
     def test_a_run_that_cannot_be_published_has_failed_and_is_over(self, ledger: Ledger, done: str) -> None:
         ledger.record_publish_error(done, "The repository is gone.", is_permanent=True)
 
@@ -602,19 +589,6 @@ class TestEnds:
 
         assert run_status(ledger, run).word == "publishing"
 
-    @pytest.mark.parametrize(("hours", "limit"), [(25, "100"), (60, "240")])
-    def test_the_limit_of_cost_that_is_proposed_lets_the_run_go_on(
-        self, ledger: Ledger, run: str, hours: int, limit: str
-    ) -> None:
-        ledger.steer(run, Steering(max_cost=50, price_per_gpu_hour=2))
-        ledger.redis.hset(Keys(run).run, "worker_ms", hours * 3_600_000)
-        ledger.pause(run, reason="its cost")
-
-        (line,) = what_next(run_status(ledger, run))
-
-        assert line.endswith(f"producer resume {run} --max-cost {limit}")
-        assert resume_run(ledger, run, SteeringOptions(max_cost=float(limit)))
-
     def test_limits_are_shown_if_a_person_set_them(self, ledger: Ledger, run: str) -> None:
         before = status_lines(run_status(ledger, run))
         ledger.steer(run, Steering(max_workers=8))
@@ -699,12 +673,6 @@ class TestVerdict:
 
         assert told == ["", "; 41% of peak", "; 41% of peak, 63% of memory, 100% busy"]
         assert [running["report"][name] for name in ("peak_share", "memory_share", "busy_share")] == [0.412, 0.63, 1.0]
-
-    def test_what_is_wrong_comes_first_with_its_command_and_is_not_said_twice(self, ledger: Ledger, run: str) -> None:
-        screen = status_screen(run_status(ledger, run))
-
-        assert screen[0] == f"queued: No worker serves this run. Start one: {START}"
-        assert sum(START in line for line in screen) == 1
 
     def test_a_run_that_goes_on_beside_failures_or_without_a_finalizer_is_not_on_track(
         self, ledger: Ledger, run: str

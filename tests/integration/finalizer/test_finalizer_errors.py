@@ -69,7 +69,7 @@ class TestPublishingThatCannotSucceed:
 
         status = run_status(ledger, spec.run_id)
         assert (status.is_over, status.exit_code) == (False, ExitCode.RUNNING)
-        assert "data" in progress_line(status)
+        assert progress_line(status).startswith("publishing: Publishing has not succeeded yet, and is tried again: ")
         (out / "data").unlink()
         wait_until(
             lambda: publisher.publish_ready() or ledger.publication(spec.run_id),

@@ -81,7 +81,9 @@ class TestFinalizing:
         assert ledger.publication(spec.run_id) == publication
         assert ledger.publish_error(spec.run_id) is None
 
-    def test_failed_shards_hold_it_back(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+    def test_failed_shards_hold_it_back_unless_it_is_to_be_published_without_them(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
         do(ledger, spec, A, B)
         fail(ledger, spec, C)
 
@@ -90,12 +92,6 @@ class TestFinalizing:
         assert isinstance(outcome, NotReady)
         assert outcome.reason.startswith("1 shard failed; `producer retry` them")
         assert visible(out) == {}
-
-    def test_they_do_not_when_it_is_to_be_published_without_them(
-        self, ledger: Ledger, spec: RunSpec, out: Path
-    ) -> None:
-        do(ledger, spec, A, B)
-        fail(ledger, spec, C)
 
         publication = finalize_run(ledger, spec.run_id, without_failed=True)
 
@@ -232,7 +228,8 @@ class TestFinalizing:
         self, ledger: Ledger, spec: RunSpec, out: Path
     ) -> None:
         do(ledger, spec, A, B, C)
-        frozen = Meanwhile(ledger, lambda: ledger.retry(spec.run_id, done_too=True), do_again(ledger, spec))
+        again = (lambda: ledger.retry(spec.run_id, done_too=True), lambda: do(ledger, spec, A, B, C))
+        frozen = Meanwhile(ledger, *again)
 
         outcome = finalize_run(frozen, spec.run_id, without_failed=False)
 
@@ -286,10 +283,6 @@ class Meanwhile(Ledger):
         for happen in self._happenings:
             happen()
         return super().record_publication(*arguments, **options)
-
-
-def do_again(ledger: Ledger, spec: RunSpec) -> Callable[[], None]:
-    return lambda: do(ledger, spec, A, B, C)
 
 
 def die() -> None:
