@@ -156,18 +156,14 @@ class TestWhatItPublishes:
 
         card = (again / "README.md").read_text()
         assert "| Scores from | `kept`, whose card says how they were computed |" in card
-        assert (
-            published_run(str(again)).spec.scorings[0].model
-            == published_run(str(earlier.output)).spec.scorings[0].model
-        )
+        first, second = (published_run(str(output)).spec.scorings[0] for output in (earlier.output, again))
+        assert first.model == second.model
 
 
 class TestWhatItRefuses:
-    def test_a_filter_that_is_not_named(self, earlier: Earlier) -> None:
+    def test_a_filter_that_is_not_named_or_names_an_unknown_column(self, earlier: Earlier) -> None:
         with pytest.raises(UsageError, match="Say which rows to keep: --min-score, --where or --keep-all"):
             earlier.plan()
-
-    def test_a_condition_over_an_unknown_column(self, earlier: Earlier) -> None:
         with pytest.raises(UsageError, match="scor"):
             earlier.plan(where="scor > 1")
 
@@ -175,12 +171,6 @@ class TestWhatItRefuses:
         options = RunOptions(min_score=1.0, output_uri=str(earlier.folder / "x"))
         with pytest.raises(UsageError, match=r"No run is published at .*shards: there is no manifest\.parquet"):
             plan_refilter(str(source), options)
-
-    def test_a_damaged_manifest(self, earlier: Earlier) -> None:
-        (earlier.output / "manifest.parquet").write_bytes(b"PAR1")
-
-        with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
-            earlier.plan(min_score=1.0)
 
     def test_an_input_whose_place_is_not_known(self, earlier: Earlier) -> None:
         options = RunOptions(min_score=1.0, output_uri=str(earlier.folder / "x"))
@@ -286,26 +276,23 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
         assert rows["text"].equals(pq.read_table(tmp_path / "in/plain.parquet")["text"])
 
 
-class TestAManifestWithAFlippedBit:
+def test_a_manifest_with_a_flipped_bit_is_told_everywhere_and_written_again_by_the_same_command(
+    earlier: Earlier,
+) -> None:
     """A bit of the metadata changes what it says of the run: its labels, its filter, or which columns were scored."""
+    manifest = earlier.output / "manifest.parquet"
+    whole = manifest.read_bytes()
+    manifest.write_bytes(next(flipped for flipped in flips(whole) if says_otherwise(flipped, whole)))
 
-    @pytest.fixture
-    def damaged(self, earlier: Earlier) -> Earlier:
-        manifest = earlier.output / "manifest.parquet"
-        whole = manifest.read_bytes()
-        manifest.write_bytes(next(flipped for flipped in flips(whole) if says_otherwise(flipped, whole)))
-        return earlier
+    with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
+        earlier.plan(keep_all=True)
+    assert [str(fault) for fault in verify(str(earlier.output)).faults] == ["manifest.parquet: cannot be read"]
+    findings = inspect_published(earlier.ledger, earlier.spec.run_id, hashes=False)
+    assert list(map(str, findings)) == ["manifest.parquet cannot be read"]
 
-    def test_is_told_everywhere_and_written_again_by_the_same_command(self, damaged: Earlier) -> None:
-        with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
-            damaged.plan(keep_all=True)
-        assert [str(fault) for fault in verify(str(damaged.output)).faults] == ["manifest.parquet: cannot be read"]
-        findings = inspect_published(damaged.ledger, damaged.spec.run_id, hashes=False)
-        assert list(map(str, findings)) == ["manifest.parquet cannot be read"]
+    look_again(earlier.ledger, earlier.spec.run_id, hashes=False)
 
-        look_again(damaged.ledger, damaged.spec.run_id, hashes=False)
-
-        assert verify(str(damaged.output)).faults == ()
+    assert verify(str(earlier.output)).faults == ()
 
 
 def flips(content: bytes) -> Iterator[bytes]:

@@ -64,16 +64,6 @@ class TestARun:
         assert [one["at_least"] for one in column["bins"] if one["start"] == 3] == [6]
         assert sum(one["rows"] for one in column["bins"]) == 9
 
-    def test_a_threshold_is_drawn_only_if_the_filter_is_one(self, fleet: Fleet) -> None:
-        spec = replace(SPEC, where='"score" >= 3.0 AND length(text) > 10')
-        fleet.ledger.create_run(spec, [A], now=1.0)
-        fleet.ledger.restore(spec.run_id, [a_receipt(spec.run_id, A)])
-
-        page = shown(fleet.ledger, spec.run_id)
-
-        assert page["scores"][0]["threshold"] is None
-        assert page["where"] == spec.where
-
     def test_many_failures_do_not_make_it_grow(self, fleet: Fleet) -> None:
         names = [f"{number:03}" for number in range(100)]
         fleet.ledger.create_run(SPEC, map(a_shard, names), now=1.0)
@@ -100,10 +90,9 @@ class TestTheListOfRuns:
         found: Any = runs_list(ledger)
 
         assert [run["run_id"] for run in found["runs"]] == [newer.run_id, RUN]
-        assert found["runs"][1]["counts"] == asdict(ledger.counts(RUN)) | {
-            "seconds": found["runs"][1]["counts"]["seconds"]
-        }
-        assert found["runs"][1]["level"] == "bad"
+        older = found["runs"][1]
+        assert older["counts"] | {"seconds": 0} == asdict(ledger.counts(RUN)) | {"seconds": 0}
+        assert older["level"] == "bad"
 
     def test_a_run_that_needs_a_person_has_the_reason_and_the_command(self, ledger: Ledger) -> None:
         (run,) = runs_list(ledger)["runs"]  # type: ignore[misc,attr-defined]
@@ -121,11 +110,6 @@ class TestTheListOfRuns:
         assert run["why"] == (
             f"Shard {A.name} failed on w1 (attempt 1): no column text. After fixing the cause, try it again: producer retry {RUN}"
         )
-        fleet.ledger.retry(RUN)
-        fleet.ledger.complete(claimed(fleet.ledger, RUN, A), a_receipt(RUN, A))
-        fleet.ledger.record_publish_error(RUN, "The disk is full.", is_permanent=True)
-        again: Any = runs_list(fleet.ledger)["runs"][0]  # type: ignore[index]
-        assert again["why"].endswith(f"The disk is full. After fixing the cause: producer finalize {RUN}")
 
 
 class TestSharedReads:
