@@ -20,8 +20,7 @@ from fleet.run.spec import RunSpec
 from producer.local.demo_data import write_shards
 from producer.local.redis import embedded_redis
 from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
-from producer.planning.refilter import plan_refilter
+from producer.planning.plan import Plan, plan_refilter, plan_run
 from producer.publishing.publish import inspect_published, look_again
 from producer.verify.verify import verify
 from support.models import tiny_classifier
