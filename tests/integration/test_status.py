@@ -579,16 +579,6 @@ class TestEnds:
         assert progress_line(status) == f"paused: {said} Resume it: producer resume {run}"
         assert status.as_json()["paused"] == reason
 
-    def test_a_run_whose_last_shards_were_done_while_it_was_paused_waits_for_nothing(
-        self, ledger: Ledger, run: str
-    ) -> None:
-        claims = [claimed(ledger, run, shard.name) for shard in (A, B)]
-        ledger.pause(run)
-        for claim in claims:
-            ledger.complete(claim, a_receipt(run, claim.shard))
-
-        assert run_status(ledger, run).word == "publishing"
-
     def test_limits_are_shown_if_a_person_set_them(self, ledger: Ledger, run: str) -> None:
         before = status_lines(run_status(ledger, run))
         ledger.steer(run, Steering(max_workers=8))

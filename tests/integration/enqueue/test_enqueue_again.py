@@ -1,6 +1,5 @@
 """The same command again continues its run, after input files changed and after Redis lost all data."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,16 +23,6 @@ from support.records import stage_shard
 
 class TestChangedInput:
     """The same command, after input files have changed."""
-
-    def test_a_file_that_was_touched_changes_nothing(
-        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
-    ) -> None:
-        first = do(options, ledger, app)
-        os.utime(source / "a.parquet", (1, 1))
-
-        again = do(options, ledger, app)
-
-        assert (again.run_id, again.added) == (first.run_id, 0)
 
     def test_a_changed_file_makes_another_run_and_the_refusal_names_the_retry(
         self, options: RunOptions, ledger: Ledger, app: Celery, source: Path

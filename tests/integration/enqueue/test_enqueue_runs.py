@@ -1,5 +1,6 @@
 """Enqueueing creates one run with one task per shard."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from fleet.run.spec import disclosed_spec
 from producer.planning.estimate import plan_report
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from support.enqueued_runs import copied_model, do
+from support.enqueued_runs import do
 
 
 class TestEnqueueing:
@@ -94,7 +95,7 @@ class TestEnqueueing:
     def test_a_retrained_model_in_the_same_folder_is_another_run(
         self, options: RunOptions, tiny_model: Path, tmp_path: Path
     ) -> None:
-        model = copied_model(tiny_model, tmp_path)
+        model = shutil.copytree(tiny_model, tmp_path / "model")
         before = plan_run(replace(options, models=(str(model),))).spec
         (model / "model.safetensors").write_bytes(b"other weights")
 

@@ -43,16 +43,11 @@ class TestFinalizing:
         ledger.create_run(spec, [A, B, C], now=2.0)
         assert isinstance(finalize_run(ledger, spec.run_id, without_failed=without_failed), Publication)
 
-    def test_checkpoints_that_a_dead_worker_left_are_removed(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+    def test_a_run_whose_shards_are_done_is_published_once_and_dead_workers_checkpoints_are_removed(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
         do(ledger, spec, A, B, C)
         open_output(spec.output_uri, spec.run_id).store_checkpoint(A.name, "0", b"scores")
-
-        finalize_run(ledger, spec.run_id, without_failed=False)
-
-        assert not (out / ".shardsift" / spec.run_id / "checkpoints").exists()
-
-    def test_a_run_whose_shards_are_done_is_published(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
-        do(ledger, spec, A, B, C)
 
         publication = finalize_run(ledger, spec.run_id, without_failed=False)
 
@@ -60,14 +55,11 @@ class TestFinalizing:
         assert ledger.publication(spec.run_id) == publication
         paths = {path for shard in (A, B, C) for path in (shard.data_path, shard.scores_path)}
         assert visible(out).keys() == {*paths, MANIFEST_PATH, "README.md"}
+        assert not (out / ".shardsift" / spec.run_id / "checkpoints").exists()
 
-    def test_publishing_again_does_nothing(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
-        do(ledger, spec, A, B, C)
-        first = finalize_run(ledger, spec.run_id, without_failed=False)
         (out / "README.md").write_text("mine")
         before = visible(out)
-
-        assert finalize_run(ledger, spec.run_id, without_failed=False) == first
+        assert finalize_run(ledger, spec.run_id, without_failed=False) == publication
         assert visible(out) == before
 
     def test_a_publication_that_the_ledger_missed_is_recorded(self, ledger: Ledger, spec: RunSpec) -> None:
