@@ -21,7 +21,7 @@ from fleet.process.redact import redacted
 from fleet.run.spec import Shard
 from fleet.storage.identity import identity_now
 from producer.scores.distribution import score_bins, threshold_of
-from producer.scores.report import NearRow, rows_near
+from producer.scores.report import NearRow, ScoredRun, rows_near
 from producer.status import Present, RunStatus, run_status
 from producer.status.advice import level, verdict, what_next, why_a_person
 from producer.status.screen import present_line, status_lines
@@ -153,15 +153,14 @@ def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
 
     Raises UsageError if no shard is done, ShardError for files that cannot be read, TransientError for the network.
     """
-    spec, receipts = ledger.spec(run_id), ledger.some_receipts(run_id, 1)
+    spec, receipts = ledger.spec(run_id), tuple(ledger.some_receipts(run_id, 1))
     if not receipts:
         raise UsageError(f"No shard of {run_id} is done yet.")
+    run = ScoredRun(name=run_id, spec=spec, output_uri=spec.output_uri, shards=1, receipts=receipts)
     scoring = spec.scorings[0]
     near = threshold_of(spec.where, scoring.score_column)
     shards = {shard.name: _as_it_is_now(shard) for shard in ledger.shards(run_id, [receipts[0].shard])}
-    rows = rows_near(
-        spec.output_uri, receipts, spec, scoring, near=near, count=_ROWS, source=shards, most_rows=_MOST_ROWS
-    )
+    rows = rows_near(run, scoring, near=near, count=_ROWS, source=shards, most_rows=_MOST_ROWS)
     return {"shard": receipts[0].shard, "threshold": near, "rows": [_row(row) for row in rows]}
 
 

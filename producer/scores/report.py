@@ -153,13 +153,11 @@ def rows_of_run_near(
     """
     uris = source or run.input_uris
     shards = source_shards(uris, run.receipts, run.output_uri) if uris else {}
-    return rows_near(run.output_uri, run.receipts, run.spec, run.scoring(column), near=near, count=count, source=shards)
+    return rows_near(run, run.scoring(column), near=near, count=count, source=shards)
 
 
 def rows_near(
-    output_uri: str,
-    receipts: Sequence[Receipt],
-    spec: RunSpec,
+    run: ScoredRun,
     scoring: Scoring,
     *,
     near: float | None,
@@ -173,13 +171,13 @@ def rows_near(
     of each shard. Raises ShardError for a damaged file or an input that has changed, TransientError for the network.
     """
     found: list[NearRow] = []
-    for receipt in receipts:
-        found += _rows_of(output_uri, receipt, scoring, near, count, most_rows)
+    for receipt in run.receipts:
+        found += _rows_of(run.output_uri, receipt, scoring, near, count, most_rows)
         if near is not None:
             found.sort(key=lambda row: abs(row.score - near))
         found = found[:count]
     found.sort(key=lambda row: (row.score, row.shard, row.row))
-    return _with_texts(found, receipts, spec, scoring, source) if source else found
+    return _with_texts(found, run, scoring, source) if source else found
 
 
 def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
@@ -209,15 +207,15 @@ def _rows_of(
 
 
 def _with_texts(
-    rows: Sequence[NearRow], receipts: Sequence[Receipt], spec: RunSpec, scoring: Scoring, source: Mapping[str, Shard]
+    rows: Sequence[NearRow], run: ScoredRun, scoring: Scoring, source: Mapping[str, Shard]
 ) -> list[NearRow]:
     shown: dict[NearRow, NearRow] = {}
-    identities = {receipt.shard: receipt.source_identity for receipt in receipts}
+    identities = {receipt.shard: receipt.source_identity for receipt in run.receipts}
     for name in {row.shard for row in rows}:
         shard, wanted = source[name], [row for row in rows if row.shard == name]
         if are_of_other_bytes(shard.identity, identities[name]):
             raise ShardError(f"{shard.uri} has other bytes than those that were scored, so its rows are not shown.")
-        texts = read_texts(shard.uri, [row.row for row in wanted], spec, scoring)
+        texts = read_texts(shard.uri, [row.row for row in wanted], run.spec, scoring)
         shown |= {row: replace(row, url=texts[row.row][0], text=texts[row.row][1]) for row in wanted}
     return [shown[row] for row in rows]
 
