@@ -192,6 +192,10 @@ class TestWhatItRefuses:
             earlier.plan(min_score=1.0, to="kept")
 
 
+def shuffle_other(file: Path) -> None:
+    rewrite_shuffled(file, "other")
+
+
 class TestAnInputThatWasRewrittenWithTheSameFooter:
     @pytest.fixture
     def rewritable(self, options: RunOptions, tmp_path: Path) -> RunOptions:
@@ -204,9 +208,18 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
         return replace(options, input_uris=(str(tmp_path / "in"),), min_score=None, keep_all=True)
 
     @pytest.mark.parametrize(
-        ("name", "rewrite"), [("plain", rewrite_shuffled), ("snappy", rewrite_with_two_rows_exchanged)]
+        ("name", "rewrite", "scored"),
+        [
+            ("plain", rewrite_shuffled, {}),
+            ("snappy", rewrite_with_two_rows_exchanged, {}),
+            ("plain", shuffle_other, {"text_pair_column": "other"}),
+            ("plain", shuffle_other, {"text_column": "{text} {other}"}),
+            ("plain", shuffle_other, {"text_column": "text,other"}),
+            ("plain", shuffle_other, {"text_column": "other", "models": ("one", "two")}),
+        ],
+        ids=["a shuffled file", "two rows", "pairs", "a template", "several columns", "several models"],
     )
-    def test_gets_no_score_of_another_text(
+    def test_gets_no_score_of_another_text_whatever_was_scored(
         self,
         ledger: Ledger,
         scorer: SequenceClassifier,
@@ -214,37 +227,14 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
         tmp_path: Path,
         name: str,
         rewrite: Callable[[Path], None],
+        scored: dict[str, Any],
     ) -> None:
-        earlier = published(ledger, scorer, rewritable, tmp_path)
+        models = tuple(f"{column}={rewritable.models[0]}" for column in scored.get("models", ()))
+        options = replace(rewritable, **{**scored, "models": models or rewritable.models})
+        earlier = published(ledger, scorer, options, tmp_path)
         rewrite(tmp_path / f"in/{name}.parquet")
 
         with pytest.raises(ShardError, match=f"{name}, rows 0 to {ROWS - 1}: these are not the texts"):
-            earlier.refiltered(keep_all=True)
-
-    @pytest.mark.parametrize(
-        "scored",
-        [
-            {"text_pair_column": "other"},
-            {"text_column": "{text} {other}"},
-            {"text_column": "text,other"},
-            {"text_column": "other", "several": True},
-        ],
-        ids=["pairs", "a template", "several columns", "several models"],
-    )
-    def test_is_known_by_all_that_was_scored(
-        self,
-        ledger: Ledger,
-        scorer: SequenceClassifier,
-        rewritable: RunOptions,
-        tmp_path: Path,
-        scored: dict[str, Any],
-    ) -> None:
-        models = tuple(f"{name}={rewritable.models[0]}" for name in ("one", "two")) if scored.pop("several", 0) else ()
-        options = replace(rewritable, models=models or rewritable.models, **scored)
-        earlier = published(ledger, scorer, options, tmp_path)
-        rewrite_shuffled(tmp_path / "in/plain.parquet", "other")
-
-        with pytest.raises(ShardError, match=f"plain, rows 0 to {ROWS - 1}: these are not the texts"):
             earlier.refiltered(keep_all=True)
 
     def test_may_have_other_values_where_none_was_scored(
