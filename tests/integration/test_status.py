@@ -78,8 +78,7 @@ def claimed(ledger: Ledger, run: str, shard: str = A.name) -> Claim:
 
 def finish(ledger: Ledger, run: str, *shards: str) -> None:
     for name in shards:
-        claim = claimed(ledger, run, name)
-        ledger.complete(claim, a_receipt(run, claim.shard))
+        ledger.complete(claimed(ledger, run, name), a_receipt(run, a_shard(name)))
 
 
 def let_pass(ledger: Ledger, run: str, seconds: int) -> None:
@@ -468,13 +467,10 @@ class TestEnds:
         ]
 
     def test_the_reasons_of_errored_rows_are_shown_with_their_counts(self, ledger: Ledger, run: str) -> None:
-        claims = [claimed(ledger, run, shard.name) for shard in (A, B)]
-        reasons = [{"blank text": 1}, {"blank text": 2, "null text": 4}]
-        for claim, errors in zip(claims, reasons, strict=True):
+        for shard, errors in ((A, {"blank text": 1}), (B, {"blank text": 2, "null text": 4})):
             errored = sum(errors.values())
-            ledger.complete(
-                claim, a_receipt(run, claim.shard, rows_in=9 + errored, rows_errored=errored, errors=errors)
-            )
+            receipt = a_receipt(run, shard, rows_in=9 + errored, rows_errored=errored, errors=errors)
+            ledger.complete(claimed(ledger, run, shard.name), receipt)
 
         status = run_status(ledger, run)
 
@@ -542,8 +538,7 @@ class TestEnds:
         self, ledger: Ledger, run: str, counts: dict[str, int], said: list[str]
     ) -> None:
         for shard in (A, B):
-            claim = claimed(ledger, run, shard.name)
-            ledger.complete(claim, a_receipt(run, claim.shard, **counts))
+            ledger.complete(claimed(ledger, run, shard.name), a_receipt(run, shard, **counts))
         assert what_next(run_status(ledger, run)) == []
         ledger.record_publication(run, Publication(uri="memory://out", commit="", shards=2))
 
@@ -643,9 +638,8 @@ class TestVerdict:
         assert "kept     64.3% so far" in screen
 
     def test_a_slower_number_format_is_told_with_its_reason(self, ledger: Ledger, run: str) -> None:
-        claim = claimed(ledger, run, A.name)
         scored = a_scoring_receipt(refused_dtypes=("bfloat16",))
-        ledger.complete(claim, a_receipt(run, A, scorings=(scored,)))
+        ledger.complete(claimed(ledger, run), a_receipt(run, A, scorings=(scored,)))
 
         lines = status_lines(run_status(ledger, run))
 
