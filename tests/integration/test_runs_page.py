@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from itertools import chain, count
 from typing import Any
 
 import pytest
@@ -113,52 +115,33 @@ class TestTheListOfRuns:
 
 
 class TestSharedReads:
-    def test_however_many_ask_the_ledger_is_read_once(self) -> None:
-        reads: list[int] = []
+    def answers(self, read: Callable[[], object], *, seconds: float) -> list[object]:
+        """Three that are asked for one after another, and twenty at once."""
 
-        async def ask() -> list[bytes]:
-            shared = SharedReads(executor, seconds=60)
-            return [await shared.get("run", read) for _ in range(3)] + list(
-                await asyncio.gather(*(shared.get("run", read) for _ in range(20)))
-            )
-
-        def read() -> int:
-            reads.append(1)
-            return len(reads)
+        async def ask() -> list[object]:
+            shared = SharedReads(executor, seconds=seconds)
+            first = [await asyncio.gather(shared.get("run", read), return_exceptions=True) for _ in range(3)]
+            at_once = await asyncio.gather(*(shared.get("run", read) for _ in range(20)), return_exceptions=True)
+            return [*chain(*first), *at_once]
 
         with ThreadPoolExecutor(4) as executor:
-            answers = asyncio.run(ask())
+            return asyncio.run(ask())
 
-        assert set(answers) == {b"1"}
-        assert len(reads) == 1
+    def test_however_many_ask_the_ledger_is_read_once_and_an_error_is_shared_too(self) -> None:
+        reads, failed_reads, gone = count(), count(), UsageError("gone")
+
+        def fail() -> None:
+            next(failed_reads)
+            raise gone
+
+        assert set(self.answers(lambda: next(reads), seconds=60)) == {b"0"}
+        assert set(self.answers(fail, seconds=60)) == {gone}
+        assert (next(reads), next(failed_reads)) == (1, 1)
 
     def test_it_is_read_again_when_the_time_is_over(self) -> None:
-        answers = iter(range(9))
+        reads = count()
 
-        async def ask() -> list[bytes]:
-            shared = SharedReads(executor, seconds=0)
-            return [await shared.get("run", lambda: next(answers)) for _ in range(2)]
-
-        with ThreadPoolExecutor(1) as executor:
-            assert asyncio.run(ask()) == [b"0", b"1"]
-
-    def test_an_error_is_shared_too(self) -> None:
-        reads: list[int] = []
-
-        def read() -> int:
-            reads.append(1)
-            raise UsageError("gone")
-
-        async def ask() -> None:
-            shared = SharedReads(executor, seconds=60)
-            for _ in range(3):
-                with pytest.raises(UsageError):
-                    await shared.get("run", read)
-
-        with ThreadPoolExecutor(1) as executor:
-            asyncio.run(ask())
-
-        assert len(reads) == 1
+        assert self.answers(lambda: next(reads), seconds=0)[:3] == [b"0", b"1", b"2"]
 
 
 def test_flowers_navigation_has_an_entry_for_the_page() -> None:
