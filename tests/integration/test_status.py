@@ -29,6 +29,7 @@ from producer.status import ExitCode, run_status
 from producer.status.advice import level, verdict, what_next
 from producer.status.screen import status_lines, status_screen, status_table
 from producer.status.watch import progress_line
+from support.processes import run_command
 from support.records import a_receipt, a_scoring_receipt, a_shard, a_spec, stage_shard
 
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
@@ -667,3 +668,19 @@ class TestVerdict:
         withdraw_finalizer(ledger.redis, "box/13")
 
         assert verdict(run_status(ledger, run)) == "running; 1 shard failed; no finalizer is running"
+
+
+def test_in_a_terminal_of_80_columns_no_id_is_wrapped_or_cut(ledger: Ledger, redis_url: str) -> None:
+    spec = a_spec(output_uri="/data/kept")
+    ledger.create_run(spec, [a_shard("a")], now=1.0)
+
+    terminal = {"FORCE_COLOR": "1", "COLUMNS": "80", "TERM": "xterm"}
+    done = run_command("producer", "runs", environment={"REDIS_URL": redis_url, **terminal})
+
+    assert done.returncode == 0, done.stderr
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert {line.split()[0] for line in lines} >= {"run", spec.run_id}
+    (row,) = (line for line in lines if line.startswith(spec.run_id))
+    assert row.split()[1] == "queued"
+    assert "use a wider terminal or --json." in done.stderr

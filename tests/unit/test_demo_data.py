@@ -1,10 +1,11 @@
-"""The demo's texts and shards have FineWeb's schema, depend only on the seed, and separate training from scoring."""
+"""The demo's texts depend only on the seed and separate training from scoring, and its claim is checked on real files."""
 
 from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from producer.local.demo import differing_files, published_digests
 from producer.local.demo_data import (
     PARAGRAPHS,
     Document,
@@ -77,3 +78,22 @@ def test_the_labelled_file_holds_texts_and_grades_of_the_training_part(tmp_path:
         ("label", "double"),
     ]
     assert table["text"].to_pylist() == [document.text for document in take(30, seed=5, part=Part.TRAINING)]
+
+
+def digests(folder: Path, content: bytes) -> dict[str, str]:
+    for kind in ("data", "scores"):
+        (folder / kind).mkdir(parents=True)
+        (folder / kind / "000_00000.parquet").write_bytes(content)
+    return published_digests(folder)
+
+
+def test_a_changed_byte_a_missing_file_and_no_files_at_all_are_named(tmp_path: Path) -> None:
+    """The demo claims that a kill changes nothing only if it compared real files and found them equal."""
+    killed, same = digests(tmp_path / "killed", b"rows"), digests(tmp_path / "same", b"rows")
+    (tmp_path / "same/data/000_00000.parquet").write_bytes(b"Rows")
+    changed = published_digests(tmp_path / "same")
+
+    assert differing_files(killed, same) == []
+    assert differing_files(killed, changed) == ["data/000_00000.parquet"]
+    assert differing_files(killed, {}) == ["data/000_00000.parquet", "scores/000_00000.parquet"]
+    assert differing_files({}, {}) == ["nothing was published"]
