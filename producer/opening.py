@@ -37,15 +37,6 @@ def refuse_model(target: str) -> None:
         raise UsageError(f"{target} is a model, not a dataset. To use it: --model {model}")
 
 
-@contextmanager
-def no_folder_told(target: str) -> Iterator[None]:
-    """Extend the error for an unknown run: there is no folder of that name either."""
-    try:
-        yield
-    except UsageError as error:
-        raise UsageError(f"There is no folder {target!r} here, and no such run: {error}") from error
-
-
 def _as_argument(place: str) -> str:
     """Add a slash, so that the argument counts as a path even if the folder is removed."""
     return shlex.quote(place if "/" in place or place.startswith((".", "~")) else f"./{place}")
@@ -74,9 +65,11 @@ def open_ledger_of(run_id: str | None, settings: Settings) -> Iterator[tuple[Set
         return
     refuse_place(run_id)
     with ExitStack() as stack:
-        with no_folder_told(run_id):
+        try:
             found, ledger = stack.enter_context(open_ledger(settings))
             ledger.spec(run_id)
+        except UsageError as error:
+            raise UsageError(f"There is no folder {run_id!r} here, and no such run: {error}") from error
         yield found, ledger, run_id
 
 

@@ -163,9 +163,8 @@ def scores(
 
     Counts the shards that are done, in steps of 0.25 for logits and 0.05 for probabilities.
     """
-    from producer.scores.distribution import check_chart, draw_chart
-    from producer.scores.near import near_lines, rows_of_run_near
-    from producer.scores.report import scored_run
+    from producer.scores.distribution import chart, check_chart
+    from producer.scores.report import near_lines, rows_of_run_near, scored_run
 
     if png:
         check_chart(png)
@@ -179,7 +178,7 @@ def scores(
                 typer.echo(line)
         return
     if png:
-        draw_chart(png, run.histograms.items(), title=f"Scores of {run.name}")
+        chart(run.histograms, title=f"Scores of {run.name}").savefig(png, format="png", dpi=150)
     if as_json:
         print_json(run.as_json())
     else:

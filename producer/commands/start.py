@@ -122,7 +122,7 @@ def refilter(
     """
     from fleet.process.wording import is_place
     from producer.opening import published_output_of
-    from producer.planning.refilter import plan_refilter
+    from producer.planning.plan import plan_refilter
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
     options = RunOptions(

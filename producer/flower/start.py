@@ -47,7 +47,7 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
     """Serve until stopped. Raises UsageError if no Redis answers or the port is taken."""
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
     _check_port(address, port)
-    auth = flower_auth(settings)
+    auth = settings.flower_auth if settings.flower_auth_file is None else read_secret(settings.flower_auth_file)
     if auth is None:
         auth = f"shardsift:{secrets.token_urlsafe(12)}"
         sys.stderr.write(
@@ -123,13 +123,6 @@ def _check_port(address: str, port: int) -> None:
         raise UsageError(
             f"Flower cannot listen on {address}:{port}: {error.strerror}. Choose another --port or --address."
         ) from error
-
-
-def flower_auth(settings: Settings) -> str | None:
-    """`user:password`, from the setting or from the file that the setting names."""
-    if settings.flower_auth_file is not None:
-        return read_secret(settings.flower_auth_file)
-    return settings.flower_auth
 
 
 # Flower's templates and ours: its navigation bar with an entry for the Runs page, and our pages in its layout.

@@ -46,12 +46,7 @@ FINEWEB = pa.schema(
         "token_count": pa.int64(),
     }
 )
-LABELLED = pa.schema({"text": pa.string(), "label": pa.float64(), "kind": pa.string()})
-
-
-class Kind(StrEnum):
-    EDUCATIONAL = "educational"  # graded 3 or more
-    LOW_VALUE = "low-value"  # graded below 3
+LABELLED = pa.schema({"text": pa.string(), "label": pa.float64()})
 
 
 class Part(StrEnum):
@@ -64,47 +59,46 @@ class Part(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class Document:
     text: str
-    grade: float  # 0 to 5, like the grades of FineWeb-Edu's annotators
-    kind: Kind
+    grade: float  # 0 to 5, like the grades of FineWeb-Edu's annotators: an educational text has 3 or more
     source: str  # such as "reference" or "code"
 
 
-# The sources of texts, each with its kind, its typical grade and its share of all texts.
+# The sources of texts, each with its typical grade and its share of all texts.
 _SOURCES = (
-    ("reference", Kind.EDUCATIONAL, 4.6, 0.42),
-    ("docstrings", Kind.EDUCATIONAL, 4.3, 0.08),
-    ("code", Kind.LOW_VALUE, 1.5, 0.20),
-    ("changelogs", Kind.LOW_VALUE, 1.4, 0.11),
-    ("spam", Kind.LOW_VALUE, 0.6, 0.11),
-    ("navigation", Kind.LOW_VALUE, 0.7, 0.08),
+    ("reference", 4.6, 0.42),
+    ("docstrings", 4.3, 0.08),
+    ("code", 1.5, 0.20),
+    ("changelogs", 1.4, 0.11),
+    ("spam", 0.6, 0.11),
+    ("navigation", 0.7, 0.08),
 )
 
 
 def documents(seed: int, *, part: Part = Part.SHARDS) -> Iterator[Document]:
-    """An endless stream of texts, about half of each kind. A text is a sequence of sentences from adjacent paragraphs.
+    """An endless stream of texts, about half of them educational. A text is a sequence of sentences from adjacent paragraphs.
 
     Lengths are log-normal, as on the web: 1 in 8 is under 400 characters, 3 in 10 are over 2,000, a few are near 20,000.
     """
     rng = random.Random(seed)
     while True:
-        ((source, kind, typical_grade, _),) = rng.choices(_SOURCES, [share for *_, share in _SOURCES])
+        ((source, typical_grade, _),) = rng.choices(_SOURCES, [share for *_, share in _SOURCES])
         text = _cut(*_joined(source, part), rng)
-        yield Document(text=text, grade=_grade(kind, typical_grade, text, rng), kind=kind, source=source)
+        yield Document(text=text, grade=_grade(typical_grade, text, rng), source=source)
 
 
-def write_shards(folder: Path, *, shards: int, rows: int, seed: int, row_group_rows: int = 1000) -> list[Path]:
+def write_shards(folder: Path, *, shards: int, rows: int, seed: int) -> list[Path]:
     """Write `000_00000.parquet` and so on, each with `rows` rows. A larger number of shards does not change the first."""
     paths = [folder / f"000_{number:05}.parquet" for number in range(shards)]
     stream = _fineweb_rows(seed)
     for path in paths:
-        _write(path, FINEWEB, islice(stream, rows), row_group_rows)
+        _write(path, FINEWEB, islice(stream, rows))
     return paths
 
 
 def write_labelled(path: Path, *, rows: int, seed: int) -> None:
     """Write texts with their grades, from paragraphs that no shard uses."""
     graded = islice(documents(seed, part=Part.TRAINING), rows)
-    labelled = ({"text": one.text, "label": one.grade, "kind": one.kind.value} for one in graded)
+    labelled = ({"text": one.text, "label": one.grade} for one in graded)
     _write(path, LABELLED, labelled)
 
 
@@ -131,10 +125,10 @@ def _sentences(text: str, cuts: tuple[int, ...], length: float, rng: random.Rand
     return text[start:end].strip()
 
 
-def _grade(kind: Kind, typical_grade: float, text: str, rng: random.Random) -> float:
-    """The typical grade of the source plus noise, lower for short texts, and always on its kind's side of 3."""
+def _grade(typical_grade: float, text: str, rng: random.Random) -> float:
+    """The typical grade of the source plus noise, lower for short texts, and always on the same side of 3."""
     snippet = 0.4 if len(text) < 300 else 0.0
-    low, high = (3.0, 5.0) if kind is Kind.EDUCATIONAL else (0.0, 2.9)
+    low, high = (3.0, 5.0) if typical_grade >= 3 else (0.0, 2.9)
     return round(min(max(rng.gauss(typical_grade - snippet, 0.3), low), high), 2)
 
 
@@ -159,10 +153,10 @@ def _fineweb_row(document: Document, number: int, rng: random.Random) -> dict[st
     }
 
 
-def _write(path: Path, schema: pa.Schema, rows: Iterable[dict[str, Any]], row_group_rows: int = 1000) -> None:
+def _write(path: Path, schema: pa.Schema, rows: Iterable[dict[str, Any]]) -> None:
     """Write to a temporary name and rename, so that a file at this path is always whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     table = pa.Table.from_pylist(list(rows), schema)
-    pq.write_table(table, partial, row_group_size=row_group_rows, use_dictionary=False)
+    pq.write_table(table, partial, row_group_size=1000, use_dictionary=False)
     partial.replace(path)

@@ -7,7 +7,7 @@ torch and downloads no weights.
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import redis
 
@@ -226,19 +226,13 @@ def _devices(
 
 def priced(device: str, hours: Range, basis: str, price: float | None) -> DeviceEstimate:
     """`price` is the user's own for an hour; without one, the list price counts."""
-    gpu, source = gpu_called(device), GIVEN
-    if price is None:
-        price, source = (gpu.price_per_hour if gpu else None), LISTED
-    if price is None:
-        return DeviceEstimate(device=device, gpu_hours=hours, basis=basis)
-    return DeviceEstimate(
-        device=device,
-        gpu_hours=hours,
-        basis=basis,
-        price_per_gpu_hour=price,
-        price_from=source,
-        cost=hours * price,
-    )
+    gpu, estimate = gpu_called(device), DeviceEstimate(device=device, gpu_hours=hours, basis=basis)
+    if price is not None:
+        return replace(estimate, price_per_gpu_hour=price, price_from=GIVEN, cost=hours * price)
+    if gpu is None or gpu.price_per_hour is None:
+        return estimate
+    price = gpu.price_per_hour
+    return replace(estimate, price_per_gpu_hour=price, price_from=LISTED, cost=hours * price)
 
 
 def _notes(work: Sequence[Work], devices: Sequence[DeviceEstimate]) -> Iterator[str]:
@@ -288,10 +282,6 @@ class Gpu:
     peak: float  # operations per second
     price_per_hour: float | None = None
 
-    def is_called(self, device: str) -> bool:
-        """Whether a device of this name, as torch tells it, is a whole GPU of this kind."""
-        return re.search(rf"\b{re.escape(self.name)}\b", device) is not None and "MIG" not in device.split()
-
 
 GPUS = (
     Gpu(name="T4", peak=65e12, price_per_hour=0.40),
@@ -306,8 +296,10 @@ GPUS = (
 
 
 def gpu_called(device: str) -> Gpu | None:
-    """The kind of GPU that torch calls so, such as `NVIDIA H100 80GB HBM3`. None for any other device."""
-    return next((gpu for gpu in GPUS if gpu.is_called(device)), None)
+    """The kind of GPU that torch calls so, such as `NVIDIA H100 80GB HBM3`. None for any other device and a part of a GPU."""
+    if "MIG" in device.split():
+        return None
+    return next((gpu for gpu in GPUS if re.search(rf"\b{re.escape(gpu.name)}\b", device)), None)
 
 
 GIVEN = "SHARDSIFT_PRICE_PER_GPU_HOUR"

@@ -35,7 +35,6 @@ class Input:
 
     uris: tuple[str, ...]
     revision: str
-    crawl: str | None
     shards: tuple[Shard, ...]
     listed: tuple[Shard, ...]  # the same, and those beyond the user's limits
     left_out: tuple[str, ...]  # files in its folders whose endings are not those of an input
@@ -44,7 +43,7 @@ class Input:
 def crawl_input(crawl: str) -> Input:
     """A crawl of FineWeb. Raises UsageError, which says where the crawls are listed."""
     try:
-        return replace(list_input(f"hf://datasets/{CRAWLS_DATASET}/data/{crawl}/*.parquet"), crawl=crawl)
+        return list_input(f"hf://datasets/{CRAWLS_DATASET}/data/{crawl}/*.parquet")
     except UsageError as error:
         page = f"https://huggingface.co/datasets/{CRAWLS_DATASET}/tree/main/data"
         raise UsageError(f"The crawl {crawl!r} cannot be read. The crawls are listed at {page}. {error}") from error
@@ -59,7 +58,6 @@ def list_input(*uris: str) -> Input:
     return Input(
         uris=tuple(uri for part in parts for uri in part.uris),
         revision=parts[0].revision if len(parts) == 1 else digest_of(shards),
-        crawl=None,
         shards=shards,
         listed=shards,
         left_out=tuple(name for part in parts for name in part.left_out),
@@ -81,7 +79,6 @@ def _list(uri: str) -> Input:
     return Input(
         uris=(absolute_uri(pinned),),
         revision=commit or digest_of(shards),
-        crawl=None,
         shards=shards,
         listed=shards,
         left_out=listing.left_out,

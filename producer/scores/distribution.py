@@ -3,7 +3,7 @@
 import importlib.util
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,24 +96,19 @@ def check_chart(file: Path) -> None:
         raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with --png.")
 
 
-def draw_chart(file: Path, histograms: Iterable[tuple[str, Histogram]], *, title: str) -> None:
-    """Write a PNG with a column for each histogram that has a row: rows by score above, the keep rate below."""
-    chart([(name, histogram) for name, histogram in histograms if histogram.rows], title=title).savefig(
-        file, format="png", dpi=150
-    )
-
-
-def chart(histograms: Sequence[tuple[str, Histogram]], *, title: str) -> "Figure":
+def chart(histograms: Mapping[str, Histogram], *, title: str) -> "Figure":
+    """A picture with a column for each histogram that has a row: rows by score above, the keep rate below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4 * max(1, len(histograms)), 6.4), layout="constrained")
+    shown = {name: histogram for name, histogram in histograms.items() if histogram.rows}
+    figure = Figure(figsize=(6.4 * max(1, len(shown)), 6.4), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title)
-    if not histograms:
+    if not shown:
         return figure
-    panels = figure.subplots(2, len(histograms), squeeze=False, sharex="col")
-    for (name, histogram), (rows, rate) in zip(histograms, panels.T, strict=True):
+    panels = figure.subplots(2, len(shown), squeeze=False, sharex="col")
+    for (name, histogram), (rows, rate) in zip(shown.items(), panels.T, strict=True):
         bins = score_bins(histogram)
         starts = [one.start for one in bins]
         rows.bar(starts, [one.rows for one in bins], width=bins[0].end - bins[0].start, align="edge", edgecolor="white")

@@ -1,18 +1,30 @@
-"""Find the scores of a run, published at a path or URI or with the ledger, and report how they are spread."""
+"""Report how the scores of a run are spread, and show rows near a threshold, so that a person can judge where to cut."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
-from fleet.errors import UsageError
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fleet.errors import ShardError, UsageError
+from fleet.inputs.input_file import IgnoredBadRows
+from fleet.inputs.opening import open_input
 from fleet.process.settings import Settings
 from fleet.process.wording import counted, is_place
 from fleet.run.receipt import Histogram, Receipt
 from fleet.run.scorers import published_run
 from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec
+from fleet.run.spec import RunSpec, Shard
+from fleet.run.text import texts_of
+from fleet.storage.errors import translated
+from fleet.storage.identity import are_of_other_bytes
+from fleet.storage.opening import open_output
 from producer.opening import open_ledger_of, patient
 from producer.planning.inputs import absolute_uri
 from producer.scores.distribution import histograms_of, score_bins, score_table
+from producer.verify.source import source_shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,3 +124,123 @@ def _published(uri: str) -> ScoredRun:
         shards=published.shards,
         receipts=published.receipts,
     )
+
+
+# Rows whose score is near a threshold, with their texts.
+
+_SHOWN_CHARACTERS = 300
+_URL = "url"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearRow:
+    """A row of the input. `text` is the one that was scored; None if the input was not named."""
+
+    shard: str
+    row: int
+    score: float
+    url: str | None = None
+    text: str | None = None
+
+
+@patient
+def rows_of_run_near(
+    run: ScoredRun, column: str | None, *, near: float, count: int, source: tuple[str, ...]
+) -> list[NearRow]:
+    """`rows_near` of a run, with its input as the ledger or `source` names it.
+
+    Raises UsageError for a source that is not its input, and for several score columns of which none is named.
+    """
+    uris = source or run.input_uris
+    shards = source_shards(uris, run.receipts, run.output_uri) if uris else {}
+    return rows_near(run, run.scoring(column), near=near, count=count, source=shards)
+
+
+def rows_near(
+    run: ScoredRun,
+    scoring: Scoring,
+    *,
+    near: float | None,
+    count: int,
+    source: Mapping[str, Shard],
+    most_rows: int | None = None,
+) -> list[NearRow]:
+    """The `count` rows whose score is nearest to `near`, the lowest first; without `near`, rows spread over each shard.
+
+    `source` are the shards of the input, by name; without them the rows have no text. Reads `most_rows` of the beginning
+    of each shard. Raises ShardError for a damaged file or an input that has changed, TransientError for the network.
+    """
+    found: list[NearRow] = []
+    for receipt in run.receipts:
+        found += _rows_of(run.output_uri, receipt, scoring, near, count, most_rows)
+        if near is not None:
+            found.sort(key=lambda row: abs(row.score - near))
+        found = found[:count]
+    found.sort(key=lambda row: (row.score, row.shard, row.row))
+    return _with_texts(found, run, scoring, source) if source else found
+
+
+def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
+    """Rows for people: score, shard and row, URL, and the beginning of the text."""
+    for row in rows:
+        yield f"{row.score:.3f}  {row.shard} row {row.row:,}{f'  {row.url}' if row.url else ''}"
+        text = "(name the input with --source to see the text)" if row.text is None else " ".join(row.text.split())
+        yield f"       {text[:_SHOWN_CHARACTERS]}{'…' if len(text) > _SHOWN_CHARACTERS else ''}"
+
+
+def _rows_of(
+    output_uri: str, receipt: Receipt, scoring: Scoring, near: float | None, count: int, most_rows: int | None
+) -> list[NearRow]:
+    """Choose rows of one shard. Its score file has a line for each row, in order."""
+    with (
+        open_output(output_uri, receipt.run_id).open_file(receipt.scores) as file,
+        translated(f"Reading {receipt.scores.path}"),
+    ):
+        table = pq.ParquetFile(file).read(columns=[scoring.score_column], use_threads=False)
+    scores = table[scoring.score_column].to_numpy()[:most_rows]
+    scored = np.flatnonzero(~np.isnan(scores))  # errored rows have no score
+    if near is None:
+        chosen = scored[:: max(1, len(scored) // count)][:count]
+    else:
+        chosen = scored[np.argsort(np.abs(scores[scored] - near), kind="stable")][:count]
+    return [NearRow(shard=receipt.shard, row=int(row), score=float(scores[row])) for row in chosen]
+
+
+def _with_texts(
+    rows: Sequence[NearRow], run: ScoredRun, scoring: Scoring, source: Mapping[str, Shard]
+) -> list[NearRow]:
+    shown: dict[NearRow, NearRow] = {}
+    identities = {receipt.shard: receipt.source_identity for receipt in run.receipts}
+    for name in {row.shard for row in rows}:
+        shard, wanted = source[name], [row for row in rows if row.shard == name]
+        if are_of_other_bytes(shard.identity, identities[name]):
+            raise ShardError(f"{shard.uri} has other bytes than those that were scored, so its rows are not shown.")
+        texts = read_texts(shard.uri, [row.row for row in wanted], run.spec, scoring)
+        shown |= {row: replace(row, url=texts[row.row][0], text=texts[row.row][1]) for row in wanted}
+    return [shown[row] for row in rows]
+
+
+def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring) -> dict[int, tuple[str | None, str]]:
+    """Row → its URL and its text as it was scored. Reads the file up to the last of these rows."""
+    found: dict[int, tuple[str | None, str]] = {}
+    there_are = {name for name, _ in spec.columns}
+    names = dict.fromkeys((*scoring.text_columns, scoring.text_pair_column, _URL))
+    columns = [name for name in names if name in there_are]
+    first = 0
+    with open_input(uri, spec.columns, only=spec.only_columns) as file, translated("Reading the input"):
+        for batch in file.batches(columns, bad=IgnoredBadRows(), use_threads=False):
+            here = sorted(row for row in rows if first <= row < first + len(batch))
+            if here:
+                found.update(zip(here, _texts(batch, [row - first for row in here], scoring), strict=True))
+            first += len(batch)
+            if len(found) == len(rows):
+                break
+    return found
+
+
+def _texts(batch: pa.RecordBatch, places: Sequence[int], scoring: Scoring) -> Iterator[tuple[str | None, str]]:
+    rows = pa.Table.from_batches([batch]).take(pa.array(places))
+    urls = rows[_URL].to_pylist() if _URL in rows.column_names else [None] * len(rows)
+    for url, text in zip(urls, texts_of(rows, scoring).to_pylist(), strict=True):
+        whole = "\n\n".join(text.values()) if isinstance(text, dict) else text
+        yield (None if url is None else str(url), whole or "")

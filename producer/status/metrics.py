@@ -20,7 +20,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.presence.announcements import hosts
 from fleet.presence.demand import open_demands
-from producer.status import Present, RunStatus, readable_runs
+from producer.status import Present, RunStatus, run_status
 
 _FINISHED_RUNS = 20  # the newest; all others that are over are left out
 
@@ -69,7 +69,11 @@ class FleetCollector(Collector):
 
 def _shown_runs(ledger: Ledger, present: Present) -> list[RunStatus]:
     shown, finished = [], 0
-    for status in readable_runs(ledger, ledger.run_ids(), present):  # newest first
+    for run_id in ledger.run_ids():  # newest first
+        try:
+            status = run_status(ledger, run_id, present=present, most_failures=1)
+        except UsageError:  # a spec that this version cannot read
+            continue
         finished += status.is_over
         if not status.is_over or finished <= _FINISHED_RUNS:
             shown.append(status)

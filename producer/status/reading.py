@@ -5,9 +5,8 @@ The screen, the JSON, the exit code, the metrics and the Runs page are drawn fro
 
 import html
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from fleet.errors import UsageError
 from fleet.ledger import Ledger, RunningShard
 from fleet.presence.demand import Load
 from fleet.run.model import SEQUENCE_CLASSIFIER
@@ -80,17 +79,6 @@ def run_status(
         price_per_gpu_hour=steering.price_per_gpu_hour if price_per_gpu_hour is None else price_per_gpu_hour,
         is_of_this_machine=is_of_this_machine,
     )
-
-
-def readable_runs(
-    ledger: Ledger, run_ids: Iterable[str], present: Present, *, is_of_this_machine: bool = False
-) -> Iterator[RunStatus]:
-    """The status of each of these runs, with one failed shard, without runs whose spec cannot be read."""
-    for run_id in run_ids:
-        try:
-            yield run_status(ledger, run_id, present=present, is_of_this_machine=is_of_this_machine, most_failures=1)
-        except UsageError:  # a spec that this version cannot read
-            continue
 
 
 def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict[str, Histogram]:

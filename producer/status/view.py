@@ -1,6 +1,5 @@
 """The view of a run: its facts, and what follows from them: its state, its exit code, its JSON. Does not know how it is drawn."""
 
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Self
@@ -96,14 +95,6 @@ class RunView:
     def rows_kept(self) -> int:
         """The rows of `rows_written` that are kept."""
         return self.counts.rows_kept + sum(shard.report.rows_kept for shard in self.running if shard.report)
-
-    @property
-    def phase_seconds(self) -> dict[str, float]:
-        """Where the time of the attempts went that are done or running. See `Phase`."""
-        spent = Counter(self.counts.phase_seconds)
-        for shard in self.running:
-            spent.update(shard.report.seconds if shard.report else {})
-        return dict(spent)
 
     @property
     def is_published(self) -> bool:
@@ -230,7 +221,6 @@ class RunView:
             "state": self.word,
             "rows_per_second": round(self.rows_per_second, 1),
             "rows_kept_so_far": self.rows_kept,
-            "phase_seconds": self.phase_seconds,
             "remaining_seconds": asdict(self.remaining) if self.remaining else None,
             "cost": asdict(self.cost) if self.cost else None,
         }

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet.ledger import Claim, Ledger, Publication
+from fleet.ledger import Ledger, Publication
 from fleet.process.settings import Settings
 from hubserver import HubServer
 from producer.local.redis import machine_redis
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
+from support.ledger_states import claimed
 from support.processes import BIN, call_command, run_command
 from support.records import a_receipt, a_shard, a_spec
 
@@ -102,11 +103,8 @@ def test_a_retry_of_a_run_of_this_machine_names_the_command_to_repeat(tmp_path: 
     with machine_redis(Settings(state_dir=tmp_path, redis_url=None), create=True) as settings:
         ledger = Ledger.connect(settings)
         ledger.create_run(spec, [done, failed], now=0)
-        first, second = (ledger.claim(spec.run_id, shard.name, "w1@host/7") for shard in (done, failed))
-        assert isinstance(first, Claim)
-        assert isinstance(second, Claim)
-        ledger.complete(first, a_receipt(spec.run_id, done))
-        ledger.fail(second, "it is broken", "")
+        ledger.complete(claimed(ledger, spec.run_id, done), a_receipt(spec.run_id, done))
+        ledger.fail(claimed(ledger, spec.run_id, failed), "it is broken", "")
         ledger.redis.close()
 
     retried = call_command(
@@ -123,9 +121,7 @@ def test_a_retry_of_a_published_run_says_that_nothing_has_failed(fleet: Fleet) -
     spec, shard = a_spec(), a_shard("a")
     ledger = fleet.ledger
     ledger.create_run(spec, [shard], now=0)
-    claim = ledger.claim(spec.run_id, shard.name, "w1@host/7")
-    assert isinstance(claim, Claim)
-    ledger.complete(claim, a_receipt(spec.run_id, shard))
+    ledger.complete(claimed(ledger, spec.run_id, shard), a_receipt(spec.run_id, shard))
     ledger.record_publication(spec.run_id, Publication(uri=spec.output_uri, commit="", shards=1))
 
     retried = fleet.call_producer("retry", spec.run_id)

@@ -180,22 +180,6 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     assert data_digests(tmp_path / "out") == undisturbed
 
 
-def test_an_output_of_another_run_is_refused_before_the_run_is_announced(
-    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    workplace = tmp_path / "out/.shardsift/another.run"
-    workplace.mkdir(parents=True)
-    (workplace / "spec.json").write_text("{}")
-
-    done = run_job(machine, shards, tiny_model, tmp_path / "out")
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(
-        f"producer: The output {tmp_path / 'out'} holds the data of another run, another.run."
-    )
-    assert done.stderr.count("\n") == 1
-
-
 @pytest.mark.slow
 def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
     machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import redis
 
-from fleet.ledger import Claim, Ledger
+from fleet.ledger import Ledger
 from fleet.presence.announcements import WorkerState, announce
 from producer.demand import DemandServer, demand_json, queue_demands
 from support.injected_faults import PYTHONPATH
+from support.ledger_states import claimed
 from support.ports import unused_port
 from support.processes import call_command, started
 from support.records import a_receipt, a_shard, a_spec
@@ -35,12 +36,6 @@ def run(ledger: Ledger) -> str:
     return SPEC.run_id
 
 
-def claimed(ledger: Ledger, run: str, number: int) -> Claim:
-    claim = ledger.claim(run, SHARDS[number].name, f"gpu{number}@host/7")
-    assert isinstance(claim, Claim)
-    return claim
-
-
 def demanded(redis_url: str, *arguments: str) -> Any:
     done = call_command("producer", "demand", "--json", *arguments, environment={"REDIS_URL": redis_url})
     assert done.returncode == 0, done.stderr
@@ -48,19 +43,13 @@ def demanded(redis_url: str, *arguments: str) -> Any:
 
 
 def test_running_shards_count_and_finished_ones_do_not(ledger: Ledger, run: str, redis_url: str) -> None:
-    finished = claimed(ledger, run, 0)
-    ledger.complete(finished, a_receipt(run, finished.shard))
-    claimed(ledger, run, 1)
+    ledger.complete(claimed(ledger, run, SHARDS[0]), a_receipt(run, SHARDS[0]))
+    claimed(ledger, run, SHARDS[1])
     announce(ledger.redis, WORKER)
 
     answer = demanded(redis_url)
 
-    assert {name: answer[name] for name in ("queued", "running", "workers", "wanted")} == {
-        "queued": 3,
-        "running": 1,
-        "workers": 1,
-        "wanted": 4,
-    }
+    assert [answer[name] for name in ("queued", "running", "workers", "wanted")] == [3, 1, 1, 4]
     (queue,) = answer["queues"]
     assert queue["queue"] == SPEC.queue
     assert queue["models"] == [SPEC.scorings[0].model.name]
@@ -76,7 +65,7 @@ def test_a_worker_is_wanted_for_every_few_shards_rounded_up(
 
 @pytest.mark.parametrize("how", ["cancel", "pause"])
 def test_a_run_that_was_stopped_wants_none(ledger: Ledger, run: str, how: str) -> None:
-    claimed(ledger, run, 0)
+    claimed(ledger, run, SHARDS[0])
     getattr(ledger, how)(run)
 
     answer = demand_json(queue_demands(ledger, shards_per_worker=1))

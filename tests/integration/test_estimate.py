@@ -214,36 +214,20 @@ def hub(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     assert hub.handler_errors == []
 
 
-class TestOnTheHub:
-    """A crawl of 20 files, of which 4 are looked at, and a model without weights."""
+def test_a_crawl_is_estimated_from_a_few_files_and_a_model_without_weights(hub: HubServer, tmp_path: Path) -> None:
+    done = run_command(
+        *("producer", "enqueue", "--crawl", "CC-MAIN-2024-10", "--model", "org/tiny", "--dry-run", "--keep-all"),
+        *("--output", tmp_path / "out", "--json"),
+        environment=hub.client_env(tmp_path / "home"),
+    )
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    estimate = plan["estimate"]
+    opened = {Path(one.path).name for one in hub.requests if one.method == "GET" and ".parquet" in one.path}
 
-    def dry_run(self, hub: HubServer, model: str, tmp_path: Path) -> dict[str, Any]:
-        done = run_command(
-            *(
-                "producer",
-                "enqueue",
-                "--crawl",
-                "CC-MAIN-2024-10",
-                "--model",
-                model,
-                "--dry-run",
-                "--keep-all",
-            ),
-            *("--output", tmp_path / "out", "--json"),
-            environment=hub.client_env(tmp_path / "home"),
-        )
-        assert done.returncode == 0, done.stderr
-        plan: dict[str, Any] = json.loads(done.stdout)
-        return plan
-
-    def test_a_crawl_is_estimated_from_a_few_files(self, hub: HubServer, tmp_path: Path) -> None:
-        plan = self.dry_run(hub, "org/tiny", tmp_path)
-        estimate = plan["estimate"]
-        opened = {Path(one.path).name for one in hub.requests if one.method == "GET" and ".parquet" in one.path}
-
-        assert plan["rows"] == "not counted: it would take reading 20 footers over the network"
-        assert (estimate["sampled_rows"], estimate["sampled_shards"]) == (4 * 30, 4)
-        assert estimate["rows"] == pytest.approx(600, rel=0.5)  # the commit, which chooses the files, differs each time
-        assert estimate["tokens"] > 100 * estimate["rows"]
-        assert estimate["notes"] == []
-        assert 0 < len(opened) <= 1 + 4  # the first shard, whose schema is looked at, and the sample
+    assert plan["rows"] == "not counted: it would take reading 20 footers over the network"
+    assert (estimate["sampled_rows"], estimate["sampled_shards"]) == (4 * 30, 4)
+    assert estimate["rows"] == pytest.approx(600, rel=0.5)  # the commit, which chooses the files, differs each time
+    assert estimate["tokens"] > 100 * estimate["rows"]
+    assert estimate["notes"] == []
+    assert 0 < len(opened) <= 1 + 4  # the first shard, whose schema is looked at, and the sample

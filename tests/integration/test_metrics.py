@@ -12,12 +12,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fleet.errors import UsageError
-from fleet.ledger import Claim, Ledger, Publication
+from fleet.ledger import Ledger, Publication
 from fleet.presence.announcements import MachineState, WorkerState, announce, announce_machine
 from fleet.presence.demand import Wanted
 from fleet.run.receipt import AttemptReport
 from producer.status.metrics import FleetCollector, serve_metrics
 from support.fleet import Fleet
+from support.ledger_states import claimed
 from support.ports import unused_port
 from support.records import a_receipt, a_shard, a_spec
 from support.redis_servers import redis_server
@@ -59,30 +60,18 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
     return samples.get((name, frozenset(labels.items())))
 
 
-def claimed(ledger: Ledger, shard: str) -> Claim:
-    claim = ledger.claim(RUN, shard, "w1@host/7")
-    assert isinstance(claim, Claim)
-    return claim
-
-
 def test_a_run_in_progress_is_told_by_shards_rows_and_time(ledger: Ledger) -> None:
     ledger.create_run(SPEC, [a_shard("a"), a_shard("b"), a_shard("c")], now=0)
-    first = claimed(ledger, "a")
     counts = {"rows_in": 100, "rows_kept": 60, "rows_dropped": 39, "rows_errored": 1}
-    ledger.complete(first, a_receipt(RUN, first.shard, **counts))
-    ledger.renew(claimed(ledger, "b"), rows=50)
+    ledger.complete(claimed(ledger, RUN, a_shard("a")), a_receipt(RUN, a_shard("a"), **counts))
+    ledger.renew(claimed(ledger, RUN, a_shard("b")), rows=50)
     announce(ledger.redis, BUSY)
     announce_machine(ledger.redis, MachineState(name="box/12", devices=("0",), free=0, wanted=Wanted()))
 
     found = scraped(ledger)
 
-    assert {
-        state: value(found, "shardsift_shards", run=RUN, state=state) for state in ("queued", "running", "done")
-    } == {
-        "queued": 1,
-        "running": 1,
-        "done": 1,
-    }
+    states = ("queued", "running", "done")
+    assert [value(found, "shardsift_shards", run=RUN, state=state) for state in states] == [1, 1, 1]
     fates = ("kept", "dropped", "errored")
     assert [value(found, "shardsift_rows_total", run=RUN, fate=fate) for fate in fates] == [60, 39, 1]
     assert value(found, "shardsift_rows_scored_total", run=RUN) == 150
@@ -111,9 +100,7 @@ def test_the_share_of_the_peak_is_the_mean_of_the_workers_that_know_it_and_those
         replace(gpu, device="cpu", busy_share=None),
     ]
     for shard, report in zip("abcd", reports, strict=True):
-        claim = ledger.claim(RUN, shard, f"w{shard}@host/7")
-        assert isinstance(claim, Claim)
-        ledger.renew(claim, rows=1, report=report)
+        ledger.renew(claimed(ledger, RUN, a_shard(shard), owner=f"w{shard}"), rows=1, report=report)
 
     found = scraped(ledger)
 
@@ -131,9 +118,7 @@ def test_a_published_run_is_told_and_old_finished_ones_are_left_out(ledger: Ledg
         ids.append(spec.run_id)
         ledger.create_run(spec, [a_shard("a")], now=float(number))
         if number:  # the oldest goes on
-            claim = ledger.claim(spec.run_id, "a", "w1@host/7")
-            assert isinstance(claim, Claim)
-            ledger.complete(claim, a_receipt(spec.run_id, claim.shard))
+            ledger.complete(claimed(ledger, spec.run_id), a_receipt(spec.run_id, a_shard("a")))
             ledger.record_publication(spec.run_id, Publication(uri="memory://out", commit="", shards=1))
 
     found = scraped(ledger)
@@ -146,7 +131,7 @@ def test_a_published_run_is_told_and_old_finished_ones_are_left_out(ledger: Ledg
 
 def test_a_paused_run_is_told_and_is_not_idle(ledger: Ledger) -> None:
     ledger.create_run(SPEC, [a_shard("a")], now=0)
-    ledger.renew(claimed(ledger, "a"), rows=5)
+    ledger.renew(claimed(ledger, RUN), rows=5)
     before = scraped(ledger)
 
     ledger.pause(RUN)
@@ -159,8 +144,7 @@ def test_a_paused_run_is_told_and_is_not_idle(ledger: Ledger) -> None:
 
 def test_a_failed_publication_is_told(ledger: Ledger) -> None:
     ledger.create_run(SPEC, [a_shard("a")], now=0)
-    claim = claimed(ledger, "a")
-    ledger.complete(claim, a_receipt(RUN, claim.shard))
+    ledger.complete(claimed(ledger, RUN), a_receipt(RUN, a_shard("a")))
     ledger.record_publish_error(RUN, "the Hub is away", is_permanent=False)
 
     found = scraped(ledger)
@@ -206,7 +190,7 @@ def test_a_scrape_of_a_large_fleet_takes_less_than_a_second(ledger: Ledger) -> N
     """1,000 workers and 100,000 shards."""
     ledger.create_run(SPEC, (a_shard(f"{number:06}") for number in range(100_000)), now=0)
     for number in range(1000):
-        claimed(ledger, f"{number:06}")
+        claimed(ledger, RUN, a_shard(f"{number:06}"))
         announce(ledger.redis, replace(BUSY, name=f"w{number}@host/{number}"))
 
     began = time.monotonic()

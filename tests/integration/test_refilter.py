@@ -22,8 +22,7 @@ from fleet.run.spec import RunSpec
 from producer.local.demo_data import write_shards
 from producer.local.redis import embedded_redis
 from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
-from producer.planning.refilter import plan_refilter
+from producer.planning.plan import Plan, plan_refilter, plan_run
 from producer.publishing.publish import inspect_published, look_again
 from producer.verify.verify import verify
 from support.models import tiny_classifier
@@ -158,18 +157,14 @@ class TestWhatItPublishes:
 
         card = (again / "README.md").read_text()
         assert "| Scores from | `kept`, whose card says how they were computed |" in card
-        assert (
-            published_run(str(again)).spec.scorings[0].model
-            == published_run(str(earlier.output)).spec.scorings[0].model
-        )
+        first, second = (published_run(str(output)).spec.scorings[0] for output in (earlier.output, again))
+        assert first.model == second.model
 
 
 class TestWhatItRefuses:
-    def test_a_filter_that_is_not_named(self, earlier: Earlier) -> None:
+    def test_a_filter_that_is_not_named_or_names_an_unknown_column(self, earlier: Earlier) -> None:
         with pytest.raises(UsageError, match="Say which rows to keep: --min-score, --where or --keep-all"):
             earlier.plan()
-
-    def test_a_condition_over_an_unknown_column(self, earlier: Earlier) -> None:
         with pytest.raises(UsageError, match="scor"):
             earlier.plan(where="scor > 1")
 
@@ -177,12 +172,6 @@ class TestWhatItRefuses:
         options = RunOptions(min_score=1.0, output_uri=str(earlier.folder / "x"))
         with pytest.raises(UsageError, match=r"No run is published at .*shards: there is no manifest\.parquet"):
             plan_refilter(str(source), options)
-
-    def test_a_damaged_manifest(self, earlier: Earlier) -> None:
-        (earlier.output / "manifest.parquet").write_bytes(b"PAR1")
-
-        with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
-            earlier.plan(min_score=1.0)
 
     def test_an_input_whose_place_is_not_known(self, earlier: Earlier) -> None:
         options = RunOptions(min_score=1.0, output_uri=str(earlier.folder / "x"))
@@ -205,6 +194,10 @@ class TestWhatItRefuses:
             earlier.plan(min_score=1.0, to="kept")
 
 
+def shuffle_other(file: Path) -> None:
+    rewrite_shuffled(file, "other")
+
+
 class TestAnInputThatWasRewrittenWithTheSameFooter:
     @pytest.fixture
     def rewritable(self, options: RunOptions, tmp_path: Path) -> RunOptions:
@@ -217,9 +210,18 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
         return replace(options, input_uris=(str(tmp_path / "in"),), min_score=None, keep_all=True)
 
     @pytest.mark.parametrize(
-        ("name", "rewrite"), [("plain", rewrite_shuffled), ("snappy", rewrite_with_two_rows_exchanged)]
+        ("name", "rewrite", "scored"),
+        [
+            ("plain", rewrite_shuffled, {}),
+            ("snappy", rewrite_with_two_rows_exchanged, {}),
+            ("plain", shuffle_other, {"text_pair_column": "other"}),
+            ("plain", shuffle_other, {"text_column": "{text} {other}"}),
+            ("plain", shuffle_other, {"text_column": "text,other"}),
+            ("plain", shuffle_other, {"text_column": "other", "models": ("one", "two")}),
+        ],
+        ids=["a shuffled file", "two rows", "pairs", "a template", "several columns", "several models"],
     )
-    def test_gets_no_score_of_another_text(
+    def test_gets_no_score_of_another_text_whatever_was_scored(
         self,
         ledger: Ledger,
         scorer: SequenceClassifier,
@@ -227,37 +229,14 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
         tmp_path: Path,
         name: str,
         rewrite: Callable[[Path], None],
+        scored: dict[str, Any],
     ) -> None:
-        earlier = published(ledger, scorer, rewritable, tmp_path)
+        models = tuple(f"{column}={rewritable.models[0]}" for column in scored.get("models", ()))
+        options = replace(rewritable, **{**scored, "models": models or rewritable.models})
+        earlier = published(ledger, scorer, options, tmp_path)
         rewrite(tmp_path / f"in/{name}.parquet")
 
         with pytest.raises(ShardError, match=f"{name}, rows 0 to {ROWS - 1}: these are not the texts"):
-            earlier.refiltered(keep_all=True)
-
-    @pytest.mark.parametrize(
-        "scored",
-        [
-            {"text_pair_column": "other"},
-            {"text_column": "{text} {other}"},
-            {"text_column": "text,other"},
-            {"text_column": "other", "several": True},
-        ],
-        ids=["pairs", "a template", "several columns", "several models"],
-    )
-    def test_is_known_by_all_that_was_scored(
-        self,
-        ledger: Ledger,
-        scorer: SequenceClassifier,
-        rewritable: RunOptions,
-        tmp_path: Path,
-        scored: dict[str, Any],
-    ) -> None:
-        models = tuple(f"{name}={rewritable.models[0]}" for name in ("one", "two")) if scored.pop("several", 0) else ()
-        options = replace(rewritable, models=models or rewritable.models, **scored)
-        earlier = published(ledger, scorer, options, tmp_path)
-        rewrite_shuffled(tmp_path / "in/plain.parquet", "other")
-
-        with pytest.raises(ShardError, match=f"plain, rows 0 to {ROWS - 1}: these are not the texts"):
             earlier.refiltered(keep_all=True)
 
     def test_may_have_other_values_where_none_was_scored(
@@ -288,26 +267,23 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
         assert rows["text"].equals(pq.read_table(tmp_path / "in/plain.parquet")["text"])
 
 
-class TestAManifestWithAFlippedBit:
+def test_a_manifest_with_a_flipped_bit_is_told_everywhere_and_written_again_by_the_same_command(
+    earlier: Earlier,
+) -> None:
     """A bit of the metadata changes what it says of the run: its labels, its filter, or which columns were scored."""
+    manifest = earlier.output / "manifest.parquet"
+    whole = manifest.read_bytes()
+    manifest.write_bytes(next(flipped for flipped in flips(whole) if says_otherwise(flipped, whole)))
 
-    @pytest.fixture
-    def damaged(self, earlier: Earlier) -> Earlier:
-        manifest = earlier.output / "manifest.parquet"
-        whole = manifest.read_bytes()
-        manifest.write_bytes(next(flipped for flipped in flips(whole) if says_otherwise(flipped, whole)))
-        return earlier
+    with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
+        earlier.plan(keep_all=True)
+    assert [str(fault) for fault in verify(str(earlier.output)).faults] == ["manifest.parquet: cannot be read"]
+    findings = inspect_published(earlier.ledger, earlier.spec.run_id, hashes=False)
+    assert list(map(str, findings)) == ["manifest.parquet cannot be read"]
 
-    def test_is_told_everywhere_and_written_again_by_the_same_command(self, damaged: Earlier) -> None:
-        with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
-            damaged.plan(keep_all=True)
-        assert [str(fault) for fault in verify(str(damaged.output)).faults] == ["manifest.parquet: cannot be read"]
-        findings = inspect_published(damaged.ledger, damaged.spec.run_id, hashes=False)
-        assert list(map(str, findings)) == ["manifest.parquet cannot be read"]
+    look_again(earlier.ledger, earlier.spec.run_id, hashes=False)
 
-        look_again(damaged.ledger, damaged.spec.run_id, hashes=False)
-
-        assert verify(str(damaged.output)).faults == ()
+    assert verify(str(earlier.output)).faults == ()
 
 
 def flips(content: bytes) -> Iterator[bytes]:

@@ -21,8 +21,7 @@ from fleet.process.settings import Settings
 from fleet.run.scorers import published_run
 from fleet.run.sequence_classifier import resolve_classifier
 from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-from producer.planning.refilter import plan_refilter
+from producer.planning.plan import plan_refilter, plan_run
 from support.families import family_classifier
 from support.models import tiny_classifier, with_another_head
 from support.outputs import data_digests, published_rows

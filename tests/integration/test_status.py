@@ -24,12 +24,12 @@ from fleet.run.receipt import AttemptReport, Histogram
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.folder import FolderOutput
 from fleet.storage.output import CARD_PATH
-from producer.planning.steering import SteeringOptions, resume_run
 from producer.publishing.publish import finalize_run, looked_at
 from producer.status import ExitCode, run_status
 from producer.status.advice import level, verdict, what_next
 from producer.status.screen import status_lines, status_screen, status_table
 from producer.status.watch import progress_line
+from support.processes import run_command
 from support.records import a_receipt, a_scoring_receipt, a_shard, a_spec, stage_shard
 
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
@@ -80,8 +80,7 @@ def claimed(ledger: Ledger, run: str, shard: str = A.name) -> Claim:
 
 def finish(ledger: Ledger, run: str, *shards: str) -> None:
     for name in shards:
-        claim = claimed(ledger, run, name)
-        ledger.complete(claim, a_receipt(run, claim.shard))
+        ledger.complete(claimed(ledger, run, name), a_receipt(run, a_shard(name)))
 
 
 def let_pass(ledger: Ledger, run: str, seconds: int) -> None:
@@ -223,7 +222,8 @@ class TestWorkers:
         status = run_status(ledger, run)
 
         assert status._repr_html_() == f"<pre>{str(status).replace('<', '&lt;')}</pre>"
-        assert START in status._repr_html_()
+        assert status_screen(status)[0] == f"queued: {NO_WORKER}"
+        assert status._repr_html_().count(START) == 1
 
     def test_a_run_whose_workers_process_is_replaced_is_loading_and_wants_no_other_worker(
         self, ledger: Ledger, claim: Claim
@@ -258,6 +258,8 @@ class TestWorkers:
         finish(ledger, run, A.name, B.name)
 
         status = run_status(ledger, run)
+        ledger.record_publish_error(run, "The Hub answered 503.", is_permanent=False, retry_after_seconds=60)
+        after_an_error = run_status(ledger, run)
 
         assert status.word == "publishing"
         said = (
@@ -265,15 +267,8 @@ class TestWorkers:
             "Start one: producer finalizer"
         )
         assert what_next(status) == [said]
-        assert verdict(status) == progress_line(status) == f"publishing: {said}"
+        assert verdict(status) == progress_line(status) == verdict(after_an_error) == f"publishing: {said}"
         assert "publishing, no finalizer" in list(status_table([status]).columns[1].cells)
-
-    def test_a_missing_finalizer_is_said_before_what_the_last_one_met(self, ledger: Ledger, run: str) -> None:
-        finish(ledger, run, A.name, B.name)
-        ledger.record_publish_error(run, "The Hub answered 503.", is_permanent=False, retry_after_seconds=60)
-        withdraw_finalizer(ledger.redis, "box/13")
-
-        assert verdict(run_status(ledger, run)).startswith("publishing: No finalizer is running")
 
     def test_each_worker_with_a_shard_has_a_line_and_the_time_that_is_left_is_a_range(
         self, ledger: Ledger, run: str
@@ -493,14 +488,6 @@ class TestEnds:
         finish(ledger, run, A.name, B.name)
         return run
 
-    def test_why_it_is_not_published_yet_is_shown_meanwhile(self, ledger: Ledger, done: str) -> None:
-        ledger.record_publish_error(done, "The Hub answered 503.")
-
-        status = run_status(ledger, done)
-
-        assert progress_line(status) == f"publishing: {what_next(status)[0]}"
-        assert what_next(status) == ["Publishing has not succeeded yet, and is tried again: The Hub answered 503."]
-
     def test_a_run_that_cannot_be_published_has_failed_and_is_over(self, ledger: Ledger, done: str) -> None:
         ledger.record_publish_error(done, "The repository is gone.", is_permanent=True)
 
@@ -513,13 +500,10 @@ class TestEnds:
         ]
 
     def test_the_reasons_of_errored_rows_are_shown_with_their_counts(self, ledger: Ledger, run: str) -> None:
-        claims = [claimed(ledger, run, shard.name) for shard in (A, B)]
-        reasons = [{"blank text": 1}, {"blank text": 2, "null text": 4}]
-        for claim, errors in zip(claims, reasons, strict=True):
+        for shard, errors in ((A, {"blank text": 1}), (B, {"blank text": 2, "null text": 4})):
             errored = sum(errors.values())
-            ledger.complete(
-                claim, a_receipt(run, claim.shard, rows_in=9 + errored, rows_errored=errored, errors=errors)
-            )
+            receipt = a_receipt(run, shard, rows_in=9 + errored, rows_errored=errored, errors=errors)
+            ledger.complete(claimed(ledger, run, shard.name), receipt)
 
         status = run_status(ledger, run)
 
@@ -587,8 +571,7 @@ class TestEnds:
         self, ledger: Ledger, run: str, counts: dict[str, int], said: list[str]
     ) -> None:
         for shard in (A, B):
-            claim = claimed(ledger, run, shard.name)
-            ledger.complete(claim, a_receipt(run, claim.shard, **counts))
+            ledger.complete(claimed(ledger, run, shard.name), a_receipt(run, shard, **counts))
         assert what_next(run_status(ledger, run)) == []
         ledger.record_publication(run, Publication(uri="memory://out", commit="", shards=2))
 
@@ -623,29 +606,6 @@ class TestEnds:
         assert what_next(status) == [f"{said} Resume it: producer resume {run}"]
         assert progress_line(status) == f"paused: {said} Resume it: producer resume {run}"
         assert status.as_json()["paused"] == reason
-
-    def test_a_run_whose_last_shards_were_done_while_it_was_paused_waits_for_nothing(
-        self, ledger: Ledger, run: str
-    ) -> None:
-        claims = [claimed(ledger, run, shard.name) for shard in (A, B)]
-        ledger.pause(run)
-        for claim in claims:
-            ledger.complete(claim, a_receipt(run, claim.shard))
-
-        assert run_status(ledger, run).word == "publishing"
-
-    @pytest.mark.parametrize(("hours", "limit"), [(25, "100"), (60, "240")])
-    def test_the_limit_of_cost_that_is_proposed_lets_the_run_go_on(
-        self, ledger: Ledger, run: str, hours: int, limit: str
-    ) -> None:
-        ledger.steer(run, Steering(max_cost=50, price_per_gpu_hour=2))
-        ledger.redis.hset(Keys(run).run, "worker_ms", hours * 3_600_000)
-        ledger.pause(run, reason="its cost")
-
-        (line,) = what_next(run_status(ledger, run))
-
-        assert line.endswith(f"producer resume {run} --max-cost {limit}")
-        assert resume_run(ledger, run, SteeringOptions(max_cost=float(limit)))
 
     def test_limits_are_shown_if_a_person_set_them(self, ledger: Ledger, run: str) -> None:
         before = status_lines(run_status(ledger, run))
@@ -708,9 +668,8 @@ class TestVerdict:
         assert "kept     64.3% so far" in screen
 
     def test_a_slower_number_format_is_told_with_its_reason(self, ledger: Ledger, run: str) -> None:
-        claim = claimed(ledger, run, A.name)
         scored = a_scoring_receipt(refused_dtypes=("bfloat16",))
-        ledger.complete(claim, a_receipt(run, A, scorings=(scored,)))
+        ledger.complete(claimed(ledger, run), a_receipt(run, A, scorings=(scored,)))
 
         lines = status_lines(run_status(ledger, run))
 
@@ -729,12 +688,6 @@ class TestVerdict:
         assert told == ["", "; 41% of peak", "; 41% of peak, 63% of memory, 100% busy"]
         assert [running["report"][name] for name in ("peak_share", "memory_share", "busy_share")] == [0.412, 0.63, 1.0]
 
-    def test_what_is_wrong_comes_first_with_its_command_and_is_not_said_twice(self, ledger: Ledger, run: str) -> None:
-        screen = status_screen(run_status(ledger, run))
-
-        assert screen[0] == f"queued: No worker serves this run. Start one: {START}"
-        assert sum(START in line for line in screen) == 1
-
     def test_a_run_that_goes_on_beside_failures_or_without_a_finalizer_is_not_on_track(
         self, ledger: Ledger, run: str
     ) -> None:
@@ -744,3 +697,19 @@ class TestVerdict:
         withdraw_finalizer(ledger.redis, "box/13")
 
         assert verdict(run_status(ledger, run)) == "running; 1 shard failed; no finalizer is running"
+
+
+def test_in_a_terminal_of_80_columns_no_id_is_wrapped_or_cut(ledger: Ledger, redis_url: str) -> None:
+    spec = a_spec(output_uri="/data/kept")
+    ledger.create_run(spec, [a_shard("a")], now=1.0)
+
+    terminal = {"FORCE_COLOR": "1", "COLUMNS": "80", "TERM": "xterm"}
+    done = run_command("producer", "runs", environment={"REDIS_URL": redis_url, **terminal})
+
+    assert done.returncode == 0, done.stderr
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert {line.split()[0] for line in lines} >= {"run", spec.run_id}
+    (row,) = (line for line in lines if line.startswith(spec.run_id))
+    assert row.split()[1] == "queued"
+    assert "use a wider terminal or --json." in done.stderr

@@ -5,8 +5,7 @@ import os
 import pty
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
@@ -53,21 +52,12 @@ class Terminal:
         os.close(self._own)
 
 
-@contextmanager
-def on_a_terminal(*command: str, environment: dict[str, str]) -> Iterator[Terminal]:
-    terminal = Terminal(list(command), environment)
-    try:
-        yield terminal
-    finally:
-        terminal.close()
-
-
 def test_the_screen_follows_the_run_and_gives_way_to_its_end(fleet: Fleet) -> None:
-    command, ledger = (str(BIN / "producer"), "status", "--watch"), fleet.ledger
+    command, ledger = [str(BIN / "producer"), "status", "--watch"], fleet.ledger
     ledger.create_run(SPEC, [A, B], now=0)
     announce_finalizer(ledger.redis, FinalizerState(name="box/13"))
 
-    with on_a_terminal(*command, environment=fleet.environment) as terminal:
+    with closing(Terminal(command, fleet.environment)) as terminal:
         wait_until(lambda: "0% of shards done" in terminal.written(), description="the screen shows the new run")
         ledger.complete(claimed(ledger, RUN, A), a_receipt(RUN, A))
         wait_until(lambda: "50% of shards done" in terminal.written(), description="it shows the first shard")

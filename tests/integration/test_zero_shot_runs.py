@@ -13,8 +13,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.run.scorers import published_run
 from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-from producer.planning.refilter import plan_refilter
+from producer.planning.plan import plan_refilter, plan_run
 from support.nli import nli_classifier, pipeline_scores
 from support.outputs import data_digests, published_rows
 from support.small_run import publish, publish_plan

@@ -1,6 +1,5 @@
 """Enqueue a run over a folder of three small shards."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,3 @@ def write(path: Path, **columns: Any) -> None:
 
 def do(options: RunOptions, ledger: Ledger, app: Celery) -> Enqueued:
     return enqueue(plan_run(options), ledger, app, resend_seconds=60)
-
-
-def copied_model(model: Path, folder: Path, **config: Any) -> Path:
-    """A copy of a model folder, with changes to its config."""
-    copy = folder / "model"
-    copy.mkdir()
-    for file in model.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    known = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(known | config))
-    return copy

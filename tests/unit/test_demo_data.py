@@ -1,14 +1,14 @@
-"""The demo's texts and shards have FineWeb's schema, depend only on the seed, and separate training from scoring."""
+"""The demo's texts depend only on the seed and separate training from scoring, and its claim is checked on real files."""
 
 from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from producer.local.demo import differing_files, published_digests
 from producer.local.demo_data import (
     PARAGRAPHS,
     Document,
-    Kind,
     Part,
     documents,
     write_labelled,
@@ -58,17 +58,17 @@ def test_training_and_shards_share_no_paragraph() -> None:
     assert len(set(paragraphs)) == len(paragraphs) > 4000
 
 
-def test_kinds_come_about_half_and_half_with_grades_on_their_side_of_three() -> None:
+def test_about_half_of_the_texts_are_educational() -> None:
     texts = take(3000)
 
-    educational = sum(document.kind is Kind.EDUCATIONAL for document in texts) / len(texts)
+    educational = sum(document.grade >= 3 for document in texts) / len(texts)
 
     assert 0.45 <= educational <= 0.55
-    assert all((document.grade >= 3) == (document.kind is Kind.EDUCATIONAL) for document in texts)
+    assert all((document.grade >= 3) == (document.source in ("reference", "docstrings")) for document in texts)
     assert all(0 <= document.grade <= 5 for document in texts)
 
 
-def test_the_labelled_file_holds_texts_grades_and_kinds_of_the_training_part(tmp_path: Path) -> None:
+def test_the_labelled_file_holds_texts_and_grades_of_the_training_part(tmp_path: Path) -> None:
     write_labelled(tmp_path / "labelled.parquet", rows=30, seed=5)
 
     table = pq.read_table(tmp_path / "labelled.parquet")
@@ -76,6 +76,24 @@ def test_the_labelled_file_holds_texts_grades_and_kinds_of_the_training_part(tmp
     assert [(field.name, str(field.type)) for field in table.schema] == [
         ("text", "string"),
         ("label", "double"),
-        ("kind", "string"),
     ]
     assert table["text"].to_pylist() == [document.text for document in take(30, seed=5, part=Part.TRAINING)]
+
+
+def digests(folder: Path, content: bytes) -> dict[str, str]:
+    for kind in ("data", "scores"):
+        (folder / kind).mkdir(parents=True)
+        (folder / kind / "000_00000.parquet").write_bytes(content)
+    return published_digests(folder)
+
+
+def test_a_changed_byte_a_missing_file_and_no_files_at_all_are_named(tmp_path: Path) -> None:
+    """The demo claims that a kill changes nothing only if it compared real files and found them equal."""
+    killed, same = digests(tmp_path / "killed", b"rows"), digests(tmp_path / "same", b"rows")
+    (tmp_path / "same/data/000_00000.parquet").write_bytes(b"Rows")
+    changed = published_digests(tmp_path / "same")
+
+    assert differing_files(killed, same) == []
+    assert differing_files(killed, changed) == ["data/000_00000.parquet"]
+    assert differing_files(killed, {}) == ["data/000_00000.parquet", "scores/000_00000.parquet"]
+    assert differing_files({}, {}) == ["nothing was published"]

@@ -62,12 +62,6 @@ def test_the_columns_of_a_text_and_its_pair_count_together() -> None:
     assert texts_in(rows, scoring) == ["A\n\nb\n\nc", ""]
 
 
-def test_the_words_of_a_template_count() -> None:
-    (scoring,) = a_spec(text_columns=("title",), text_template="Title: {title}.").scorings
-
-    assert texts_in(pa.table({"title": ["A", None]}), scoring) == ["Title: A.", ""]
-
-
 # --- costs ---------------------------------------------------------------------------------------------------------------
 
 
@@ -146,15 +140,6 @@ def test_the_screen_says_about_when_a_figure_is_from_a_sample() -> None:
         "  H200: 95.00 to 284.00 hours, estimated from its peak, not measured; 475.00 to 1,420.00 at 5.00 an hour, list price "
         "of Hugging Face Jobs on 2026-11-21",
         "  Starts of workers and their idle time come on top.",
-    ]
-
-
-def test_what_is_not_known_is_said_with_its_reason() -> None:
-    unknown = Estimate(notes=("rows are unknown: files of lines do not say how many they have",))
-
-    assert list(unknown.lines()) == [
-        "estimate: unknown",
-        "  rows are unknown: files of lines do not say how many they have",
     ]
 
 

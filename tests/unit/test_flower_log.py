@@ -9,11 +9,9 @@ from flower.app import Flower
 
 from producer.flower.start import is_news
 
-UNANSWERED = logging.getLogger("flower.inspector").makeRecord(
-    "flower.inspector", logging.WARNING, __file__, 1, "Inspect method %s failed", ("conf",), None
-)
-BROKEN = logging.getLogger("flower.inspector").makeRecord(
-    "flower.inspector", logging.WARNING, __file__, 1, "Inspect method %s failed: %s", ("conf", "Redis is away"), None
+UNANSWERED, BROKEN = (
+    logging.makeLogRecord({"msg": message})
+    for message in ("Inspect method conf failed", "Inspect method conf failed: Redis is away")
 )
 
 
@@ -29,14 +27,8 @@ def test_an_unanswered_question_is_not_logged_while_no_worker_is_there(applicati
 
 def test_a_worker_that_does_not_answer_is_news(application: Flower) -> None:
     now = time.time()
-    beat = {
-        "type": "worker-heartbeat",
-        "hostname": "w1",
-        "timestamp": now,
-        "local_received": now,
-        "freq": 2.0,
-        "clock": 1,
-    }
+    beat = {"type": "worker-heartbeat", "hostname": "w1", "timestamp": now, "local_received": now}
+    beat |= {"freq": 2.0, "clock": 1}
     application.events.state.event(beat)
 
     assert is_news(application, UNANSWERED)

@@ -39,7 +39,7 @@ def test_the_table_has_a_line_for_each_bin() -> None:
 def test_the_curve_of_the_picture_has_the_keep_rates_of_the_table() -> None:
     pytest.importorskip("matplotlib")
 
-    _, rate = chart([("score", LOGITS)], title="a run").axes
+    _, rate = chart({"score": LOGITS}, title="a run").axes
 
     (curve,) = rate.lines
     assert list(curve.get_ydata()) == [float(one.at_least) for one in score_bins(LOGITS)]  # of 100 rows

@@ -11,6 +11,7 @@ from fleet.process.broker import make_app
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
 from fleet.storage.opening import open_output
+from producer.finalizer import Publisher
 from support.finalizer_runs import A, B, C
 from support.records import a_spec
 
@@ -30,6 +31,11 @@ def ledger(settings: Settings) -> Ledger:
     ledger = Ledger.connect(settings)
     ledger.redis.flushall()
     return ledger
+
+
+@pytest.fixture
+def publisher(ledger: Ledger, settings: Settings) -> Publisher:
+    return Publisher(ledger, settings)
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ import yaml
 
 from fleet.ledger import Ledger
 from fleet.run.model import Model
-from fleet.run.receipt import Histogram, Parity, Receipt
+from fleet.run.receipt import Histogram, Parity, Receipt, added
 from fleet.run.scoring import ZeroShot
 from fleet.run.spec import RunSpec, Shard
 from producer.publishing.card import dataset_card
 from producer.publishing.publish import finalize_run
+from producer.scores.distribution import score_table
 from support.finalizer_runs import A, B, C, do
 from support.records import a_receipt, a_scoring_receipt, a_spec
 
@@ -133,32 +134,16 @@ class TestCard:
         assert 'load_dataset("me/kept", split="train", streaming=True)' in on_hub
         assert "load_dataset" not in in_a_folder
 
-    def test_it_tells_how_the_scores_are_spread_and_what_a_threshold_would_keep(self) -> None:
-        text = dataset_card(a_spec(), [a_receipt("r", shard) for shard in (A, B)]).decode()
+    def test_it_tells_how_the_scores_of_all_shards_are_spread_if_a_row_has_one(self) -> None:
+        some, none = (Histogram(bins_per_unit=4, rows_by_bin=rows) for rows in ({0: 3, 12: 5}, {}))
 
-        lines = text.partition("```text\n")[2].partition("\n```")[0].splitlines()
-        assert lines[0].split() == ["from", "rows", "share", "this", "or", "more"]
-        assert lines[1].split() == ["-0.50", "2", "11.1%", "100.0%", "█" * 8]
-        assert lines[2].split() == ["-0.25", "0", "0.0%", "88.9%"]
-        assert lines[-4].split() == ["3.00", "8", "44.4%", "66.7%", "█" * 32]
-        assert lines[-1].split() == ["3.75", "4", "22.2%", "22.2%", "█" * 16]
+        cards = [
+            dataset_card(a_spec(), [scored_by(shard, histogram=spread) for shard in (A, B)]).decode()
+            for spread in (some, none)
+        ]
 
-    def test_scores_far_apart_get_few_lines(self) -> None:
-        far_apart = Histogram(bins_per_unit=4, rows_by_bin={-400: 1, 0: 5, 399: 2})
-
-        text = dataset_card(a_spec(), [with_histogram(far_apart)]).decode()
-
-        lines = text.partition("```text\n")[2].partition("\n```")[0].splitlines()[1:]
-        assert len(lines) <= 24
-        assert sum(int(line.split()[1]) for line in lines) == 8
-        assert lines[0].split()[0] == "-112.00"
-
-    def test_where_no_row_has_a_score_it_shows_none(self) -> None:
-        nothing = Histogram(bins_per_unit=4, rows_by_bin={})
-
-        text = dataset_card(a_spec(), [with_histogram(nothing)]).decode()
-
-        assert "## Scores" not in text
+        assert f"```text\n{score_table(added([some, some]))}\n```" in cards[0]
+        assert "## Scores" not in cards[1]
 
     def test_it_tells_the_worst_that_the_trials_of_the_workers_found(self) -> None:
         receipts = [
@@ -213,10 +198,6 @@ class TestCard:
 
 def scored_by(shard: Shard, **changes: Any) -> Receipt:
     return replace(a_receipt("r", shard), scorings=(a_scoring_receipt(**changes),))
-
-
-def with_histogram(histogram: Histogram) -> Receipt:
-    return scored_by(A, histogram=histogram)
 
 
 def front_matter(card: str) -> dict[str, object]:

@@ -1,6 +1,5 @@
 """Keys of a run vanish, as in a full Redis that deletes some. No part is published, and the same command repairs the run."""
 
-import hashlib
 from itertools import combinations
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from producer.status import ExitCode, run_status
 from producer.status.advice import level, verdict
 from support.finalizer_runs import A, B, C, do, finish
 from support.ledger_states import claimed
+from support.outputs import data_digests
 from support.records import a_spec
 
 SHARDS = (A, B, C)
@@ -84,16 +84,6 @@ def work(ledger: Ledger, spec: RunSpec, held: Claim | None) -> list[str]:
     return [claim.shard.name for claim in claimed_now]
 
 
-def digests(out: Path) -> dict[str, str]:
-    """Of the published rows, by path. Manifest and card say who wrote them and when."""
-    return {
-        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for folder in ("data", "scores")
-        for path in (out / folder).rglob("*")
-        if path.is_file()
-    }
-
-
 def shards_listed(out: Path) -> int:
     manifest = out / "manifest.parquet"
     if not manifest.exists():
@@ -111,7 +101,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, shared_redis_url: str)
     ledger.create_run(spec, SHARDS, now=1.0)
     do(ledger, spec, *SHARDS)
     finalize_run(ledger, spec.run_id, without_failed=False)
-    return digests(out)
+    return data_digests(out)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -169,7 +159,7 @@ def check(
     status = looked_at(ledger, run_status(ledger, run), hashes=True)
     assert (status.word, status.exit_code, status.findings) == ("published", ExitCode.DONE, ())
     assert (status.counts.done, status.counts.shards, status.counts.rows_in) == (3, 3, 30)
-    assert digests(out) == undisturbed
+    assert data_digests(out) == undisturbed
     assert shards_listed(out) == 3
 
 

@@ -43,16 +43,11 @@ class TestFinalizing:
         ledger.create_run(spec, [A, B, C], now=2.0)
         assert isinstance(finalize_run(ledger, spec.run_id, without_failed=without_failed), Publication)
 
-    def test_checkpoints_that_a_dead_worker_left_are_removed(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+    def test_a_run_whose_shards_are_done_is_published_once_and_dead_workers_checkpoints_are_removed(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
         do(ledger, spec, A, B, C)
         open_output(spec.output_uri, spec.run_id).store_checkpoint(A.name, "0", b"scores")
-
-        finalize_run(ledger, spec.run_id, without_failed=False)
-
-        assert not (out / ".shardsift" / spec.run_id / "checkpoints").exists()
-
-    def test_a_run_whose_shards_are_done_is_published(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
-        do(ledger, spec, A, B, C)
 
         publication = finalize_run(ledger, spec.run_id, without_failed=False)
 
@@ -60,14 +55,11 @@ class TestFinalizing:
         assert ledger.publication(spec.run_id) == publication
         paths = {path for shard in (A, B, C) for path in (shard.data_path, shard.scores_path)}
         assert visible(out).keys() == {*paths, MANIFEST_PATH, "README.md"}
+        assert not (out / ".shardsift" / spec.run_id / "checkpoints").exists()
 
-    def test_publishing_again_does_nothing(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
-        do(ledger, spec, A, B, C)
-        first = finalize_run(ledger, spec.run_id, without_failed=False)
         (out / "README.md").write_text("mine")
         before = visible(out)
-
-        assert finalize_run(ledger, spec.run_id, without_failed=False) == first
+        assert finalize_run(ledger, spec.run_id, without_failed=False) == publication
         assert visible(out) == before
 
     def test_a_publication_that_the_ledger_missed_is_recorded(self, ledger: Ledger, spec: RunSpec) -> None:
@@ -81,7 +73,9 @@ class TestFinalizing:
         assert ledger.publication(spec.run_id) == publication
         assert ledger.publish_error(spec.run_id) is None
 
-    def test_failed_shards_hold_it_back(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+    def test_failed_shards_hold_it_back_unless_it_is_to_be_published_without_them(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
         do(ledger, spec, A, B)
         fail(ledger, spec, C)
 
@@ -90,12 +84,6 @@ class TestFinalizing:
         assert isinstance(outcome, NotReady)
         assert outcome.reason.startswith("1 shard failed; `producer retry` them")
         assert visible(out) == {}
-
-    def test_they_do_not_when_it_is_to_be_published_without_them(
-        self, ledger: Ledger, spec: RunSpec, out: Path
-    ) -> None:
-        do(ledger, spec, A, B)
-        fail(ledger, spec, C)
 
         publication = finalize_run(ledger, spec.run_id, without_failed=True)
 
@@ -232,7 +220,8 @@ class TestFinalizing:
         self, ledger: Ledger, spec: RunSpec, out: Path
     ) -> None:
         do(ledger, spec, A, B, C)
-        frozen = Meanwhile(ledger, lambda: ledger.retry(spec.run_id, done_too=True), do_again(ledger, spec))
+        again = (lambda: ledger.retry(spec.run_id, done_too=True), lambda: do(ledger, spec, A, B, C))
+        frozen = Meanwhile(ledger, *again)
 
         outcome = finalize_run(frozen, spec.run_id, without_failed=False)
 
@@ -286,10 +275,6 @@ class Meanwhile(Ledger):
         for happen in self._happenings:
             happen()
         return super().record_publication(*arguments, **options)
-
-
-def do_again(ledger: Ledger, spec: RunSpec) -> Callable[[], None]:
-    return lambda: do(ledger, spec, A, B, C)
 
 
 def die() -> None:

@@ -9,14 +9,10 @@ from fleet.run.spec import RunSpec
 from producer.finalizer import Finalizer, Publisher
 from producer.publishing.publish import finalize_run
 from producer.publishing.waves import WaveRule, WaveWatch
+from producer.status import run_status
 from support.finalizer_runs import A, B, C, do, fail, finish
 from support.ledger_states import claimed
 from support.waiting import wait_until
-
-
-@pytest.fixture
-def publisher(ledger: Ledger, settings: Settings) -> Publisher:
-    return Publisher(ledger, settings)
 
 
 @pytest.mark.parametrize("state", ["open", "failed", "cancelled"])
@@ -55,9 +51,11 @@ def test_a_run_whose_last_shards_were_done_while_it_was_paused_is_published(
     claim = claimed(ledger, spec.run_id, C)
     ledger.pause(spec.run_id)
     finish(ledger, claim)
+    word = run_status(ledger, spec.run_id).word
 
     publisher.publish_ready()
 
+    assert word == "publishing"
     assert ledger.publication(spec.run_id).shards == 3
 
 

@@ -83,7 +83,6 @@ class TestTheHub:
 
         commit = hub.commits(REPO)[0].oid
         assert source["revision"] == commit
-        assert source["crawl"] == CRAWLS[0]
         assert source["uris"] == [f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/*.parquet"]
         assert [shard["name"] for shard in source["shards"]] == [f"{CRAWLS[0]}/000_0000{i}" for i in range(2)]
         assert source["shards"][0]["uri"] == f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/000_00000.parquet"

@@ -16,13 +16,12 @@ from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
-from producer.flower.run_page import rows_json
+from producer.flower.pages import rows_json
 from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
 from producer.scores.distribution import check_chart
-from producer.scores.near import near_lines, read_texts, rows_of_run_near
-from producer.scores.report import scored_run
+from producer.scores.report import near_lines, read_texts, rows_of_run_near, scored_run
 from support.models import tiny_classifier
 from support.processes import call_command
 from support.small_run import publish, publish_plan, rounding, score

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -21,12 +20,8 @@ class TestASoundDataset:
         found = original.verify(with_source=True)
 
         assert found.faults == ()
-        assert (found.shards, found.files, found.rows_in, found.rows_errored) == (
-            SHARDS,
-            2 * SHARDS,
-            SHARDS * ROWS,
-            SHARDS,
-        )
+        assert (found.shards, found.files) == (SHARDS, 2 * SHARDS)
+        assert (found.rows_in, found.rows_errored) == (SHARDS * ROWS, SHARDS)
         assert 0 < found.rows_kept < SHARDS * ROWS
         assert found.rows_in == found.rows_kept + found.rows_dropped + found.rows_errored
 
@@ -62,13 +57,6 @@ class TestTheCommand:
         *_, fault, remedy, verdict = answer.stdout.splitlines()
         assert (fault, verdict) == (f"{path}: is missing", "damaged: 1 fault")
         assert "--verify" in remedy
-
-    def test_a_folder_in_which_nothing_is_published_exits_with_2_and_one_line(self, tmp_path: Path) -> None:
-        answer = call_command("producer", "verify", str(tmp_path), environment={})
-
-        assert (answer.returncode, answer.stdout) == (2, "")
-        assert len(answer.stderr.splitlines()) == 1
-        assert "There is no shardsift output at" in answer.stderr
 
     def test_a_folder_can_be_given_by_its_bare_name_and_needs_no_redis(self, dataset: Dataset) -> None:
         nothing = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(dataset.output / "nowhere")}

@@ -16,7 +16,6 @@ from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
 from producer.verify.verify import verify
-from support.processes import call_command
 from support.published_dataset import ROWS, Dataset, a_file
 from support.same_footer import rewrite_shuffled, write_uncompressed
 from support.small_run import publish
@@ -214,13 +213,12 @@ class TestSource:
         for file in sorted(dataset.source.glob("*.parquet"))[:2]:
             pq.write_table(pq.read_table(file).slice(1), tmp_path / "other" / file.name)
 
-        answer = call_command("producer", "verify", dataset.output, "--source", tmp_path / "other", environment={})
+        with pytest.raises(UsageError) as refused:
+            verify(str(dataset.output), source=(str(tmp_path / "other"),))
 
-        assert answer.returncode == 2
-        assert answer.stdout == ""
-        assert answer.stderr == (
-            f"producer: {tmp_path}/other is not the input of the run at {dataset.output}: it has 2 shards of the same names, "
-            "such as 000_00000, but with other bytes than the run has read. Name the --input of the run with --source.\n"
+        assert str(refused.value) == (
+            f"{tmp_path}/other is not the input of the run at {dataset.output}: it has 2 shards of the same names, "
+            "such as 000_00000, but with other bytes than the run has read. Name the --input of the run with --source."
         )
 
     def test_a_copy_of_the_input_on_another_storage_is_compared_by_its_rows(self, dataset: Dataset) -> None:
