@@ -22,6 +22,7 @@ from celery import Celery
 from redis.connection import parse_url
 
 import shardsift
+from support.crawls import copy_shards
 from support.fleet import Fleet, new_fleet
 from support.labelled import write_topics
 from support.models import tiny_classifier
@@ -41,9 +42,7 @@ HEAVY = {"torch", "transformers", "celery", "redis", "duckdb", "pyarrow", "numpy
 def notebook(tmp_path_factory: pytest.TempPathFactory, shards: Path) -> Iterator[Path]:
     """A folder with two shards in it, which is the current folder, on a machine without a Redis of its own."""
     folder = tmp_path_factory.mktemp("notebook")
-    (folder / "shards").mkdir()
-    for shard in sorted(shards.glob("*.parquet"))[:2]:
-        shutil.copy(shard, folder / "shards")
+    copy_shards(shards, folder / "shards", count=2)
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
         patch.setenv("SHARDSIFT_STATE_DIR", str(folder / "state"))
         patch.setenv("SHARDSIFT_PARITY_ROWS", "0")

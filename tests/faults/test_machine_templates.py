@@ -23,7 +23,6 @@ from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.machine_files import HF_JOB_SCRIPT, SLURM_SCRIPT
 from support.outputs import manifest_lines
-from support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
 GPUS = 2
@@ -102,9 +101,7 @@ def enqueued(fleet: Fleet, shards: Path, folder: Path, *options: str) -> str:
     model.mkdir()
     (model / "config.json").write_text(json.dumps({"id2label": {"0": "model"}}))
     arguments = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--output", folder / "out", *options)
-    done = fleet.call_producer("enqueue", *arguments, "--keep-all")
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return fleet.enqueue(*arguments, "--keep-all")
 
 
 @pytest.mark.parametrize("way", [hugging_face_jobs, slurm], ids=lambda way: str(way.__name__))
@@ -115,7 +112,7 @@ def test_the_script_publishes_a_run_and_stops_in_time(
     run_id = enqueued(fleet, shards, tmp_path)
 
     with fleet.finalizer(), machine_of(platform, fleet) as machine:
-        wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=60)
+        fleet.wait_until_published(run_id)
         names = {worker.name.split("@")[0] for worker in list_workers(fleet.ledger.redis)}
 
         told = time.monotonic()

@@ -1,7 +1,7 @@
 """A run with injected faults, and the checks that must pass afterwards, whatever the faults were."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,11 +39,8 @@ class DisturbedRuns:
 
     def enqueue(self) -> str:
         """Enqueue the run, perhaps again. Returns its id."""
-        app = make_app("test", self._settings)
-        try:
+        with make_app("test", Settings(redis_url=self.fleet.redis_url)) as app:
             return enqueue(self._plan(), self.fleet.ledger, app, resend_seconds=1).run_id
-        finally:
-            app.close()
 
     def worker(self, name: str = "w1", **environment: str) -> AbstractContextManager[Child]:
         return self.fleet.worker(self.model, name=name, environment=self.environment | environment)
@@ -64,8 +61,6 @@ class DisturbedRuns:
     @contextmanager
     def served(self, *, workers: int = 1) -> Iterator[None]:
         """Run a finalizer and this many workers during the block."""
-        from contextlib import ExitStack
-
         with ExitStack() as stack:
             stack.enter_context(self.finalizer())
             for number in range(workers):
@@ -81,7 +76,7 @@ class DisturbedRuns:
             self.wait_until_published(run_id)
 
     def wait_until_published(self, run_id: str, *, seconds: float = 60) -> None:
-        wait_until(lambda: self.fleet.ledger.publication(run_id), description="the run is published", seconds=seconds)
+        self.fleet.wait_until_published(run_id, seconds=seconds)
 
     def wait_for_rows(self, run_id: str, rows: int = 1) -> None:
         wait_until(lambda: self.faults.rows_scored() >= rows, description=f"{rows} rows are scored", seconds=60)
@@ -121,10 +116,6 @@ class DisturbedRuns:
             "SHARDSIFT_LEASE_SECONDS": str(self.lease_seconds),
             "SHARDSIFT_RESEND_SECONDS": "1",
         }
-
-    @property
-    def _settings(self) -> Settings:
-        return Settings(redis_url=self.fleet.redis_url)
 
     def _plan(self) -> Plan:
         options = RunOptions(
