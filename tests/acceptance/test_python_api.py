@@ -1,7 +1,6 @@
 """The Python API as a notebook uses it: five lines in a fresh process, a run in a thread, a fleet, docs/python.md, examples/."""
 
 import re
-import runpy
 import shutil
 import signal
 import subprocess
@@ -29,7 +28,7 @@ from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.packages import installed
-from support.processes import call_command
+from support.processes import call_command, call_script
 from support.proxy import Network
 
 ROOT = Path(__file__).parents[2]
@@ -268,20 +267,9 @@ def test_the_blocks_of_the_python_page_run(
     assert shown.endswith("Name one with text_column.\n")
 
 
-def run_example(name: str, *arguments: str | Path) -> int:
-    """A script of examples/ in this process, which has torch already. Returns its exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [name, *map(str, arguments)])
-        try:
-            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-        except SystemExit as end:
-            return int(end.code or 0)
-    return 0
-
-
 @pytest.mark.usefixtures("notebook", "one_thread")
 def test_the_example_that_scores_texts(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_example("score_texts.py", ROOT / "README.md", tiny_model)
+    call_script(EXAMPLES / "score_texts.py", ROOT / "README.md", tiny_model)
 
     scores = [float(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
     assert len(scores) == 10
@@ -290,7 +278,7 @@ def test_the_example_that_scores_texts(tiny_model: Path, capsys: pytest.CaptureF
 
 @pytest.mark.usefixtures("notebook", "one_thread")
 def test_the_example_that_scores_a_frame(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_example("score_dataframe.py", "shards/000_00000.parquet", "frame.parquet", tiny_model)
+    call_script(EXAMPLES / "score_dataframe.py", "shards/000_00000.parquet", "frame.parquet", tiny_model)
 
     kept = pd.read_parquet("frame.parquet")
     assert kept["score"].min() >= 3
@@ -301,7 +289,7 @@ def test_the_example_that_scores_a_frame(tiny_model: Path, capsys: pytest.Captur
 def test_the_example_with_two_models(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     toxic = tiny_classifier(tmp_path / "toxic", labels=3)
 
-    run_example("several_models.py", "shards/000_00000.parquet", "both.parquet", tiny_model, toxic)
+    call_script(EXAMPLES / "several_models.py", "shards/000_00000.parquet", "both.parquet", tiny_model, toxic)
 
     kept = pd.read_parquet("both.parquet")
     assert ((kept["edu_score"] >= 3) & (kept["tox_score"] < 0.5)).all()
@@ -313,7 +301,7 @@ def test_the_example_with_two_models(tiny_model: Path, tmp_path: Path, capsys: p
 @pytest.mark.usefixtures("kept")
 def test_the_example_of_a_local_run(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It resumes the run of `kept`."""
-    assert run_example("run_local.py", "./shards/*.parquet", "./kept", tiny_model) == 0
+    assert call_script(EXAMPLES / "run_local.py", "./shards/*.parquet", "./kept", tiny_model) == 0
     assert "<Verification sound: 2 shards" in capsys.readouterr().out
 
 
@@ -324,7 +312,7 @@ def test_the_example_of_a_fleet(
 ) -> None:
     monkeypatch.setenv("REDIS_URL", working_fleet.redis_url)
 
-    exit_code = run_example("enqueue_and_watch.py", "./shards", "./kept-on-a-fleet", tiny_model)
+    exit_code = call_script(EXAMPLES / "enqueue_and_watch.py", "./shards", "./kept-on-a-fleet", tiny_model)
 
     assert exit_code == 0
     assert "published\n\nrun " in capsys.readouterr().out

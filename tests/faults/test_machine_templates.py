@@ -22,6 +22,7 @@ from support.compose import BIN
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.machine_files import HF_JOB_SCRIPT, SLURM_SCRIPT
+from support.nvidia_smi import install_nvidia_smi
 from support.outputs import manifest_lines
 
 pytestmark = pytest.mark.faults
@@ -79,8 +80,7 @@ def machine_fleet(fleet: Fleet, faults: InjectedFaults, home: Path) -> Iterator[
     """A fleet whose machines have two GPUs."""
     faults.use_stand_in(rows_a_batch=2, seconds_a_batch=0.1)
     faults.set_device("cuda")  # each template asks for it, so that no machine scores on its CPU
-    lines = "\n".join(f"echo 'GPU {number}: A stand-in (UUID: GPU-{number})'" for number in range(GPUS))
-    write_tool(home / "bin/nvidia-smi", lines)
+    install_nvidia_smi(home / "bin", gpus=GPUS)
     fleet.environment |= faults.environment | {
         "PATH": os.pathsep.join((str(home / "bin"), str(BIN), os.environ["PATH"])),
         "HOME": str(home),

@@ -15,6 +15,7 @@ from fleet.process.children import Child
 from fleet.process.settings import Settings
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
+from support.leftovers import is_alive
 from support.metadata_services import Service, serving
 from support.waiting import wait_until
 from worker.service.parent import _CHILD_LATE_SECONDS, _PARENT_LATE_SECONDS
@@ -45,11 +46,6 @@ def gone_in_time(worker: Child, end: Callable[[Child], None]) -> float:
     worker.wait(timeout=2 * SECONDS)
     wait_until(lambda: not any(is_alive(child) for child in children), description="the children are gone")
     return time.monotonic() - began
-
-
-def is_alive(process: psutil.Process) -> bool:
-    """Whether a process runs. A zombie is dead; reaping it is the task of the machine's init."""
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """`producer demand` counts what an autoscaler needs: open shards, running ones too, and the workers that serve them."""
 
 import json
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,32 +12,25 @@ from typing import Any
 import pytest
 import redis
 
-from fleet.ledger import Claim, Ledger
-from fleet.presence.announcements import WorkerState, announce
+from fleet.ledger import Ledger
+from fleet.presence.announcements import announce
 from producer.demand import DemandServer, demand_json, queue_demands
 from support.injected_faults import PYTHONPATH
-from support.ports import unused_port
+from support.ledger_states import claimed
+from support.ports import served_in_background, unused_port
 from support.processes import call_command, started
-from support.records import a_receipt, a_shard, a_spec
+from support.records import a_receipt, a_shard, a_spec, a_worker
 from support.waiting import wait_until
 
 SPEC = a_spec()
 SHARDS = [a_shard(f"crawl/{number}") for number in range(5)]
-WORKER = WorkerState(
-    name="gpu0@host/7", queue=SPEC.queue, model="m", revision="1", dtype="auto", activity="busy", activity_seconds=1.0
-)
+WORKER = a_worker(name="gpu0@host/7")
 
 
 @pytest.fixture
 def run(ledger: Ledger) -> str:
     ledger.create_run(SPEC, SHARDS, now=0)
     return SPEC.run_id
-
-
-def claimed(ledger: Ledger, run: str, number: int) -> Claim:
-    claim = ledger.claim(run, SHARDS[number].name, f"gpu{number}@host/7")
-    assert isinstance(claim, Claim)
-    return claim
 
 
 def demanded(redis_url: str, *arguments: str) -> Any:
@@ -48,9 +40,9 @@ def demanded(redis_url: str, *arguments: str) -> Any:
 
 
 def test_running_shards_count_and_finished_ones_do_not(ledger: Ledger, run: str, redis_url: str) -> None:
-    finished = claimed(ledger, run, 0)
+    finished = claimed(ledger, run, SHARDS[0])
     ledger.complete(finished, a_receipt(run, finished.shard))
-    claimed(ledger, run, 1)
+    claimed(ledger, run, SHARDS[1])
     announce(ledger.redis, WORKER)
 
     answer = demanded(redis_url)
@@ -76,7 +68,7 @@ def test_a_worker_is_wanted_for_every_few_shards_rounded_up(
 
 @pytest.mark.parametrize("how", ["cancel", "pause"])
 def test_a_run_that_was_stopped_wants_none(ledger: Ledger, run: str, how: str) -> None:
-    claimed(ledger, run, 0)
+    claimed(ledger, run, SHARDS[0])
     getattr(ledger, how)(run)
 
     answer = demand_json(queue_demands(ledger, shards_per_worker=1))
@@ -119,14 +111,8 @@ def test_without_open_shards_a_sentence_says_so(ledger: Ledger, redis_url: str) 
 
 @contextmanager
 def served(read: Callable[[], object]) -> Iterator[str]:
-    with DemandServer("127.0.0.1", 0, read) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server.url
-        finally:
-            server.shutdown()
-            thread.join()
+    with served_in_background(DemandServer("127.0.0.1", 0, read)) as server:
+        yield server.url
 
 
 def fetched(url: str) -> Any:

@@ -1,6 +1,7 @@
 """Enqueue a run over a folder of three small shards."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,7 @@ def do(options: RunOptions, ledger: Ledger, app: Celery) -> Enqueued:
 
 def copied_model(model: Path, folder: Path, **config: Any) -> Path:
     """A copy of a model folder, with changes to its config."""
-    copy = folder / "model"
-    copy.mkdir()
-    for file in model.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
+    copy = shutil.copytree(model, folder / "model")
     known = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(known | config))
     return copy

@@ -1,6 +1,5 @@
 """Real transformers that tests create: tiny random ones within seconds, or MiniLM with a random head."""
 
-import json
 from pathlib import Path
 
 import torch
@@ -13,6 +12,7 @@ from transformers import (
 )
 
 from fleet.run.sequence_classifier import THRESHOLD
+from support.enqueued_runs import copied_model
 from worker.training.base_model import verified_demo_encoder
 
 
@@ -31,13 +31,7 @@ def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
 
 def without_dropout(model: Path, folder: Path) -> Path:
     """A copy, because dropout draws other random numbers for other batches."""
-    folder.mkdir()
-    for file in model.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    config = json.loads((model / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+    return copied_model(model, folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def minilm_classifier(folder: Path) -> Path:
