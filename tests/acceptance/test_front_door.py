@@ -1,4 +1,4 @@
-"""The first minutes of a user: versions, help, choices that are checked at once, and one-line errors."""
+"""The first minutes of a user: versions, help and one-line errors."""
 
 import json
 import socket
@@ -59,32 +59,6 @@ class TestTheCommandsThemselves:
         done = run_command("producer", environment=words)
 
         assert done.stdout.split() == ["enqueue"]
-
-
-class TestChoices:
-    @pytest.mark.parametrize(
-        ("command", "said"),
-        [
-            (("producer", "enqueue", "--dtype", "bf16"), "'bf16' is not one of 'auto', 'float32', 'bfloat16'"),
-            (("producer", "flower", "--port", "99999"), "less than or equal to 65535"),
-            (("worker", "start", "--spot-notice", "oracle"), "'oracle' is not one of 'aws', 'gcp', 'azure'"),
-        ],
-        ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-    )
-    def test_a_wrong_one_is_refused_before_anything_is_loaded(
-        self, command: tuple[str, ...], said: str, fleet: Fleet, tiny_model: Path
-    ) -> None:
-        """An environment with a Redis and a model, so that nothing else is wrong."""
-        environment = {**fleet.environment, "SHARDSIFT_MODEL": str(tiny_model), "COLUMNS": "200"}
-
-        started = time.monotonic()
-        done = call_command(*command, environment=environment)
-
-        assert done.returncode == 2
-        assert said in done.stderr
-        assert "Traceback" not in done.stderr
-        assert "Value error" not in done.stderr
-        assert time.monotonic() - started < 5
 
 
 def test_a_retry_of_a_run_of_this_machine_names_the_command_to_repeat(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -28,7 +26,8 @@ from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.packages import installed
-from support.processes import call_command, call_script
+from support.pages import texts_of
+from support.processes import call_command, call_script, run_command
 from support.proxy import Network
 
 ROOT = Path(__file__).parents[2]
@@ -77,9 +76,7 @@ def test_five_lines_of_a_notebook_in_a_fresh_process(notebook: Path, tiny_model:
         print(imported, scorer, scores.shape, scores.dtype)
     """
 
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{textwrap.dedent(lines)}"], capture_output=True, text=True, check=False
-    )
+    done = run_command("python", "-c", f"import sys\n{textwrap.dedent(lines)}", environment={})
 
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"\[\] <Scorer \S+/tiny-bert@[0-9a-f]{7} \w+ on \w+, 1 output> \(3,\) float32\n", done.stdout)
@@ -99,7 +96,7 @@ def test_every_public_name_is_found_without_torch_and_a_users_own_celery_stays_c
         assert not {"torch", "transformers"} & set(sys.modules)
     """
 
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    done = run_command("python", "-c", textwrap.dedent(code), environment={})
 
     assert (done.returncode, done.stderr) == (0, "")
     with pytest.raises(AttributeError, match="module 'shardsift' has no attribute 'scores'"):
@@ -240,9 +237,7 @@ def test_a_mistake_is_a_usage_error_in_the_words_of_python(call: Any, says: str)
 def test_the_blocks_of_the_python_page_run(
     working_fleet: Fleet, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs/python.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    code = "\n".join(blocks).replace(MODEL, str(tiny_model))
+    code = "\n".join(texts_of("docs/python.md", "python")).replace(MODEL, str(tiny_model))
     code = code.replace("facebook/bart-large-mnli", str(nli_classifier(tmp_path / "nli", "BART")))
     code = code.replace("Snowflake/snowflake-arctic-embed-m", str(tiny_model))
     write_topics(Path("labelled.parquet"), rows=30)

@@ -21,13 +21,13 @@ from support.machine_files import (
     USER_DATA,
     kubernetes_object,
     kubernetes_objects,
-    shell_blocks,
     skypilot_task,
     started_by,
     unit_settings,
     worker_pod,
     written_file,
 )
+from support.pages import texts_of
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +119,7 @@ def test_a_platform_that_takes_its_machine_back_gives_a_worker_the_time_to_stop(
 def test_hf_understands_every_command_of_the_page(tmp_path: Path) -> None:
     lines = [
         line
-        for block in shell_blocks(HF_JOB_SCRIPT.parent / "README.md")
+        for block in texts_of(HF_JOB_SCRIPT.parent / "README.md", "sh")
         for line in block.replace("\\\n", " ").splitlines()
         if "hf jobs uv run" in line
     ]
