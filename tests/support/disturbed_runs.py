@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 
 from fleet.inputs.formats import without_ending
+from fleet.ledger.base import Keys
 from fleet.process.broker import make_app
 from fleet.process.children import Child, running
 from fleet.process.settings import Settings
@@ -80,6 +81,16 @@ class DisturbedRuns:
 
     def wait_for_rows(self, run_id: str, rows: int = 1) -> None:
         wait_until(lambda: self.faults.rows_scored() >= rows, description=f"{rows} rows are scored", seconds=60)
+
+    def wait_for_sweeps(self, run_id: str, sweeps: int) -> None:
+        """Wait until the finalizer has looked at the run this many times more."""
+        seen = set()
+
+        def swept() -> bool:
+            seen.add(self.fleet.ledger.redis.hget(Keys(run_id).run, "looked_ms"))
+            return len(seen) > sweeps
+
+        wait_until(swept, description=f"{sweeps} sweeps")
 
     def manifest(self) -> list[dict[str, object]]:
         return manifest_lines(self.output)
