@@ -46,7 +46,7 @@ class Trouble:
         return self.fleet.call_producer("status", *arguments).stdout
 
     def page(self, path: str, *, until: str) -> str:
-        self.tab.open(f"{self.address}{path}", until=f"document.body.textContent.includes({until!r})")
+        self.tab.open(f"{self.address}{path}", until=f"document.body?.textContent.includes({until!r})")
         return str(self.tab.value("document.body.textContent"))
 
     def type(self, line: str) -> None:
