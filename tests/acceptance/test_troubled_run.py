@@ -118,13 +118,13 @@ def test_the_first_screen_says_what_is_wrong_and_what_to_type(trouble: Trouble) 
     assert "Workers of this fleet that serve other models or dtypes: 1." in newest
     assert line_with(f"{run} is", listed).startswith(f"{run} is running")
     assert re.match(r"running.*; 1 shard failed; 1 worker silent$", of_run.splitlines()[0])
-    assert "is truncated" in line_with(f"Shard {CORRUPT} failed", of_run)
+    assert "not a readable Parquet file" in line_with(f"Shard {CORRUPT} failed", of_run)
     assert "Another worker takes each shard when the lease ends" in line_with(
         f"{GONE}@", of_run.partition("output ")[2]
     )
     assert "producer finalize" not in of_run
     assert f"{unserved} is queued: No worker serves this run" in listed
-    for said in ("1 shard failed; 1 worker silent", "is truncated", f"producer retry {run}"):
+    for said in ("1 shard failed; 1 worker silent", "not a readable Parquet file", f"producer retry {run}"):
         assert said in page_of_run
     assert "worker start --model" in page_of_runs
 
