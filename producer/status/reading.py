@@ -5,7 +5,7 @@ The screen, the JSON, the exit code, the metrics and the Runs page are drawn fro
 
 import html
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from fleet.ledger import Ledger, RunningShard
 from fleet.presence.demand import Load

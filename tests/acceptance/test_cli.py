@@ -1,7 +1,6 @@
 """The commands show help at once and errors in one line, and the control side needs no torch."""
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -45,14 +44,7 @@ def light_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def light(
     python: Path, *arguments: str | Path, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(python), "-m", "producer.cli", *map(str, arguments)],
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return run_command(python, "-m", "producer.cli", *arguments, environment=environment or {}, seconds=60)
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])

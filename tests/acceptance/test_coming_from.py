@@ -2,9 +2,6 @@
 
 import json
 import re
-import runpy
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import pytest
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.pages import blocks_of
+from support.processes import call_script
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples/coming_from"
@@ -29,27 +27,21 @@ POSTS = [
     "The sum of the derivatives is the derivative of the sum. " * 9,
 ]
 
-pytestmark = pytest.mark.usefixtures("one_thread", "helper")
+pytestmark = pytest.mark.usefixtures("one_thread", "settings")
 
 
-@pytest.fixture(scope="module")
-def helper() -> Iterator[None]:
-    """Python finds the module beside a script that it runs. The texts are few, so nothing is compared when a model loads."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(FOLDER)
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("SHARDSIFT_PARITY_ROWS", "0")
-        yield
-    sys.modules.pop("side_by_side", None)
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts are few, so nothing is compared when a model loads."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("SHARDSIFT_PARITY_ROWS", "0")
 
 
 def run(name: str, model: Path, folder: Path, texts: list[str | None]) -> list[dict[str, Any]]:
     """The lines of an example's report."""
     pq.write_table(pa.table({"body": texts}), folder / "texts.parquet")
-    options = ["--model", model, "--input", folder / "texts.parquet", "--text-column", "body", "--rounds", 1]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [name, *map(str, [*options, "--report", folder / "report.json"])])
-        runpy.run_path(str(FOLDER / name), run_name="__main__")
+    options = ("--model", model, "--input", folder / "texts.parquet", "--text-column", "body", "--rounds", 1)
+    assert call_script(FOLDER / name, *options, "--report", folder / "report.json") == 0
     lines: list[dict[str, Any]] = json.loads((folder / "report.json").read_text())
     return lines
 

@@ -17,26 +17,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from hubserver import HubServer
+from support.crawls import CRAWL, copy_shards, hub_with_a_crawl
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.nli import nli_classifier
 from support.pages import script_of
 from support.processes import BIN
 
-CRAWL = "CC-MAIN-2024-10"
-
 
 @pytest.fixture
 def hub(shards: Path, tiny_model: Path, tmp_path: Path) -> Iterator[HubServer]:
-    with HubServer() as hub:
-        crawl = tmp_path / "crawl" / "data" / CRAWL
-        _copy(shards, crawl, count=2)
-        hub.create_repo("HuggingFaceFW/fineweb")
-        hub.add_folder("HuggingFaceFW/fineweb", crawl.parents[1], message="a crawl")
-        hub.create_repo("HuggingFaceFW/fineweb-edu-classifier", "model")
-        hub.add_folder("HuggingFaceFW/fineweb-edu-classifier", tiny_model, repo_type="model", message="a classifier")
+    with hub_with_a_crawl(shards, tiny_model, tmp_path / "crawl", count=2) as hub:
         yield hub
-        assert hub.handler_errors == []
 
 
 @pytest.fixture
@@ -78,17 +70,11 @@ class Shell:
         return output
 
 
-def _copy(shards: Path, folder: Path, *, count: int) -> None:
-    folder.mkdir(parents=True)
-    for shard in sorted(shards.glob("*.parquet"))[:count]:
-        shutil.copy(shard, folder)
-
-
 def test_the_commands_of_the_readme_run(
     shell: Shell, fleet: Fleet, faults: InjectedFaults, hub: HubServer, shards: Path
 ) -> None:
     """The run on one machine loads the classifier. The fleet scores with the stand-in, which loads at once."""
-    _copy(shards, shell.folder / "shards", count=2)
+    copy_shards(shards, shell.folder / "shards", count=2)
     script = script_of(
         "README.md",
         instead={
@@ -118,7 +104,7 @@ def test_the_commands_of_the_tutorial_run(
     """By the stand-in scorer, whose batches take long enough to kill a worker between two of them."""
     stand_in = InjectedFaults(tmp_path / "slow-scorer")
     stand_in.use_stand_in(seconds_a_batch=0.2)
-    _copy(shards, shell.folder / "demo-output/shards", count=8)
+    copy_shards(shards, shell.folder / "demo-output/shards")
     shutil.copytree(tiny_model, shell.folder / "demo-output/classifier")
     script = script_of(
         "docs/tutorial.md",

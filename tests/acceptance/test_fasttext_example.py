@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import chdir
 from importlib.util import find_spec
@@ -19,6 +17,7 @@ import shardsift
 from shardsift.scorers import Model
 from support.outputs import published_rows
 from support.packages import ROOT, installed
+from support.processes import run_command
 
 EXAMPLE = ROOT / "examples/fasttext_scorer"
 TEXTS = ["The derivative\nof a sum.", "", "buy now cheap offer", None, "buy\r\n\tcheap\x00now", "x" * 100_000]
@@ -30,9 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 def train(file: Path) -> Path:
     """What the README says, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, EXAMPLE / "train.py", file], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_command("python", EXAMPLE / "train.py", file, environment={}, seconds=60)
     assert (done.returncode, done.stderr) == (0, "")
     return file
 

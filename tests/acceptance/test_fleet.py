@@ -12,7 +12,7 @@ import pytest
 from fleet.process.broker import queue_length
 from support.disturbed_runs import frozen_by_order
 from support.fleet import Fleet
-from support.injected_faults import InjectedFaults
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import manifest_lines, published_rows
 from support.processes import started
 from support.waiting import wait_until
@@ -26,44 +26,28 @@ def quick_fleet(fleet: Fleet, faults: InjectedFaults) -> Fleet:
     return fleet
 
 
-def enqueue(fleet: Fleet, shards: Path, model: Path, output: Path, *more: str) -> str:
-    """The run id."""
-    done = fleet.call_producer(*enqueue_arguments(fleet, shards, model, output, *more))
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def enqueue_arguments(fleet: Fleet, shards: Path, model: Path, output: Path, *more: str) -> tuple[str | Path, ...]:
-    scorer = fleet.environment.get("SHARDSIFT_SCORER", "sequence-classifier")
-    what = ("--input", shards, "--model", model, "--scorer", scorer, "--dtype", "float32")
-    return ("enqueue", *what, "--output", output, *more)
-
-
-def freeze_in_first_shard(fleet: Fleet, faults: InjectedFaults) -> None:
-    """Order it for the worker that begins first. Its shard is scored, and not yet written."""
-    faults.at("worker.shard.window_scoring:WindowScoring.scores", "after", "freeze")
-    fleet.environment |= faults.environment
+def options(shards: Path, model: Path, output: Path, *more: str) -> tuple[str | Path, ...]:
+    """Of `enqueue`."""
+    what = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--dtype", "float32")
+    return (*what, "--output", output, *more)
 
 
 def wait_for_first_shard(fleet: Fleet, run_id: str) -> None:
     wait_until(lambda: fleet.ledger.counts(run_id).rows_scored, description="a worker scores rows", seconds=120)
 
 
-def wait_until_published(fleet: Fleet, run_id: str) -> None:
-    wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=180)
-
-
 def test_producer_workers_and_finalizer_finish_a_run_together(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     fleet = quick_fleet
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out")
+    job = options(shards, tiny_model, tmp_path / "out")
+    run_id = fleet.enqueue(*job)
     running = fleet.call_producer("status", run_id)
     assert running.returncode == 3
     assert f"Start one: worker start --model {tiny_model}" in running.stdout
 
     with fleet.finalizer(), fleet.worker(tiny_model):
-        waited = fleet.call_producer(*enqueue_arguments(fleet, shards, tiny_model, tmp_path / "out", "--wait"))
+        waited = fleet.call_producer("enqueue", *job, "--wait")
 
     assert waited.returncode == 0, waited.stderr
     assert f"Run {run_id}: 8 shards, 0 done" in waited.stderr
@@ -75,23 +59,19 @@ def test_producer_workers_and_finalizer_finish_a_run_together(
     assert len(manifest_lines(tmp_path / "out")) == 8
 
 
-@pytest.mark.parametrize("victim", [pytest.param("child", marks=pytest.mark.faults), "worker"])
 def test_a_killed_workers_shard_is_finished_by_another(
-    victim: str, quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path
+    quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     fleet = quick_fleet
-    fleet.environment["SHARDSIFT_LEASE_SECONDS"] = "3"
-    freeze_in_first_shard(fleet, faults)
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "48")
+    faults.at("worker.shard.window_scoring:WindowScoring.scores", "after", "freeze")  # scored, and not yet written
+    fleet.environment |= faults.environment | {"SHARDSIFT_LEASE_SECONDS": "3"}
+    run_id = fleet.enqueue(*options(shards, tiny_model, tmp_path / "out", "--limit-rows", "48"))
 
     with fleet.finalizer(), fleet.worker(tiny_model, name="w1") as first:
-        with frozen_by_order(first) as child:
-            (child if victim == "child" else first).kill()
-        if victim == "child":
-            wait_until_published(fleet, run_id)
-        else:
-            with fleet.worker(tiny_model, name="w2"):
-                wait_until_published(fleet, run_id)
+        with frozen_by_order(first):
+            first.kill()
+        with fleet.worker(tiny_model, name="w2"):
+            fleet.wait_until_published(run_id, seconds=180)
 
     assert fleet.ledger.counts(run_id).done == 4
     lines = manifest_lines(tmp_path / "out")
@@ -103,7 +83,7 @@ def test_a_worker_told_to_stop_gives_its_shard_back_at_once(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     fleet = quick_fleet
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "24")
+    run_id = fleet.enqueue(*options(shards, tiny_model, tmp_path / "out", "--limit-rows", "24"))
 
     with fleet.worker(tiny_model) as worker:
         wait_for_first_shard(fleet, run_id)
@@ -121,20 +101,19 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     fleet = quick_fleet
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "48")
+    job = options(shards, tiny_model, tmp_path / "out", "--limit-rows", "48")
+    run_id = fleet.enqueue(*job)
 
     with fleet.finalizer(), fleet.worker(tiny_model):
         wait_for_first_shard(fleet, run_id)
         paused = fleet.call_producer("pause", run_id)
-        other = enqueue(fleet, shards, tiny_model, tmp_path / "other", "--limit-rows", "12", "--keep-all")
-        wait_until_published(fleet, other)
+        other = fleet.enqueue(*options(shards, tiny_model, tmp_path / "other", "--limit-rows", "12", "--keep-all"))
+        fleet.wait_until_published(other, seconds=180)
         status = fleet.call_producer("status", run_id)
-        again = fleet.call_producer(
-            *enqueue_arguments(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "48")
-        )
+        again = fleet.call_producer("enqueue", *job)
         assert fleet.ledger.counts(run_id).running == 0
         resumed = fleet.call_producer("resume", run_id)
-        wait_until_published(fleet, run_id)
+        fleet.wait_until_published(run_id, seconds=180)
 
     assert paused.stderr == f"Run {run_id} is paused. Resume it: producer resume {run_id}\n"
     assert status.returncode == 3
@@ -147,21 +126,13 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
 @pytest.mark.slow
 def test_plain_celery_serves_too(quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
     fleet = quick_fleet
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "24")
+    run_id = fleet.enqueue(*options(shards, tiny_model, tmp_path / "out", "--limit-rows", "24"))
     environment = {**fleet.environment, "SHARDSIFT_MODEL": str(tiny_model)}
 
     with (
         fleet.finalizer(),
         started("celery", "-A", "worker.app", "worker", environment=environment, log=fleet.log("celery")),
     ):
-        wait_until_published(fleet, run_id)
+        fleet.wait_until_published(run_id, seconds=180)
 
     assert len(manifest_lines(tmp_path / "out")) == 2
-
-
-def test_a_worker_without_a_model_leaves_with_the_reason(fleet: Fleet, tmp_path: Path) -> None:
-    with fleet.worker(tmp_path / "nothing") as worker:
-        worker.wait(timeout=60)
-
-    assert worker.returncode == 2
-    assert "There is no model" in fleet.log("w1").read_text()

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from support.browser import LOGIN
+from support.crawls import copy_shards
 from support.fleet import Fleet
-from support.flower import flower_of
+from support.flower import LOGIN, flower_of
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.ledger_states import claimed
 from support.ports import unused_port
@@ -78,14 +78,10 @@ def tasks(state: str) -> list[dict[str, Any]]:
 
 
 def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    names = ("000_00000", "000_00001", "000_00002")
-    for name in names:
-        (folder / f"{name}.parquet").write_bytes((shards / f"{name}.parquet").read_bytes())
+    folder = copy_shards(shards, tmp_path / "shards", count=3)
     arguments = ("--input", folder, "--model", tiny_model, "--scorer", STAND_IN, "--output", tmp_path / "out")
     (folder / "000_00002.parquet").write_bytes(b"not Parquet")
-    run_id = flower.call_producer("enqueue", *arguments).stdout.strip()
+    run_id = flower.enqueue(*arguments)
 
     with pytest.raises(urllib.error.HTTPError, match="401"):
         get("/api/workers", auth=None)

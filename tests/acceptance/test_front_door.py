@@ -1,12 +1,7 @@
-"""The first minutes of a user: versions, help, choices that are checked at once, and one-line errors."""
+"""The first minutes of a user: versions, help and one-line errors."""
 
 import json
-import os
-import shutil
 import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,29 +12,23 @@ from fleet.ledger import Ledger, Publication
 from fleet.process.settings import Settings
 from hubserver import HubServer
 from producer.local.redis import machine_redis
+from support.crawls import hub_with_a_crawl
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.ledger_states import claimed
-from support.processes import BIN, call_command, run_command
+from support.processes import call_command, run_command
 from support.records import a_receipt, a_shard, a_spec
 
 
 @pytest.fixture(scope="module")
-def running_hub(shards: Path, tiny_model: Path) -> Iterator[HubServer]:
-    """A Hub that has a crawl and the classifier under their public names."""
-    with HubServer() as hub, tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(shards, Path(folder, "data", "CC-MAIN-2024-10"))
-        hub.create_repo("HuggingFaceFW/fineweb")
-        hub.add_folder("HuggingFaceFW/fineweb", Path(folder), message="a crawl")
-        hub.create_repo("HuggingFaceFW/fineweb-edu-classifier", "model")
-        hub.add_folder("HuggingFaceFW/fineweb-edu-classifier", tiny_model, repo_type="model", message="a model")
+def running_hub(shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    with hub_with_a_crawl(shards, tiny_model, tmp_path_factory.mktemp("hub")) as hub:
         yield hub
-        assert hub.handler_errors == []
 
 
 @pytest.fixture
 def hub(running_hub: HubServer, fleet: Fleet, tmp_path: Path) -> HubServer:
-    """The same, for a fleet without a token."""
+    """A Hub with the crawl, for a fleet without a token."""
     running_hub.forget_requests()
     fleet.environment.pop("HF_HUB_OFFLINE")
     fleet.environment.update(running_hub.client_env(tmp_path / "home"))
@@ -70,32 +59,6 @@ class TestTheCommandsThemselves:
         done = run_command("producer", environment=words)
 
         assert done.stdout.split() == ["enqueue"]
-
-
-class TestChoices:
-    @pytest.mark.parametrize(
-        ("command", "said"),
-        [
-            (("producer", "enqueue", "--dtype", "bf16"), "'bf16' is not one of 'auto', 'float32', 'bfloat16'"),
-            (("producer", "flower", "--port", "99999"), "less than or equal to 65535"),
-            (("worker", "start", "--spot-notice", "oracle"), "'oracle' is not one of 'aws', 'gcp', 'azure'"),
-        ],
-        ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-    )
-    def test_a_wrong_one_is_refused_before_anything_is_loaded(
-        self, command: tuple[str, ...], said: str, fleet: Fleet, tiny_model: Path
-    ) -> None:
-        """An environment with a Redis and a model, so that nothing else is wrong."""
-        environment = {**fleet.environment, "SHARDSIFT_MODEL": str(tiny_model), "COLUMNS": "200"}
-
-        started = time.monotonic()
-        done = call_command(*command, environment=environment)
-
-        assert done.returncode == 2
-        assert said in done.stderr
-        assert "Traceback" not in done.stderr
-        assert "Value error" not in done.stderr
-        assert time.monotonic() - started < 5
 
 
 def test_a_retry_of_a_run_of_this_machine_names_the_command_to_repeat(tmp_path: Path) -> None:
@@ -164,27 +127,23 @@ class TestACrawlWithoutAnOutput:
         assert not hub.is_private(self.OUTPUT.replace("ada/", "bob/"))
         assert public.stdout == private.stdout
 
-    def test_without_a_token_both_ways_on_are_named_and_the_hub_is_not_asked(
-        self, hub: HubServer, fleet: Fleet
+    @pytest.mark.parametrize(
+        ("environment", "ways"),
+        [
+            ({}, ("HF_TOKEN", "--output FOLDER")),
+            ({"HF_TOKEN": "hf_any", "REDIS_URL": ""}, ("REDIS_URL", "`producer run`")),
+        ],
+        ids=["no token", "no Redis"],
+    )
+    def test_without_a_token_or_a_redis_both_ways_on_are_named_and_the_hub_is_not_asked(
+        self, environment: dict[str, str], ways: tuple[str, str], hub: HubServer, fleet: Fleet
     ) -> None:
+        fleet.environment |= environment
+
         done = fleet.call_producer(*self.COMMAND)
 
         assert done.returncode == 2
-        assert "HF_TOKEN" in done.stderr
-        assert "--output FOLDER" in done.stderr
-        assert done.stderr.count("\n") == 1
-        assert hub.requests == []
-
-    def test_without_a_redis_both_ways_on_are_named_and_the_hub_is_not_asked(
-        self, hub: HubServer, fleet: Fleet
-    ) -> None:
-        fleet.environment |= {"HF_TOKEN": hub.token("ada"), "REDIS_URL": ""}
-
-        done = fleet.call_producer(*self.COMMAND)
-
-        assert done.returncode == 2
-        assert "REDIS_URL" in done.stderr
-        assert "`producer run`" in done.stderr
+        assert all(way in done.stderr for way in ways)
         assert done.stderr.count("\n") == 1
         assert hub.requests == []
 
@@ -280,44 +239,31 @@ class TestFilesOfTheUser:
             )
         return tmp_path
 
-    def in_folder(self, folder: Path, *command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            list(map(str, command)),
-            cwd=folder,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+    @pytest.fixture
+    def machine(self, folder: Path) -> dict[str, str]:
+        return {"HF_HUB_OFFLINE": "1", "REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(folder / "state")}
 
-    def test_the_command_does_not_import_them(self, folder: Path) -> None:
-        done = self.in_folder(folder, BIN / "producer", "runs", REDIS_URL="", SHARDSIFT_STATE_DIR=str(folder / "state"))
+    @pytest.mark.parametrize("command", [("producer",), ("python", "-m", "producer")], ids=" ".join)
+    def test_the_command_does_not_import_them(
+        self, command: tuple[str, ...], folder: Path, machine: dict[str, str]
+    ) -> None:
+        if command[0] == "python":
+            (folder / "producer.py").unlink()  # Python itself would take it for ours
 
-        assert "there was no `producer run` here" in done.stderr
-        assert not (folder / "imported").exists()
-
-    def test_neither_does_python_m(self, folder: Path) -> None:
-        (folder / "producer.py").unlink()  # Python itself would take it for ours
-
-        done = self.in_folder(
-            folder, sys.executable, "-m", "producer", "runs", REDIS_URL="", SHARDSIFT_STATE_DIR=str(folder / "state")
-        )
+        done = run_command(*command, "runs", environment=machine, folder=folder)
 
         assert "there was no `producer run` here" in done.stderr
         assert not (folder / "imported").exists()
 
     @pytest.mark.slow
     def test_a_local_run_does_not_import_them(
-        self, folder: Path, faults: InjectedFaults, shards: Path, tiny_model: Path
+        self, folder: Path, machine: dict[str, str], faults: InjectedFaults, shards: Path, tiny_model: Path
     ) -> None:
-        done = self.in_folder(
-            folder,
-            *(BIN / "producer", "run", "--input", shards, "--model", tiny_model),
+        done = run_command(
+            *("producer", "run", "--input", shards, "--model", tiny_model),
             *("--scorer", STAND_IN, "--output", folder / "out"),
-            SHARDSIFT_STATE_DIR=str(folder / "state"),
-            REDIS_URL="",
-            **faults.environment,
+            environment=machine | faults.environment,
+            folder=folder,
         )
 
         assert done.returncode == 0, done.stderr

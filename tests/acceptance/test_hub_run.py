@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from hubserver import HubServer
+from support.crawls import CRAWL, DATASET, MODEL, hub_with_a_crawl
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.processes import run_command
 from support.waiting import wait_until
 
-CRAWL = "CC-MAIN-2024-10"
-DATASET = "HuggingFaceFW/fineweb"
-MODEL = "HuggingFaceFW/fineweb-edu-classifier"
 OUTPUT = "me/fineweb-edu-2024-10"
 COMMIT_BYTES = 18_000  # a commit of names, digests and a card; a single data file is more
 
@@ -39,38 +37,14 @@ print("read back", kept.num_rows)
 
 @pytest.fixture(params=["lfs", pytest.param("xet", marks=pytest.mark.slow)])
 def hub(request: pytest.FixtureRequest, shards: Path, tiny_model: Path, tmp_path: Path) -> Iterator[HubServer]:
-    """A Hub that has the crawl and the classifier under their public names."""
-    with HubServer(xet=request.param == "xet") as hub:
-        hub.create_repo(DATASET, repo_type="dataset")
-        hub.add_folder(
-            DATASET, _copied(shards, tmp_path / "input" / "data" / CRAWL), repo_type="dataset", message="a crawl"
-        )
-        hub.create_repo(MODEL, repo_type="model")
-        hub.add_folder(MODEL, tiny_model, repo_type="model", message="the classifier")
+    with hub_with_a_crawl(shards, tiny_model, tmp_path / "crawl", xet=request.param == "xet") as hub:
         yield hub
-        assert not hub.handler_errors
-
-
-@pytest.fixture
-def quick_fleet(fleet: Fleet, faults: InjectedFaults) -> Fleet:
-    """A fleet whose workers may use the Hub, and load no model."""
-    fleet.environment.pop("HF_HUB_OFFLINE")
-    fleet.environment |= faults.environment
-    return fleet
 
 
 def options(fleet: Fleet) -> tuple[str, ...]:
     """Of the run, for `enqueue`."""
     scorer = fleet.environment.get("SHARDSIFT_SCORER", "sequence-classifier")
     return ("--crawl", CRAWL, "--scorer", scorer, "--min-score", "3", "--output", f"hf://datasets/{OUTPUT}")
-
-
-def _copied(shards: Path, folder: Path) -> Path:
-    """Copy the shards into the layout of FineWeb. Returns the root of the repository."""
-    folder.mkdir(parents=True)
-    for shard in shards.glob("*.parquet"):
-        (folder / shard.name).write_bytes(shard.read_bytes())
-    return folder.parent.parent
 
 
 def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
@@ -88,7 +62,7 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     assert sent.returncode == 0, sent.stderr
     run_id = sent.stdout.strip()
     with fleet.finalizer(environment=as_finalizer), fleet.worker(MODEL, environment=as_worker):
-        wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=180)
+        fleet.wait_until_published(run_id, seconds=180)
 
     commits = hub.commits(OUTPUT, repo_type="dataset")
     assert [commit.author for commit in commits] == ["finalizer", "producer"]  # the producer's made the repository
@@ -110,17 +84,11 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     rebuilt = run_command("producer", "enqueue", *options(fleet), environment=producer)
     assert "8 shards, 8 taken over from receipts, 8 done" in rebuilt.stderr
     with fleet.finalizer(environment=as_finalizer):
-        wait_until(lambda: fleet.ledger.publication(run_id), description="the publication is found")
+        fleet.wait_until_published(run_id)
     assert len(hub.commits(OUTPUT, repo_type="dataset")) == 2
     source = f"hf://datasets/{DATASET}/data/{CRAWL}/*.parquet"
-    verified = run_command(
-        "producer",
-        "verify",
-        f"hf://datasets/{OUTPUT}",
-        "--source",
-        source,
-        environment={**as_producer, "REDIS_URL": ""},
-    )
+    verify = ("verify", f"hf://datasets/{OUTPUT}", "--source", source)
+    verified = run_command("producer", *verify, environment={**as_producer, "REDIS_URL": ""})
     assert (verified.returncode, verified.stdout.splitlines()[-1]) == (0, "sound"), verified.stdout + verified.stderr
     if hub.xet:  # the slow case, because datasets takes seconds to load
         reader = {**producer, "HF_HOME": str(tmp_path / "reader-home")}
@@ -131,10 +99,10 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
 @pytest.mark.slow  # the shard that was refused waits for a minute
 @pytest.mark.parametrize("hub", ["lfs"], indirect=True)
 def test_a_worker_whose_token_may_not_write_leaves_the_run_to_others(
-    hub: HubServer, quick_fleet: Fleet, tmp_path: Path
+    hub: HubServer, fleet: Fleet, faults: InjectedFaults, tmp_path: Path
 ) -> None:
-    fleet = quick_fleet
-    fleet.environment.update(hub.client_env(tmp_path / "home", hub.token("me", write=True)))
+    fleet.environment.pop("HF_HUB_OFFLINE")
+    fleet.environment |= faults.environment | hub.client_env(tmp_path / "home", hub.token("me", write=True))
     run_id = fleet.producer("enqueue", *options(fleet)).stdout.strip()
     reader = hub.client_env(tmp_path / "reader-home", hub.token("reader", write=False))
 
@@ -146,7 +114,7 @@ def test_a_worker_whose_token_may_not_write_leaves_the_run_to_others(
         assert len(fleet.ledger.retries(run_id, most=9)) == 1
         status = fleet.producer("status", run_id)
         with fleet.worker(MODEL, name="writer"):
-            wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=180)
+            fleet.wait_until_published(run_id, seconds=180)
 
     assert "1 shard to try again" in status.stdout
     assert "the Hub refuses this (403: " in status.stdout

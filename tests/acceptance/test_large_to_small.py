@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.pages import ROOT
+from support.processes import run_command
 
 DATASET = "ada/topics"
 TEXTS = 70
@@ -37,13 +36,13 @@ def hub() -> Iterator[HubServer]:
 @pytest.mark.slow  # it starts two runs, each with Redis, a worker and a finalizer
 def test_the_example_goes_from_texts_to_a_classifier_that_scores(hub: HubServer, tmp_path: Path) -> None:
     environment = {
-        **{name: value for name, value in os.environ.items() if name != "REDIS_URL"},
         **hub.client_env(tmp_path / "home", hub.token("ada")),
+        "HF_HUB_OFFLINE": "0",
+        "REDIS_URL": "",
         "SHARDSIFT_STATE_DIR": str(tmp_path / "state"),
         "SHARDSIFT_PARITY_ROWS": "0",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
-    environment.pop("HF_HUB_OFFLINE", None)
     rows = [{"title": f"Post {n}", "selftext": f"On {n}, briefly." if n % 3 else ""} for n in range(TEXTS)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "posts.parquet")
     options = {
@@ -56,19 +55,9 @@ def test_the_example_goes_from_texts_to_a_classifier_that_scores(hub: HubServer,
         "--folder": tmp_path / "study",
     }
 
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / "examples/large_to_small.py"),
-            *(str(part) for pair in options.items() for part in pair),
-        ],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
+    arguments = [str(part) for pair in options.items() for part in pair]
+    example = ROOT / "examples/large_to_small.py"
+    done = run_command("python", example, *arguments, environment=environment, seconds=280, folder=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines() if re.fullmatch(r"\w+ +\d+\.\d s", line)] == STEPS

@@ -10,8 +10,7 @@ import pytest
 
 from support.finalizer_runs import do
 from support.fleet import Fleet
-from support.outputs import manifest_lines
-from support.waiting import wait_until
+from support.outputs import data_digests, manifest_lines
 
 
 @pytest.fixture
@@ -35,9 +34,10 @@ def test_a_run_is_enqueued_published_and_reported_without_torch(fleet: Fleet, sh
     before = fleet.producer("status", run_id)
     do(fleet.ledger, fleet.ledger.spec(run_id), *fleet.ledger.shards(run_id))
     with fleet.finalizer():
-        wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=60)
+        fleet.wait_until_published(run_id)
     after = fleet.producer("status", run_id)
 
     assert sent.returncode == 0, sent.stderr
     assert (before.returncode, after.returncode) == (3, 0)
     assert len(manifest_lines(output)) == 8
+    assert len(data_digests(output)) == 16

@@ -15,6 +15,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from support.crawls import copy_shards
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines, published_rows
@@ -84,10 +85,7 @@ def test_a_run_keeps_what_the_reference_recipe_keeps(
     of_kind: str, workers: str, request: pytest.FixtureRequest, machine: dict[str, str], shards: Path, tmp_path: Path
 ) -> None:
     model: Path = request.getfixturevalue(of_kind)
-    few = tmp_path / "few"
-    few.mkdir()
-    for shard in sorted(shards.glob("*.parquet"))[:4]:
-        shutil.copy(shard, few)
+    few = copy_shards(shards, tmp_path / "few", count=4)
     expected = reference_rows(few, model)
 
     done = run_job(machine, few, model, tmp_path / "out", "--workers", workers)

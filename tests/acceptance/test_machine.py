@@ -51,9 +51,7 @@ def enqueue(machine_fleet: Fleet, shards: Path, tmp_path: Path) -> Callable[...,
         model.mkdir()
         (model / "config.json").write_text(json.dumps({"id2label": {"0": name}}))
         arguments = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--output", tmp_path / f"out-{name}")
-        done = machine_fleet.call_producer("enqueue", *arguments, "--keep-all", *options)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return machine_fleet.enqueue(*arguments, "--keep-all", *options)
 
     return enqueued
 
@@ -64,10 +62,6 @@ def workers(fleet: Fleet, *activities: str) -> list[WorkerState]:
 
 def log_of(fleet: Fleet) -> str:
     return fleet.log("machine").read_text()
-
-
-def published(fleet: Fleet, run_id: str) -> bool:
-    return fleet.ledger.publication(run_id) is not None
 
 
 @pytest.mark.faults
@@ -120,11 +114,8 @@ def test_a_machine_without_a_model_serves_one_run_after_the_other(
     second = enqueue("two", "--limit-rows", "24")
 
     with machine_fleet.finalizer(), machine_fleet.machine("--gpus", "2", "--exit-when-idle", "10s") as machine:
-        wait_until(
-            lambda: published(machine_fleet, first) and published(machine_fleet, second),
-            description="both",
-            seconds=120,
-        )
+        for run_id in (first, second):
+            machine_fleet.wait_until_published(run_id, seconds=120)
         machine.wait(timeout=60)
 
     assert machine.returncode == 0
@@ -167,7 +158,7 @@ def test_a_machine_of_a_named_model_leaves_other_runs_alone_and_takes_any_dtype(
     other, own = enqueue("other"), enqueue("own", "--limit-rows", "24", "--dtype", "float32")
 
     with machine_fleet.finalizer(), machine_fleet.machine("--gpus", "1", "--model", tmp_path / "own"):
-        wait_until(lambda: published(machine_fleet, own), description="its run is published", seconds=60)
+        machine_fleet.wait_until_published(own)
         wait_until(lambda: workers(machine_fleet, "ready"), description="it waits")
 
     assert machine_fleet.ledger.counts(other).queued == 8

@@ -1,11 +1,8 @@
 """The Python API as a notebook uses it: five lines in a fresh process, a run in a thread, a fleet, docs/python.md, examples/."""
 
 import re
-import runpy
 import shutil
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -22,13 +19,15 @@ from celery import Celery
 from redis.connection import parse_url
 
 import shardsift
+from support.crawls import copy_shards
 from support.fleet import Fleet, new_fleet
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.packages import installed
-from support.processes import call_command
+from support.pages import texts_of
+from support.processes import call_command, call_script, run_command
 from support.proxy import Network
 
 ROOT = Path(__file__).parents[2]
@@ -41,9 +40,7 @@ HEAVY = {"torch", "transformers", "celery", "redis", "duckdb", "pyarrow", "numpy
 def notebook(tmp_path_factory: pytest.TempPathFactory, shards: Path) -> Iterator[Path]:
     """A folder with two shards in it, which is the current folder, on a machine without a Redis of its own."""
     folder = tmp_path_factory.mktemp("notebook")
-    (folder / "shards").mkdir()
-    for shard in sorted(shards.glob("*.parquet"))[:2]:
-        shutil.copy(shard, folder / "shards")
+    copy_shards(shards, folder / "shards", count=2)
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
         patch.setenv("SHARDSIFT_STATE_DIR", str(folder / "state"))
         patch.setenv("SHARDSIFT_PARITY_ROWS", "0")
@@ -79,9 +76,7 @@ def test_five_lines_of_a_notebook_in_a_fresh_process(notebook: Path, tiny_model:
         print(imported, scorer, scores.shape, scores.dtype)
     """
 
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{textwrap.dedent(lines)}"], capture_output=True, text=True, check=False
-    )
+    done = run_command("python", "-c", f"import sys\n{textwrap.dedent(lines)}", environment={})
 
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"\[\] <Scorer \S+/tiny-bert@[0-9a-f]{7} \w+ on \w+, 1 output> \(3,\) float32\n", done.stdout)
@@ -101,7 +96,7 @@ def test_every_public_name_is_found_without_torch_and_a_users_own_celery_stays_c
         assert not {"torch", "transformers"} & set(sys.modules)
     """
 
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    done = run_command("python", "-c", textwrap.dedent(code), environment={})
 
     assert (done.returncode, done.stderr) == (0, "")
     with pytest.raises(AttributeError, match="module 'shardsift' has no attribute 'scores'"):
@@ -242,9 +237,7 @@ def test_a_mistake_is_a_usage_error_in_the_words_of_python(call: Any, says: str)
 def test_the_blocks_of_the_python_page_run(
     working_fleet: Fleet, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs/python.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    code = "\n".join(blocks).replace(MODEL, str(tiny_model))
+    code = "\n".join(texts_of("docs/python.md", "python")).replace(MODEL, str(tiny_model))
     code = code.replace("facebook/bart-large-mnli", str(nli_classifier(tmp_path / "nli", "BART")))
     code = code.replace("Snowflake/snowflake-arctic-embed-m", str(tiny_model))
     write_topics(Path("labelled.parquet"), rows=30)
@@ -269,20 +262,9 @@ def test_the_blocks_of_the_python_page_run(
     assert shown.endswith("Name one with text_column.\n")
 
 
-def run_example(name: str, *arguments: str | Path) -> int:
-    """A script of examples/ in this process, which has torch already. Returns its exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [name, *map(str, arguments)])
-        try:
-            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-        except SystemExit as end:
-            return int(end.code or 0)
-    return 0
-
-
 @pytest.mark.usefixtures("notebook", "one_thread")
 def test_the_example_that_scores_texts(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_example("score_texts.py", ROOT / "README.md", tiny_model)
+    call_script(EXAMPLES / "score_texts.py", ROOT / "README.md", tiny_model)
 
     scores = [float(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
     assert len(scores) == 10
@@ -291,7 +273,7 @@ def test_the_example_that_scores_texts(tiny_model: Path, capsys: pytest.CaptureF
 
 @pytest.mark.usefixtures("notebook", "one_thread")
 def test_the_example_that_scores_a_frame(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_example("score_dataframe.py", "shards/000_00000.parquet", "frame.parquet", tiny_model)
+    call_script(EXAMPLES / "score_dataframe.py", "shards/000_00000.parquet", "frame.parquet", tiny_model)
 
     kept = pd.read_parquet("frame.parquet")
     assert kept["score"].min() >= 3
@@ -302,7 +284,7 @@ def test_the_example_that_scores_a_frame(tiny_model: Path, capsys: pytest.Captur
 def test_the_example_with_two_models(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     toxic = tiny_classifier(tmp_path / "toxic", labels=3)
 
-    run_example("several_models.py", "shards/000_00000.parquet", "both.parquet", tiny_model, toxic)
+    call_script(EXAMPLES / "several_models.py", "shards/000_00000.parquet", "both.parquet", tiny_model, toxic)
 
     kept = pd.read_parquet("both.parquet")
     assert ((kept["edu_score"] >= 3) & (kept["tox_score"] < 0.5)).all()
@@ -314,7 +296,7 @@ def test_the_example_with_two_models(tiny_model: Path, tmp_path: Path, capsys: p
 @pytest.mark.usefixtures("kept")
 def test_the_example_of_a_local_run(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It resumes the run of `kept`."""
-    assert run_example("run_local.py", "./shards/*.parquet", "./kept", tiny_model) == 0
+    assert call_script(EXAMPLES / "run_local.py", "./shards/*.parquet", "./kept", tiny_model) == 0
     assert "<Verification sound: 2 shards" in capsys.readouterr().out
 
 
@@ -325,7 +307,7 @@ def test_the_example_of_a_fleet(
 ) -> None:
     monkeypatch.setenv("REDIS_URL", working_fleet.redis_url)
 
-    exit_code = run_example("enqueue_and_watch.py", "./shards", "./kept-on-a-fleet", tiny_model)
+    exit_code = call_script(EXAMPLES / "enqueue_and_watch.py", "./shards", "./kept-on-a-fleet", tiny_model)
 
     assert exit_code == 0
     assert "published\n\nrun " in capsys.readouterr().out

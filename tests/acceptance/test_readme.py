@@ -9,10 +9,10 @@ import pytest
 import typer
 
 from producer.cli import cli as producer_cli
+from support.pages import ROOT, texts_of
 from support.processes import run_command
 from worker.cli import cli as worker_cli
 
-ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
     "ops/README.md",
@@ -36,8 +36,8 @@ COMMANDS = {"producer": typer.main.get_command(producer_cli), "worker": typer.ma
 
 def shell_lines(page: str) -> list[list[str]]:
     """The commands of a page's `sh` blocks."""
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
-    return [words for block in blocks for line in block.replace("\\\n", " ").splitlines() if (words := words_of(line))]
+    lines = [line for text in texts_of(page, "sh") for line in text.replace("\\\n", " ").splitlines()]
+    return [words for line in lines if (words := words_of(line))]
 
 
 def words_of(line: str) -> list[str]:

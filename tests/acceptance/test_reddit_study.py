@@ -2,8 +2,6 @@
 
 import json
 import runpy
-import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,8 +13,10 @@ import shardsift
 from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.pages import ROOT
+from support.ports import served_in_background
+from support.processes import call_script
 
-EXAMPLE = str(ROOT / "examples/reddit/study.py")
+EXAMPLE = ROOT / "examples/reddit/study.py"
 TOKEN = {"access_token": "a-token", "token_type": "bearer", "expires_in": 86400, "scope": "*"}
 LABELS = {"climate change", "technology", "health", "politics"}
 
@@ -58,7 +58,7 @@ class Reddit(BaseHTTPRequestHandler):
 @pytest.fixture(autouse=True)
 def reddit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """PRAW takes the address from praw.ini and the credentials from variables."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Reddit) as server:
+    with served_in_background(ThreadingHTTPServer(("127.0.0.1", 0), Reddit)) as server:
         address = f"http://127.0.0.1:{server.server_port}"
         (tmp_path / "praw.ini").write_text(f"[DEFAULT]\noauth_url={address}\nreddit_url={address}\n")
         settings = {"XDG_CONFIG_HOME": str(tmp_path), "NO_PROXY": "127.0.0.1"}
@@ -66,17 +66,13 @@ def reddit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for name, value in settings.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr("praw.config.Config.CONFIG", None)  # praw.ini is read once a process
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield
-        server.shutdown()
-        thread.join()
 
 
 def test_posts_are_collected_without_subreddits_that_reddit_refuses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runpy.run_path(EXAMPLE)["collect"](["technology", "secret"], tmp_path / "posts.jsonl")
+    runpy.run_path(str(EXAMPLE))["collect"](["technology", "secret"], tmp_path / "posts.jsonl")
 
     posts = [json.loads(line) for line in (tmp_path / "posts.jsonl").read_text().splitlines()]
     assert [(one["id"], one["title"], one["votes"]) for one in posts] == [
@@ -96,12 +92,8 @@ def test_the_study_labels_what_reddit_has(
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("REDIS_URL", raising=False)
     model, study = nli_classifier(tmp_path / "nli", "BERT"), tmp_path / "study"
-    monkeypatch.setattr(sys, "argv", ["study.py", "technology", str(study), str(model)])
 
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path(EXAMPLE, run_name="__main__")
-
-    assert end.value.code == 0
+    assert call_script(EXAMPLE, "technology", study, model) == 0
     kept = published_rows(study / "labelled")
     assert kept["id"].to_pylist() == ["p3", "p2", "p1"]
     assert set(kept["label"].to_pylist()) <= LABELS

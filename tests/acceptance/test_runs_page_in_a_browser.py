@@ -1,7 +1,6 @@
 """The Runs page in a real browser shows a run, follows it, and shows markup in names and errors as text."""
 
 from contextlib import ExitStack
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,14 +10,12 @@ import pytest
 from fleet.ledger.base import Keys
 from fleet.run.receipt import AttemptReport
 from producer.local.demo_data import write_shards
-from support.browser import LOGIN, needs_chromium, page
-from support.devtools import open_browser
+from support.browser import needs_chromium, open_browser
 from support.fleet import Fleet
-from support.flower import flower_of
+from support.flower import LOGIN, flower_of
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.ledger_states import claimed
 from support.ports import unused_port
-from support.processes import started
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
@@ -40,21 +37,6 @@ REPORT = AttemptReport(
 pytestmark = [pytest.mark.slow, needs_chromium]
 
 
-class Tags(HTMLParser):
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.images: list[str] = []
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "img":
-            self.images.append(str(dict(attrs).get("src")))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_a_run_is_shown_and_markup_stays_text(fleet: Fleet, tmp_path: Path) -> None:
     spec, done, failed, held = a_spec(), a_shard("done"), a_shard("failed"), a_shard("held")
     ledger = fleet.ledger
@@ -65,23 +47,19 @@ def test_a_run_is_shown_and_markup_stays_text(fleet: Fleet, tmp_path: Path) -> N
     keys = Keys(spec.run_id)
     ledger.redis.hset(keys.shards, MARKUP, "{}")  # no shard has such a name; somebody wrote it by hand
     ledger.redis.sadd(keys.failed, MARKUP)
-    environment = {**fleet.environment, "SHARDSIFT_FLOWER_AUTH": LOGIN}
 
-    with started("producer", "flower", "--port", str(PORT), environment=environment, log=fleet.log("flower")):
-        html = wait_until(lambda: shown_run(spec.run_id, tmp_path), description="the page shows the run")
-    shown = Tags(html)
+    with flower_of(fleet, PORT) as address, open_browser(tmp_path) as tab:
+        tab.log_in(LOGIN)
+        tab.open(f"{address}/runs/{spec.run_id}", until="document.getElementById('live')?.textContent === 'Live'")
+        text = tab.value("document.body.textContent")
+        images = tab.value("[...document.images].map(image => image.src)")
+        bars = tab.value("document.querySelectorAll('rect').length")
 
-    assert "41 % of peak, 63 % of memory, 97 % busy" in shown.text
-    assert f"producer retry {spec.run_id}" in shown.text
-    assert f"Traceback: {MARKUP}" in shown.text
-    assert [image for image in shown.images if "favicon" not in image] == []
-    assert "<rect" in html  # the histogram
-
-
-def shown_run(run_id: str, profile: Path) -> str | None:
-    """None until Flower answers."""
-    html = page(PORT, f"/runs/{run_id}", profile / "profile")
-    return html if "producer retry" in html and "Live" in html else None
+    assert "41 % of peak, 63 % of memory, 97 % busy" in text
+    assert f"producer retry {spec.run_id}" in text
+    assert f"Traceback: {MARKUP}" in text
+    assert [image for image in images if "favicon" not in image] == []
+    assert bars > 0  # of the histogram
 
 
 def test_it_follows_a_run_without_reload_also_after_a_restart_of_flower(
@@ -123,6 +101,4 @@ def enqueued_with_a_long_and_a_corrupt_shard(fleet: Fleet, model: Path, folder: 
     corrupt.write_bytes(b"not Parquet")
     pq.write_table(pa.concat_tables([pq.read_table(long)] * 12), long)
     arguments = ("--input", folder / "shards", "--model", model, "--scorer", STAND_IN, "--output", folder / "out")
-    done = fleet.call_producer("enqueue", *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return fleet.enqueue(*arguments)

@@ -3,10 +3,8 @@
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +12,18 @@ import pytest
 
 from support.labelled import write_topics
 from support.models import tiny_classifier
+from support.processes import call_script
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples/training"
 ROWS = 65  # of which 52 are learned from: the last step of an epoch has two batches of 8 rows and one of 4
 
-pytestmark = pytest.mark.usefixtures("one_thread", "helper")
+pytestmark = pytest.mark.usefixtures("one_thread", "offline")
 
 
-@pytest.fixture(scope="module")
-def helper() -> Iterator[None]:
-    """Python finds the module beside a script that it runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(FOLDER)
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        yield
-    sys.modules.pop("train_side_by_side", None)
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +33,15 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(name: str, base: Path, folder: Path) -> list[dict[str, Any]]:
     """The lines of an example's report."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", command(name, base, folder))
-        runpy.run_path(str(FOLDER / name), run_name="__main__")
+    assert call_script(FOLDER / name, *options(base, folder)) == 0
     return report_in(folder)
 
 
-def command(name: str, base: Path, folder: Path) -> list[str]:
-    """A script of the folder with its arguments."""
+def options(base: Path, folder: Path) -> list[str | Path]:
+    """Of a script of the folder."""
     data = write_topics(folder / "topics.parquet", rows=ROWS)
-    options = ["--model", base, "--data", data, "--label-column", "topic", "--learning-rate", "1e-3"]
-    return [str(FOLDER / name), *map(str, [*options, "--report", folder / "report.json"])]
+    learning = ["--model", base, "--data", data, "--label-column", "topic", "--learning-rate", "1e-3"]
+    return [*learning, "--report", folder / "report.json"]
 
 
 def report_in(folder: Path) -> list[dict[str, Any]]:
@@ -93,7 +85,7 @@ def test_other_ways_to_load_rows_end_with_the_same_loss(base: Path, tmp_path: Pa
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     subprocess.run(
-        [sys.executable, *command("data_loading.py", base, tmp_path)], env=environment, check=True, timeout=240
+        [sys.executable, FOLDER / "data_loading.py", *options(base, tmp_path)], env=environment, check=True, timeout=240
     )
 
     lines = report_in(tmp_path)

@@ -16,13 +16,13 @@ import pytest
 
 from fleet.process.children import kill
 from producer.local.demo_data import write_shards
-from support.browser import LOGIN, needs_chromium, page
+from support.browser import Tab, needs_chromium, open_browser
 from support.disturbed_runs import frozen_by_order
 from support.fleet import Fleet
+from support.flower import LOGIN, flower_of
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import manifest_lines
 from support.ports import unused_port
-from support.processes import started
 from support.waiting import wait_until
 
 PORT = unused_port()
@@ -36,7 +36,8 @@ pytestmark = [pytest.mark.slow, needs_chromium]
 class Trouble:
     fleet: Fleet
     stack: ExitStack  # what an operator starts
-    profile: Path
+    tab: Tab
+    address: str
     inputs: Path
     run_id: str
     unserved: str
@@ -45,11 +46,8 @@ class Trouble:
         return self.fleet.call_producer("status", *arguments).stdout
 
     def page(self, path: str, *, until: str) -> str:
-        def shown() -> str | None:
-            html = page(PORT, path, self.profile)
-            return html if until in html else None
-
-        return wait_until(shown, description=f"{path} shows {until}")
+        self.tab.open(f"{self.address}{path}", until=f"document.body?.textContent.includes({until!r})")
+        return str(self.tab.value("document.body.textContent"))
 
     def type(self, line: str) -> None:
         """Do what a line of the screen says. A worker goes to the background."""
@@ -67,27 +65,27 @@ class Trouble:
 def trouble(fleet: Fleet, faults: InjectedFaults, tiny_model: Path, tmp_path: Path) -> Iterator[Trouble]:
     faults.use_stand_in(seconds_a_batch=0.3)
     faults.at("worker.shard.window_scoring:WindowScoring.scores", "after", "freeze")
-    fleet.environment |= {**faults.environment, "SHARDSIFT_LEASE_SECONDS": "24", "SHARDSIFT_FLOWER_AUTH": LOGIN}
+    fleet.environment |= faults.environment | {"SHARDSIFT_LEASE_SECONDS": "24"}
     shards = tmp_path / "shards"
     write_shards(shards, shards=12, rows=12, seed=1)
     spoil(shards)
     arguments = ("--input", shards, "--scorer", STAND_IN, "--model", tiny_model)
     with ExitStack() as stack:
-        run_id = enqueue(fleet, *arguments, "--dtype", "float32", "--output", tmp_path / "out")
-        unserved = enqueue(
-            fleet, *arguments, "--dtype", "bfloat16", "--limit-rows", "12", "--output", tmp_path / "other"
+        run_id = fleet.enqueue(*arguments, "--dtype", "float32", "--output", tmp_path / "out")
+        unserved = fleet.enqueue(
+            *arguments, "--dtype", "bfloat16", "--limit-rows", "12", "--output", tmp_path / "other"
         )
         stack.enter_context(fleet.finalizer())
-        stack.enter_context(
-            started("producer", "flower", "--port", str(PORT), environment=fleet.environment, log=fleet.log("flower"))
-        )
+        address = stack.enter_context(flower_of(fleet, PORT))
+        tab = stack.enter_context(open_browser(tmp_path))
+        tab.log_in(LOGIN)
         float32 = {"SHARDSIFT_DTYPE": "float32"}
         victim = stack.enter_context(fleet.worker(tiny_model, name=GONE, environment=float32))
         with frozen_by_order(victim):
             kill(victim)
         stack.enter_context(fleet.worker(tiny_model, name="w2", environment=float32))
         yield Trouble(
-            fleet=fleet, stack=stack, profile=tmp_path / "profile", inputs=shards, run_id=run_id, unserved=unserved
+            fleet=fleet, stack=stack, tab=tab, address=address, inputs=shards, run_id=run_id, unserved=unserved
         )
 
 
@@ -99,12 +97,6 @@ def spoil(shards: Path) -> None:
     table = pq.read_table(without_text)
     texts = [text if row % 2 else None for row, text in enumerate(table["text"].to_pylist())]
     pq.write_table(table.set_column(table.schema.get_field_index("text"), "text", pa.array(texts)), without_text)
-
-
-def enqueue(fleet: Fleet, *arguments: str | Path) -> str:
-    done = fleet.call_producer("enqueue", *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def line_with(text: str, screen: str) -> str:

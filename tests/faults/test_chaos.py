@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,53 +18,34 @@ from support.waiting import wait_until
 SEED, MOST_SECONDS = 7, 120
 # The kills of a machine come one after another, which takes time. tests/acceptance/test_machine.py has the other one.
 EVERYDAY_KILLS = tuple(kind for kind in KILLS if kind != Kind.SUPERVISED)
+REPAIRS = (Kind.OUTPUT, Kind.POWER)
+
+
+def plan_of(*kinds: Kind, **options: Any) -> CampaignPlan:
+    return CampaignPlan(seed=SEED, kinds=kinds, poison_runs=0, shards=6, **options)
+
+
+STORMS = {
+    "short": (plan_of(*EVERYDAY_KILLS, Kind.STAGED, seconds=MOST_SECONDS, workers=2, min_faults=1), EVERYDAY_KILLS, 1),
+    "long": (plan_of(*KILLS, Kind.STAGED, seconds=MOST_SECONDS, workers=2, min_faults=3), KILLS, 3),
+    "a machine alone": (plan_of(*OF_MACHINES, seconds=80, workers=0), OF_MACHINES, 1),
+    "repairs that a power loss takes back": (plan_of(*REPAIRS, seconds=100), REPAIRS, 3),
+}
 
 
 @pytest.mark.timeout(600)  # the storm itself reports a stuck run, with the reason
 @pytest.mark.parametrize(
-    ("kills", "times"), [(EVERYDAY_KILLS, 1), pytest.param(KILLS, 3, marks=pytest.mark.faults)], ids=["short", "long"]
+    "name", ["short", *(pytest.param(name, marks=pytest.mark.faults) for name in STORMS if name != "short")]
 )
-def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path, kills: tuple[Kind, ...], times: int) -> None:
-    plan = CampaignPlan(
-        seed=SEED,
-        seconds=MOST_SECONDS,
-        workers=2,
-        kinds=(*kills, Kind.STAGED),
-        min_faults=times,
-        poison_runs=0,
-        shards=6,
-    )
+def test_runs_in_a_storm_of_faults_are_published_whole(name: str, tmp_path: Path) -> None:
+    plan, wanted, times = STORMS[name]
 
     (outcome,) = campaign(plan, tmp_path / "chaos", say=print)
 
     kinds = Counter(fault.kind for fault in outcome.faults)
     assert outcome.problems == []
     assert any(run.published_at for run in outcome.runs)
-    assert all(kinds[kind] >= times for kind in kills), kinds
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(600)
-def test_a_machine_alone_in_a_storm_does_all_runs(tmp_path: Path) -> None:
-    plan = CampaignPlan(seed=SEED, seconds=80, workers=0, kinds=OF_MACHINES, poison_runs=0, shards=6)
-
-    (outcome,) = campaign(plan, tmp_path / "chaos", say=print)
-
-    kinds = Counter(fault.kind for fault in outcome.faults)
-    assert outcome.problems == []
-    assert all(kinds[kind] >= 1 for kind in OF_MACHINES), kinds
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(600)
-def test_a_repair_that_a_power_loss_takes_back_is_repeated(tmp_path: Path) -> None:
-    plan = CampaignPlan(seed=SEED, seconds=100, kinds=(Kind.OUTPUT, Kind.POWER), poison_runs=0, shards=6)
-
-    (outcome,) = campaign(plan, tmp_path / "chaos", say=print)
-
-    kinds = Counter(fault.kind for fault in outcome.faults)
-    assert outcome.problems == []
-    assert min(kinds[Kind.OUTPUT], kinds[Kind.POWER]) >= 3, kinds
+    assert all(kinds[kind] >= times for kind in wanted), kinds
 
 
 @pytest.mark.faults

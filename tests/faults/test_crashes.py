@@ -5,13 +5,13 @@ import signal
 import time
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from support.disturbed_runs import ALL_ROWS, WINDOW_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
+from support.leftovers import is_alive
 from support.waiting import wait_until
 
 
@@ -135,7 +135,7 @@ def test_after_a_fault_of_the_device_another_process_continues(
         second = child_of(worker)
 
     assert first.pid != second.pid
-    assert not psutil.pid_exists(first.pid) or psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE
+    assert not is_alive(first)
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 

@@ -22,8 +22,8 @@ from support.compose import BIN
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.machine_files import HF_JOB_SCRIPT, SLURM_SCRIPT
+from support.nvidia_smi import install_nvidia_smi
 from support.outputs import manifest_lines
-from support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
 GPUS = 2
@@ -80,8 +80,7 @@ def machine_fleet(fleet: Fleet, faults: InjectedFaults, home: Path) -> Iterator[
     """A fleet whose machines have two GPUs."""
     faults.use_stand_in(rows_a_batch=2, seconds_a_batch=0.1)
     faults.set_device("cuda")  # each template asks for it, so that no machine scores on its CPU
-    lines = "\n".join(f"echo 'GPU {number}: A stand-in (UUID: GPU-{number})'" for number in range(GPUS))
-    write_tool(home / "bin/nvidia-smi", lines)
+    install_nvidia_smi(home / "bin", gpus=GPUS)
     fleet.environment |= faults.environment | {
         "PATH": os.pathsep.join((str(home / "bin"), str(BIN), os.environ["PATH"])),
         "HOME": str(home),
@@ -102,9 +101,7 @@ def enqueued(fleet: Fleet, shards: Path, folder: Path, *options: str) -> str:
     model.mkdir()
     (model / "config.json").write_text(json.dumps({"id2label": {"0": "model"}}))
     arguments = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--output", folder / "out", *options)
-    done = fleet.call_producer("enqueue", *arguments, "--keep-all")
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return fleet.enqueue(*arguments, "--keep-all")
 
 
 @pytest.mark.parametrize("way", [hugging_face_jobs, slurm], ids=lambda way: str(way.__name__))
@@ -115,7 +112,7 @@ def test_the_script_publishes_a_run_and_stops_in_time(
     run_id = enqueued(fleet, shards, tmp_path)
 
     with fleet.finalizer(), machine_of(platform, fleet) as machine:
-        wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=60)
+        fleet.wait_until_published(run_id)
         names = {worker.name.split("@")[0] for worker in list_workers(fleet.ledger.redis)}
 
         told = time.monotonic()

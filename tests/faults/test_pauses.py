@@ -2,7 +2,6 @@
 
 import pytest
 
-from fleet.ledger.base import Keys
 from producer.status import run_status
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
@@ -26,16 +25,6 @@ def faults(faults: InjectedFaults) -> InjectedFaults:
 def wait_until_given_back(runs: DisturbedRuns, run_id: str) -> None:
     ledger = runs.fleet.ledger
     wait_until(lambda: not ledger.counts(run_id).running, description="no shard is held", seconds=30)
-
-
-def wait_for_sweeps(runs: DisturbedRuns, run_id: str, sweeps: int = 3) -> None:
-    seen = set()
-
-    def swept() -> bool:
-        seen.add(runs.fleet.ledger.redis.hget(Keys(run_id).run, "looked_ms"))
-        return len(seen) > sweeps
-
-    wait_until(swept, description=f"{sweeps} sweeps")
 
 
 @pytest.mark.faults
@@ -74,7 +63,7 @@ def test_a_run_is_still_paused_after_redis_and_the_finalizer_were_killed(
         server.start()
         with runs.finalizer():
             wait_until_given_back(runs, run_id)
-            wait_for_sweeps(runs, run_id)
+            runs.wait_for_sweeps(run_id, 3)
             status = run_status(runs.fleet.ledger, run_id)
             runs.fleet.ledger.resume(run_id)
             runs.wait_until_published(run_id)

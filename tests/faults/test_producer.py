@@ -9,13 +9,12 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from fleet.storage.output import MANIFEST_PATH
 from producer.local.demo_data import write_shards
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns
+from support.finalizer_runs import publish_as_other_run
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import manifest_lines
 from support.processes import BIN, run_command, started
-from support.records import a_manifest
 from support.waiting import wait_until
 
 RESERVE = "fleet.storage.folder:FolderOutput.reserve"
@@ -112,8 +111,7 @@ def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_die
         command = [str(part) for part in (BIN / "producer", "enqueue", *options(runs))]
         first = subprocess.Popen(command, env=os.environ | runs.fleet.environment | faults.environment)
         wait_until(faults.fired, description="the producer is stopped midway")
-        looked = sweeps(runs, run_id)
-        wait_until(lambda: sweeps(runs, run_id) > looked, description="the finalizer looks at what there is")
+        runs.wait_for_sweeps(run_id, 1)  # the finalizer looks at what there is
         if fault == "kill":
             assert run_id_of(enqueue(runs)) == run_id
         else:
@@ -122,11 +120,6 @@ def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_die
         runs.wait_until_published(run_id)
 
     runs.check_each_row_scored_once(run_id, undisturbed_by_command)
-
-
-def sweeps(runs: DisturbedRuns, run_id: str) -> int:
-    """The time of the last publication."""
-    return int(runs.fleet.ledger.redis.hget(f"shardsift:run:{run_id}", "looked_ms") or 0)
 
 
 @pytest.mark.faults
@@ -182,13 +175,9 @@ def test_a_command_that_waits_ends_with_the_reason_if_publishing_cannot_succeed(
 
     with command as waiting:
         wait_until(lambda: runs.fleet.ledger.run_ids(), description="the run is enqueued")
-        write_manifest_of_another_run(runs.output)
+        publish_as_other_run(runs.output)
         with runs.served():
             waiting.wait(timeout=60)
 
     assert waiting.returncode == 1
     assert "the data of another run, other" in log.read_text()
-
-
-def write_manifest_of_another_run(output: Path) -> None:
-    (output / MANIFEST_PATH).write_bytes(a_manifest("other", []))

@@ -8,7 +8,6 @@ from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.nli import nli_classifier
 from support.outputs import data_digests, published_rows
-from support.waiting import wait_until
 
 SAVE = "fleet.ledger.ledger:Ledger.save_scores"
 READINGS = {
@@ -46,7 +45,7 @@ def published(fleet: Fleet, shards: Path, output: Path, *reading: str, **models:
         fleet.worker(*models.values(), environment=workers),
         fleet.worker(*models.values(), name="w2", environment=workers),
     ):
-        wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=240)
+        fleet.wait_until_published(run_id, seconds=240)
     return output
 
 

@@ -132,9 +132,17 @@ def test_a_shard_at_work_when_redis_lost_everything_is_taken_back_by_its_worker(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("trouble", ["full", "replica", "password"])
+@pytest.mark.parametrize(
+    ("begins", "ends"),
+    [
+        (["CONFIG SET maxmemory 1"], ["CONFIG", "SET", "maxmemory", "0"]),
+        (["REPLICAOF 127.0.0.1 1"], ["REPLICAOF", "NO", "ONE"]),
+        (["CONFIG SET requirepass another", "CLIENT KILL TYPE normal"], ["CONFIG", "SET", "requirepass", ""]),
+    ],
+    ids=["full", "replica", "password"],
+)
 def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
-    trouble: str, runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
+    begins: list[str], ends: list[str], runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
     operator = server.client
@@ -142,24 +150,12 @@ def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
     with runs.finalizer() as finalizer, runs.worker("w1") as first, runs.worker("w2") as second:
         runs.wait_for_rows(run_id, 8)
         wait_until(lambda: runs.fleet.ledger.counts(run_id).running == 2, description="both workers hold a shard")
-        match trouble:
-            case "full":
-                operator.config_set("maxmemory", 1)
-            case "replica":
-                operator.replicaof("127.0.0.1", "1")
-            case "password":
-                operator.config_set("requirepass", "another")
-                operator.execute_command("CLIENT", "KILL", "TYPE", "normal")
+        for command in begins:
+            operator.execute_command(*command.split())
         since = time.monotonic()
         wait_until(lambda: meets_trouble(runs, "finalizer"), description="the finalizer meets it")
         wait_until(lambda: time.monotonic() > since + 2 * runs.lease_seconds, description="leases run out")
-        match trouble:
-            case "full":
-                operator.config_set("maxmemory", 0)
-            case "replica":
-                operator.replicaof("NO", "ONE")
-            case "password":
-                operator.config_set("requirepass", "")
+        operator.execute_command(*ends)
         runs.wait_until_published(run_id, seconds=90)
         assert [process.poll() for process in (finalizer, first, second)] == [None, None, None]
 

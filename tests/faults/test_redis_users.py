@@ -1,9 +1,12 @@
 """The example users of ops/redis/users.acl: a worker does a run over TLS with its own user, which can do nothing else."""
 
 import re
+import shutil
+import ssl
+import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -16,7 +19,6 @@ from support.fleet import Fleet
 from support.injected_faults import ROOT, InjectedFaults
 from support.proxy import proxied
 from support.redis_servers import RedisServer, moved, redis_server
-from support.tls import TlsFront, tls_front
 from support.waiting import wait_until
 
 USERS = ROOT / "ops/redis/users.acl"
@@ -32,22 +34,40 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
+@dataclass(frozen=True)
+class TlsFront:
+    """`port` on localhost speaks TLS, with a certificate of its own authority: that in the file `authority`."""
+
+    port: int
+    authority: Path
+
+    def url(self, user: tuple[str, str]) -> str:
+        name, password = user
+        return f"rediss://{name}:{password}@localhost:{self.port}/0?ssl_ca_certs={self.authority}"
+
+
 @pytest.fixture
 def front(server: RedisServer, tmp_path: Path) -> Iterator[TlsFront]:
-    with tls_front(server.socket, tmp_path) as front:
-        yield front
-
-
-def url_of(front: TlsFront, user: tuple[str, str]) -> str:
-    name, password = user
-    return f"rediss://{name}:{password}@localhost:{front.port}/0?ssl_ca_certs={front.authority}"
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate")
+    authority, key = tmp_path / "authority.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        + ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", authority],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority, key)
+    with proxied(server.socket, tls=context) as (proxy, _):
+        yield TlsFront(proxy.port, authority)
 
 
 @pytest.fixture
 def runs(
     front: TlsFront, fleet: Fleet, faults: InjectedFaults, small_shards: Path, tiny_model: Path, tmp_path: Path
 ) -> DisturbedRuns:
-    return DisturbedRuns(moved(fleet, url_of(front, OPERATOR)), faults, small_shards, tiny_model, tmp_path / "out")
+    return DisturbedRuns(moved(fleet, front.url(OPERATOR)), faults, small_shards, tiny_model, tmp_path / "out")
 
 
 def client_of(server: RedisServer, user: tuple[str, str]) -> redis.Redis:
@@ -60,10 +80,10 @@ def test_a_worker_does_a_run_over_tls_with_its_own_user(
 ) -> None:
     run_id = runs.enqueue()
 
-    with runs.finalizer(), runs.worker("w1", REDIS_URL=url_of(front, WORKER)) as first:
+    with runs.finalizer(), runs.worker("w1", REDIS_URL=front.url(WORKER)) as first:
         runs.wait_for_rows(run_id, 10)
         first.kill()
-        with runs.worker("w2", REDIS_URL=url_of(front, WORKER)):
+        with runs.worker("w2", REDIS_URL=front.url(WORKER)):
             runs.wait_until_published(run_id)
 
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
@@ -114,7 +134,7 @@ def test_a_worker_that_redis_refuses_names_its_queue_or_the_right_and_waits(
 
 
 def test_a_certificate_that_is_not_trusted_is_refused(runs: DisturbedRuns, front: TlsFront) -> None:
-    untrusted = replace(runs, fleet=moved(runs.fleet, url_of(front, WORKER).partition("?")[0]))
+    untrusted = replace(runs, fleet=moved(runs.fleet, front.url(WORKER).partition("?")[0]))
 
     with untrusted.worker("w1") as worker:
         worker.wait(timeout=60)

@@ -20,7 +20,7 @@ from support.disturbed_runs import DisturbedRuns, child_of
 from support.fleet import Fleet, new_fleet
 from support.injected_faults import InjectedFaults
 from support.large_models import divisible_llama, ranks_of
-from support.leftovers import processes_with
+from support.leftovers import is_alive, processes_with
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.waiting import wait_until
 
@@ -90,7 +90,7 @@ def wait_for_work(runs: DisturbedRuns, run_id: str) -> None:
 
 
 def are_gone(processes: list[psutil.Process]) -> bool:
-    return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
+    return not any(map(is_alive, processes))
 
 
 @pytest.mark.slow

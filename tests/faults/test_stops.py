@@ -15,6 +15,7 @@ from fleet.process.children import Child
 from fleet.process.settings import Settings
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
+from support.leftovers import is_alive
 from support.metadata_services import Service, serving
 from support.waiting import wait_until
 from worker.service.parent import _CHILD_LATE_SECONDS, _PARENT_LATE_SECONDS
@@ -45,11 +46,6 @@ def gone_in_time(worker: Child, end: Callable[[Child], None]) -> float:
     worker.wait(timeout=2 * SECONDS)
     wait_until(lambda: not any(is_alive(child) for child in children), description="the children are gone")
     return time.monotonic() - began
-
-
-def is_alive(process: psutil.Process) -> bool:
-    """Whether a process runs. A zombie is dead; reaping it is the task of the machine's init."""
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 @contextmanager
@@ -147,11 +143,11 @@ def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_ke
 def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_given_back(
     place: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
-    tickets = faults.at(place, "before", "hang")
+    faults.at(place, "before", "hang")
     run_id = runs.enqueue()
 
     with runs.worker(**LESS_TIME) as worker:
-        wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
+        wait_until(faults.fired, description="the worker hangs")
         seconds = gone_in_time(worker, terminate)
     counts = runs.fleet.ledger.counts(run_id)
     runs.serve_until_published(run_id)
@@ -166,11 +162,11 @@ def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_give
 def test_a_worker_whose_process_cannot_handle_signals_is_killed_in_time(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
-    tickets = faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang locked")
+    faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang locked")
     run_id = runs.enqueue()
 
     with runs.worker(**LESS_TIME) as worker:
-        wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
+        wait_until(faults.fired, description="the worker hangs")
         seconds = gone_in_time(worker, terminate)
     runs.serve_until_published(run_id)
 
@@ -182,11 +178,11 @@ def test_a_worker_whose_process_cannot_handle_signals_is_killed_in_time(
 def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goes(
     runs: DisturbedRuns, faults: InjectedFaults
 ) -> None:
-    tickets = faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang")
+    faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang")
     run_id = runs.enqueue()
 
     with watched_worker(runs) as (cloud, worker):
-        wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
+        wait_until(faults.fired, description="the worker hangs")
         child = child_of(worker)
         give_notice(cloud, seconds=6)
         wait_until(lambda: not is_alive(child), description="its process is ended", seconds=7)

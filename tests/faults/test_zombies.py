@@ -29,10 +29,6 @@ def freeze(worker: Child) -> None:
     os.kill(child.pid, signal.SIGSTOP)
 
 
-def wait_until_frozen(faults: InjectedFaults) -> None:
-    wait_until(lambda: faults.fired(), description="the worker is frozen")
-
-
 def receipts_of(runs: DisturbedRuns, run_id: str, shard: str) -> list[Path]:
     return list((runs.output / ".shardsift" / run_id / "receipts" / shard).glob("*.json"))
 
@@ -53,7 +49,7 @@ def test_a_worker_that_comes_back_after_another_did_its_shard_drops_its_output_a
     faults.at(place, moment, "freeze worker")
 
     with runs.finalizer(), runs.worker("w1") as zombie:
-        wait_until_frozen(faults)
+        wait_until(faults.fired, description="the worker is frozen")
         shard = frozen_shard(runs, run_id)
         with runs.worker("w2", **sane):
             wait_until(

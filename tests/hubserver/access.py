@@ -3,6 +3,7 @@
 import secrets
 from dataclasses import dataclass
 
+from hubserver.blobs import BlobStore
 from hubserver.errors import HubError, repo_not_found, token_required, write_token_required
 from hubserver.repos import Repo, Repos, RepoType
 
@@ -70,6 +71,17 @@ class Access:
         repo = self.readable(grant, repo_type, repo_id)
         require_write(grant)
         return repo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hub:
+    """What all routes share."""
+
+    endpoint: str
+    repos: Repos
+    blobs: BlobStore
+    tokens: Tokens
+    access: Access
 
 
 def ticket_repo(grant: Grant) -> Repo:

@@ -7,9 +7,8 @@ import base64
 import json
 from typing import Any
 
-from hubserver.access import TYPES, Access, url_prefix
-from hubserver.blobs import BlobStore
-from hubserver.errors import HubError, bad_request
+from hubserver.access import TYPES, Hub, url_prefix
+from hubserver.errors import bad_request
 from hubserver.repos import File, Operation, OperationKind, Repo
 from hubserver.wire import Call, Reply, Route, json_reply
 
@@ -18,10 +17,8 @@ LARGE_SUFFIXES = (".parquet", ".safetensors", ".bin", ".arrow", ".gz", ".zst", "
 
 
 class CommitRoutes:
-    def __init__(self, *, blobs: BlobStore, access: Access, endpoint: str) -> None:
-        self._blobs = blobs
-        self._access = access
-        self._endpoint = endpoint
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
 
     def routes(self) -> list[Route]:
         return [
@@ -30,7 +27,7 @@ class CommitRoutes:
         ]
 
     def preupload(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
-        tree = self._access.writable(call.grant, TYPES[types], repo_id).commit_at(revision).tree
+        tree = self._hub.access.writable(call.grant, TYPES[types], repo_id).commit_at(revision).tree
         answers = [
             {
                 "path": file["path"],
@@ -43,9 +40,7 @@ class CommitRoutes:
         return json_reply({"files": answers})
 
     def commit(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
-        repo = self._access.writable(call.grant, TYPES[types], repo_id)
-        if "create_pr" in call.query:
-            raise HubError(501, "The test Hub has no pull requests")
+        repo = self._hub.access.writable(call.grant, TYPES[types], repo_id)
         header, lines = commit_lines(call.body.read())
         commit = repo.commit(
             revision,
@@ -55,7 +50,7 @@ class CommitRoutes:
             author=call.grant.name or "",
             expected_parent=header.get("parentCommit"),
         )
-        url = f"{self._endpoint}/{url_prefix(repo.repo_type)}{repo_id}/commit/{commit.oid}"
+        url = f"{self._hub.endpoint}/{url_prefix(repo.repo_type)}{repo_id}/commit/{commit.oid}"
         return json_reply({"success": True, "commitUrl": url, "commitOid": commit.oid, "hookOutput": ""})
 
     def _operation(self, repo: Repo, key: str, value: dict[str, Any]) -> Operation:
@@ -67,7 +62,7 @@ class CommitRoutes:
         match key:
             case OperationKind.ADD:
                 content = base64.b64decode(value["content"])
-                self._blobs.write([content])
+                self._hub.blobs.write([content])
                 return File.regular(content)
             case OperationKind.ADD_LARGE:
                 return File.large(value["oid"], self._checked_size(repo, value))
@@ -81,7 +76,7 @@ class CommitRoutes:
         """
         if value["oid"] not in repo.uploaded:
             return 0
-        size = self._blobs.size(value["oid"])
+        size = self._hub.blobs.size(value["oid"])
         if value.get("size", size) != size:
             raise bad_request(f"LFS pointer of {value['path']} says {value['size']} bytes; the file has {size}")
         return size

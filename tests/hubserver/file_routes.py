@@ -1,32 +1,32 @@
-"""Routes that list the files of a revision: the tree, page by page, and selected paths."""
+"""Routes that list the files of a revision, page by page or selected ones, and download one. Its metadata is in the headers."""
 
 import hashlib
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
-from hubserver.access import TYPES, Access
+from hubserver.access import TYPES, Hub, type_of_prefix
 from hubserver.errors import entry_not_found
 from hubserver.repos import File, Repo, folders_of, subtree
-from hubserver.wire import Call, Reply, Route, json_reply
+from hubserver.wire import Call, Reply, Route, file_reply, json_reply
 
 PAGE_SIZE = 1000
 
 
 class FileRoutes:
-    def __init__(self, *, access: Access, endpoint: str) -> None:
-        self._access = access
-        self._endpoint = endpoint
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
 
     def routes(self) -> list[Route]:
         return [
             ("GET", "/api/{types}/{repo_id}/tree/{revision}", self.tree),
             ("GET", "/api/{types}/{repo_id}/tree/{revision}/{path}", self.tree),
             ("POST", "/api/{types}/{repo_id}/paths-info/{revision}", self.paths_info),
+            *((method, "/{prefix}{repo_id}/resolve/{revision}/{path}", self.resolve) for method in ("GET", "HEAD")),
         ]
 
     def tree(self, call: Call, types: str, repo_id: str, revision: str, path: str = "") -> Reply:
-        repo = self._access.readable(call.grant, TYPES[types], repo_id)
+        repo = self._hub.access.readable(call.grant, TYPES[types], repo_id)
         paths = listed_paths(repo, revision, path.strip("/"), recursive=is_true(call.query.get("recursive")))
         start = int(call.query.get("cursor", 0))
         page = paths[start : start + PAGE_SIZE]
@@ -36,16 +36,28 @@ class FileRoutes:
 
     def paths_info(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
         """The request body is a form, not JSON. The response leaves out paths that do not exist."""
-        repo = self._access.readable(call.grant, TYPES[types], repo_id)
+        repo = self._hub.access.readable(call.grant, TYPES[types], repo_id)
         form = parse_qs(call.body.read().decode())
         tree = repo.commit_at(revision).tree
         present = {*tree, *folders_of(tree)}
         paths = [path for path in form.get("paths", []) if path in present]
         return json_reply([self._entry(repo, revision, path) for path in paths])
 
+    def resolve(self, call: Call, prefix: str, repo_id: str, revision: str, path: str) -> Reply:
+        repo = self._hub.access.readable(call.grant, type_of_prefix(prefix), repo_id)
+        commit = repo.commit_at(revision)
+        if path not in commit.tree:
+            raise entry_not_found()
+        file = commit.tree[path]
+        headers = {"X-Repo-Commit": commit.oid, "ETag": f'"{file.content_oid}"'}
+        if file.lfs:
+            headers |= {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
+        content = self._hub.blobs.path(file.sha256)
+        return file_reply(content, range_header=call.headers.get("Range"), headers=headers)
+
     def _next_page(self, call: Call, cursor: int) -> str:
         query = urlencode({**call.query, "cursor": cursor})
-        return f'<{self._endpoint}{call.path}?{query}>; rel="next"'
+        return f'<{self._hub.endpoint}{call.path}?{query}>; rel="next"'
 
     def _entry(self, repo: Repo, revision: str, path: str) -> dict[str, Any]:
         tree = repo.commit_at(revision).tree

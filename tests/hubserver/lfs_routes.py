@@ -2,19 +2,15 @@
 
 from typing import Any
 
-from hubserver.access import Access, Grant, Tokens, ticket_repo, type_of_prefix, url_prefix
-from hubserver.blobs import BlobStore
+from hubserver.access import Grant, Hub, ticket_repo, type_of_prefix, url_prefix
 from hubserver.errors import HubError, bad_request
 from hubserver.repos import Repo
 from hubserver.wire import Call, Reply, Route, json_reply
 
 
 class LfsRoutes:
-    def __init__(self, *, blobs: BlobStore, access: Access, tokens: Tokens, endpoint: str) -> None:
-        self._blobs = blobs
-        self._access = access
-        self._tokens = tokens
-        self._endpoint = endpoint
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
 
     def routes(self) -> list[Route]:
         return [
@@ -24,7 +20,7 @@ class LfsRoutes:
         ]
 
     def batch(self, call: Call, prefix: str, repo_id: str) -> Reply:
-        repo = self._access.writable(call.grant, type_of_prefix(prefix), repo_id)
+        repo = self._hub.access.writable(call.grant, type_of_prefix(prefix), repo_id)
         objects = [self._batch_entry(call.grant, repo, requested) for requested in call.body.json()["objects"]]
         return json_reply({"transfer": "basic", "objects": objects})
 
@@ -33,22 +29,22 @@ class LfsRoutes:
         known = {"oid": requested["oid"], "size": requested["size"]}
         if requested["oid"] in repo.uploaded:
             return known
-        ticket = self._tokens.ticket(grant, repo)
-        verify = f"{self._endpoint}/{url_prefix(repo.repo_type)}{repo.repo_id}.git/info/lfs/objects/verify"
-        upload = {"href": f"{self._endpoint}/lfs/{requested['oid']}?ticket={ticket}", "header": {}}
+        ticket = self._hub.tokens.ticket(grant, repo)
+        verify = f"{self._hub.endpoint}/{url_prefix(repo.repo_type)}{repo.repo_id}.git/info/lfs/objects/verify"
+        upload = {"href": f"{self._hub.endpoint}/lfs/{requested['oid']}?ticket={ticket}", "header": {}}
         return {**known, "actions": {"upload": upload, "verify": {"href": verify}}}
 
     def put(self, call: Call, sha256: str) -> Reply:
         repo = ticket_repo(call.grant)
-        blob = self._blobs.write(call.body.chunks())
+        blob = self._hub.blobs.write(call.body.chunks())
         if blob.sha256 != sha256:
             raise bad_request(f"The content's sha256 is {blob.sha256}, not {sha256}")
         repo.uploaded.add(sha256)
         return Reply(headers={"ETag": f'"{sha256}"'})
 
     def verify(self, call: Call, prefix: str, repo_id: str) -> Reply:
-        repo = self._access.writable(call.grant, type_of_prefix(prefix), repo_id)
+        repo = self._hub.access.writable(call.grant, type_of_prefix(prefix), repo_id)
         requested = call.body.json()
-        if requested["oid"] not in repo.uploaded or self._blobs.size(requested["oid"]) != requested["size"]:
+        if requested["oid"] not in repo.uploaded or self._hub.blobs.size(requested["oid"]) != requested["size"]:
             raise HubError(404, f"The object {requested['oid']} of {requested['size']} bytes was not uploaded")
         return json_reply({})

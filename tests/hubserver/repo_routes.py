@@ -5,22 +5,19 @@ from typing import Any
 
 import yaml
 
-from hubserver.access import TYPES, Access, require_write, url_prefix
+from hubserver.access import TYPES, Hub, require_write, url_prefix
 from hubserver.blobs import BlobStore
 from hubserver.errors import HubError, invalid_token
 from hubserver.file_routes import timestamp
-from hubserver.repos import MAIN, Commit, File, Repo, Repos
+from hubserver.repos import MAIN, Commit, File, Repo
 from hubserver.wire import Call, Reply, Route, json_reply
 
 GITATTRIBUTES = ".gitattributes"
 
 
 class RepoRoutes:
-    def __init__(self, *, repos: Repos, blobs: BlobStore, access: Access, endpoint: str) -> None:
-        self._repos = repos
-        self._blobs = blobs
-        self._access = access
-        self._endpoint = endpoint
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
 
     def routes(self) -> list[Route]:
         return [
@@ -30,7 +27,6 @@ class RepoRoutes:
             ("DELETE", "/api/repos/delete", self.delete),
             ("GET", "/api/{types}/{repo_id}", self.info),
             ("GET", "/api/{types}/{repo_id}/revision/{revision}", self.info),
-            ("GET", "/api/{types}/{repo_id}/auth-check", self.check_read),
             ("GET", "/api/{types}/{repo_id}/auth-check/write", self.check_write),
             ("GET", "/api/{types}/{repo_id}/refs", self.refs),
             ("POST", "/api/{types}/{repo_id}/branch/{branch}", self.create_branch),
@@ -62,22 +58,22 @@ class RepoRoutes:
         require_write(call.grant)
         body = call.body.json()
         repo_type, repo_id = body.get("type", "model"), requested_id(call, body)
-        url = {"url": f"{self._endpoint}/{url_prefix(repo_type)}{repo_id}"}
+        url = {"url": f"{self._hub.endpoint}/{url_prefix(repo_type)}{repo_id}"}
         try:
-            repo = self._repos.create(repo_type, repo_id, private=is_private(body))
+            repo = self._hub.repos.create(repo_type, repo_id, private=is_private(body))
         except HubError as error:
             return json_reply({"error": error.message, **url}, status=error.status)
-        add_initial_commit(repo, self._blobs, author=call.grant.name or "")
+        add_initial_commit(repo, self._hub.blobs, author=call.grant.name or "")
         return json_reply(url)
 
     def delete(self, call: Call) -> Reply:
         require_write(call.grant)
         body = call.body.json()
-        self._repos.delete(body.get("type", "model"), requested_id(call, body))
+        self._hub.repos.delete(body.get("type", "model"), requested_id(call, body))
         return json_reply({})
 
     def info(self, call: Call, types: str, repo_id: str, revision: str = MAIN) -> Reply:
-        repo = self._access.readable(call.grant, TYPES[types], repo_id)
+        repo = self._hub.access.readable(call.grant, TYPES[types], repo_id)
         commit = repo.commit_at(revision)
         with_blobs = call.query.get("blobs", "").lower() in ("1", "true")
         return json_reply(
@@ -100,34 +96,30 @@ class RepoRoutes:
 
     def _card_data(self, commit: Commit) -> Any:
         readme = commit.tree.get("README.md")
-        return card_metadata(self._blobs.read(readme.sha256).decode()) if readme else None
-
-    def check_read(self, call: Call, types: str, repo_id: str) -> Reply:
-        self._access.readable(call.grant, TYPES[types], repo_id)
-        return json_reply({})
+        return card_metadata(self._hub.blobs.read(readme.sha256).decode()) if readme else None
 
     def check_write(self, call: Call, types: str, repo_id: str) -> Reply:
-        self._access.writable(call.grant, TYPES[types], repo_id)
+        self._hub.access.writable(call.grant, TYPES[types], repo_id)
         return json_reply({})
 
     def refs(self, call: Call, types: str, repo_id: str) -> Reply:
-        branches = self._access.readable(call.grant, TYPES[types], repo_id).branches
+        branches = self._hub.access.readable(call.grant, TYPES[types], repo_id).branches
         listed = [
             {"name": name, "ref": f"refs/heads/{name}", "targetCommit": oid} for name, oid in sorted(branches.items())
         ]
         return json_reply({"branches": listed, "converts": [], "tags": [], "pullRequests": []})
 
     def create_branch(self, call: Call, types: str, repo_id: str, branch: str) -> Reply:
-        repo = self._access.writable(call.grant, TYPES[types], repo_id)
+        repo = self._hub.access.writable(call.grant, TYPES[types], repo_id)
         repo.create_branch(branch, call.body.json().get("startingPoint", MAIN))
         return json_reply({})
 
     def delete_branch(self, call: Call, types: str, repo_id: str, branch: str) -> Reply:
-        self._access.writable(call.grant, TYPES[types], repo_id).delete_branch(branch)
+        self._hub.access.writable(call.grant, TYPES[types], repo_id).delete_branch(branch)
         return json_reply({})
 
     def history(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
-        commits = self._access.readable(call.grant, TYPES[types], repo_id).history(revision)
+        commits = self._hub.access.readable(call.grant, TYPES[types], repo_id).history(revision)
         return json_reply(
             [
                 {

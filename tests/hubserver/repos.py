@@ -58,7 +58,6 @@ class OperationKind(StrEnum):
     ADD = "file"  # the line contains the content
     ADD_LARGE = "lfsFile"  # the content was uploaded before the commit
     DELETE = "deletedFile"
-    DELETE_FOLDER = "deletedFolder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,15 +168,11 @@ class Repo:
     def _apply(self, tree: Tree, operations: Iterable[Operation]) -> Tree:
         files = dict(tree)
         for operation in operations:
-            match operation.kind:
-                case OperationKind.DELETE:
-                    remove_file(files, operation.path)
-                case OperationKind.DELETE_FOLDER:
-                    remove_folder(files, operation.path)
-                case _:
-                    assert operation.added is not None
-                    self._check_uploaded(operation.path, operation.added)
-                    files[operation.path] = operation.added
+            if operation.added:
+                self._check_uploaded(operation.path, operation.added)
+                files[operation.path] = operation.added
+            elif files.pop(operation.path, None) is None:
+                raise entry_not_found(f"A file with this name doesn't exist: {operation.path}")
         return files
 
     def _check_uploaded(self, path: str, file: File) -> None:
@@ -249,19 +244,6 @@ def subtree(tree: Tree, path: str) -> dict[str, File]:
 def folders_of(paths: Iterable[str]) -> set[str]:
     parts = (path.split("/")[:-1] for path in paths)
     return {"/".join(names[:depth]) for names in parts for depth in range(1, len(names) + 1)}
-
-
-def remove_file(files: dict[str, File], path: str) -> None:
-    if files.pop(path, None) is None:
-        raise entry_not_found(f"A file with this name doesn't exist: {path}")
-
-
-def remove_folder(files: dict[str, File], path: str) -> None:
-    inside = [name for name in files if name.startswith(f"{path.rstrip('/')}/")]
-    if not inside:
-        raise entry_not_found(f"A folder with this name doesn't exist: {path}")
-    for name in inside:
-        del files[name]
 
 
 def lfs_pointer(sha256: str, size: int) -> bytes:

@@ -12,10 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hubserver.access import Access, Tokens
+from hubserver.access import Access, Hub, Tokens
 from hubserver.blobs import BlobStore, chunks_of
 from hubserver.commit_routes import CommitRoutes, is_large
-from hubserver.download_routes import DownloadRoutes
 from hubserver.file_routes import FileRoutes
 from hubserver.lfs_routes import LfsRoutes
 from hubserver.repo_routes import RepoRoutes, add_initial_commit
@@ -38,7 +37,6 @@ class HubServer:
         self._tokens = Tokens()
         self._log = RequestLog()
         self._faults = WireFaults()
-        self._access = Access(self._repos)
         self._folder = Path(tempfile.mkdtemp(prefix="hubserver-"))
         self._blobs = BlobStore(self._folder / "blobs")
         self._wire = WireServer(0, router=Router([]), tokens=self._tokens, log=self._log, faults=self._faults)
@@ -89,8 +87,8 @@ class HubServer:
             settings["HF_HUB_DISABLE_XET"] = "1"
         return own | settings
 
-    def create_repo(self, repo_id: str, repo_type: RepoType = "dataset", private: bool = False) -> None:
-        repo = self._repos.create(repo_type, repo_id, private=private)
+    def create_repo(self, repo_id: str, repo_type: RepoType = "dataset") -> None:
+        repo = self._repos.create(repo_type, repo_id)
         add_initial_commit(repo, self._blobs, author=SERVER_AUTHOR)
 
     def is_private(self, repo_id: str, repo_type: RepoType = "dataset") -> bool:
@@ -185,15 +183,12 @@ class HubServer:
         return Operation(kind=OperationKind.ADD_LARGE, path=path, added=File.large(blob.sha256, blob.size))
 
     def _router(self) -> Router:
-        endpoint, blobs, access, tokens = self.endpoint, self._blobs, self._access, self._tokens
-        routes = [
-            *RepoRoutes(repos=self._repos, blobs=blobs, access=access, endpoint=endpoint).routes(),
-            *FileRoutes(access=access, endpoint=endpoint).routes(),
-            *CommitRoutes(blobs=blobs, access=access, endpoint=endpoint).routes(),
-            *LfsRoutes(blobs=blobs, access=access, tokens=tokens, endpoint=endpoint).routes(),
-            *DownloadRoutes(blobs=blobs, access=access).routes(),
-        ]
-        if self.xet:
-            xorbs = self._folder / "xorbs"
-            routes += XetRoutes(folder=xorbs, blobs=blobs, access=access, tokens=tokens, endpoint=endpoint).routes()
-        return Router(routes)
+        hub = Hub(
+            endpoint=self.endpoint,
+            repos=self._repos,
+            blobs=self._blobs,
+            tokens=self._tokens,
+            access=Access(self._repos),
+        )
+        kinds = (RepoRoutes, FileRoutes, CommitRoutes, LfsRoutes, *([XetRoutes] if self.xet else []))
+        return Router([route for kind in kinds for route in kind(hub).routes()])

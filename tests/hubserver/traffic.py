@@ -20,15 +20,11 @@ HUB_MESSAGES = {
 class Request:
     """A request and its outcome. `status` is 0 if it got no response: a fault, or the client disconnected."""
 
-    time: float  # Unix seconds at which the response was ready
     method: str
     path: str  # as sent, with percent-encoding
-    query: str
     token_name: str | None  # None if no token was sent
     status: int
     bytes_in: int  # of the body
-    bytes_out: int  # of the body
-    user_agent: str
 
 
 class RequestLog:

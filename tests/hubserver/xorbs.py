@@ -4,9 +4,8 @@ See https://github.com/huggingface/xet-core/tree/main/spec
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -25,10 +24,9 @@ END_OF_FILES = b"\xff" * 32
 
 
 class Chunk(NamedTuple):
-    """The position of a chunk in its xorb, with its header, and its compression."""
+    """A chunk of a xorb without its header, and its compression."""
 
-    start: int
-    end: int
+    stored: bytes
     compression: int
     size: int  # unpacked
 
@@ -75,32 +73,22 @@ def read_shard(data: bytes) -> Iterator[ShardFile]:
         yield ShardFile(sha256=sha256, terms=tuple(terms))
 
 
-def index_xorb(path: Path) -> list[Chunk]:
-    chunks: list[Chunk] = []
-    start, length = 0, path.stat().st_size
-    with path.open("rb") as file:
-        while start < length:
-            file.seek(start)
-            version, stored, compression, size = CHUNK_HEADER.unpack(file.read(CHUNK_HEADER.size))
-            if version == FOOTER_VERSION_BYTE:
-                break
-            end = start + CHUNK_HEADER.size + int.from_bytes(stored, "little")
-            chunks.append(Chunk(start, end, compression, int.from_bytes(size, "little")))
-            start = end
-    return chunks
+def chunks_of_xorb(data: bytes) -> Iterator[Chunk]:
+    start = 0
+    while start < len(data):
+        version, stored, compression, size = CHUNK_HEADER.unpack_from(data, start)
+        if version == FOOTER_VERSION_BYTE:
+            return
+        start += CHUNK_HEADER.size
+        end = start + int.from_bytes(stored, "little")
+        yield Chunk(data[start:end], compression, int.from_bytes(size, "little"))
+        start = end
 
 
-def unpack_chunks(path: Path, chunks: Iterable[Chunk]) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        for chunk in chunks:
-            file.seek(chunk.start + CHUNK_HEADER.size)
-            yield unpack(file.read(chunk.end - chunk.start - CHUNK_HEADER.size), chunk)
-
-
-def unpack(stored: bytes, chunk: Chunk) -> bytes:
+def unpack(chunk: Chunk) -> bytes:
     if chunk.compression == UNCOMPRESSED:
-        return stored
-    data: bytes = pa.Codec("lz4").decompress(stored, decompressed_size=chunk.size, asbytes=True)
+        return chunk.stored
+    data: bytes = pa.Codec("lz4").decompress(chunk.stored, decompressed_size=chunk.size, asbytes=True)
     return ungroup(data) if chunk.compression == GROUPED_LZ4 else data
 
 

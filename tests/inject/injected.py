@@ -136,11 +136,6 @@ def _raise_device_fault() -> None:
     raise DeviceFault("CUDA error: device-side assert triggered, by order")
 
 
-def _raise_cuda_error() -> None:
-    """What torch raises if a GPU fails."""
-    raise RuntimeError("CUDA error: an illegal memory access was encountered, by order")
-
-
 def _lose_answer() -> None:
     """Use it after a call of the ledger: Redis executed the call, but its answer was lost."""
     import redis
@@ -186,7 +181,6 @@ ACTIONS: dict[str, Action] = {
     "hang locked": _hang_with_the_interpreter_locked,
     "memory error": _raise_memory_error,
     "permission error": _raise_permission_error,
-    "CUDA error": _raise_cuda_error,
     "device fault": _raise_device_fault,
     "runtime error": _raise_runtime_error,
     "signed error": _raise_signed_error,

@@ -1,7 +1,6 @@
 """`producer demand` counts what an autoscaler needs: open shards, running ones too, and the workers that serve them."""
 
 import json
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,20 +13,18 @@ import pytest
 import redis
 
 from fleet.ledger import Ledger
-from fleet.presence.announcements import WorkerState, announce
+from fleet.presence.announcements import announce
 from producer.demand import DemandServer, demand_json, queue_demands
 from support.injected_faults import PYTHONPATH
 from support.ledger_states import claimed
-from support.ports import unused_port
+from support.ports import served_in_background, unused_port
 from support.processes import call_command, started
-from support.records import a_receipt, a_shard, a_spec
+from support.records import a_receipt, a_shard, a_spec, a_worker
 from support.waiting import wait_until
 
 SPEC = a_spec()
 SHARDS = [a_shard(f"crawl/{number}") for number in range(5)]
-WORKER = WorkerState(
-    name="gpu0@host/7", queue=SPEC.queue, model="m", revision="1", dtype="auto", activity="busy", activity_seconds=1.0
-)
+WORKER = a_worker(name="gpu0@host/7")
 
 
 @pytest.fixture
@@ -108,14 +105,8 @@ def test_without_open_shards_a_sentence_says_so(ledger: Ledger, redis_url: str) 
 
 @contextmanager
 def served(read: Callable[[], object]) -> Iterator[str]:
-    with DemandServer("127.0.0.1", 0, read) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server.url
-        finally:
-            server.shutdown()
-            thread.join()
+    with served_in_background(DemandServer("127.0.0.1", 0, read)) as server:
+        yield server.url
 
 
 def fetched(url: str) -> Any:

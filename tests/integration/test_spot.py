@@ -6,7 +6,6 @@ from email.utils import format_datetime
 import pytest
 
 from support.metadata_services import SERVICES, AwsService, AzureService, an_event, polled, serving, watching
-from support.processes import call_command
 
 
 @pytest.mark.parametrize("cloud", SERVICES)
@@ -82,13 +81,6 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
         watched.notice()
 
     assert proxy.asked == []
-
-
-def test_an_unknown_cloud_is_an_error_of_one_line() -> None:
-    done = call_command("worker", "start", environment={"SHARDSIFT_SPOT_NOTICE": "oracle"})
-
-    assert done.returncode == 2
-    assert done.stderr.startswith("worker: The environment variable SHARDSIFT_SPOT_NOTICE has a wrong value")
 
 
 def in_seconds(seconds: float) -> datetime:

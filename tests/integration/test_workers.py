@@ -2,33 +2,29 @@
 
 import redis
 
-from fleet.presence.announcements import ALIVE_SECONDS, WorkerState, announce, list_workers
+from fleet.presence.announcements import ALIVE_SECONDS, announce, list_workers
 from fleet.run.model import Model
 from support.fleet import Fleet
+from support.records import a_worker
 from support.waiting import wait_until
 from worker.service.parent import Announcer
 
 
-def a_worker(name: str = "w1@host/7", **fields: object) -> WorkerState:
-    state = {"queue": "score.m.1.auto", "model": "m", "revision": "1", "dtype": "auto", "activity": "loading"}
-    return WorkerState(**{"name": name, "activity_seconds": 2.5, **state, **fields})  # type: ignore[arg-type]
-
-
 def test_workers_are_listed_as_they_last_described_themselves(fleet: Fleet) -> None:
     client = fleet.ledger.redis
-    busy = a_worker(activity="busy", device="cuda", run_id="r", shard="000_00001")
+    busy = a_worker(device="cuda", run_id="r", shard="000_00001")
 
-    announce(client, a_worker())
-    announce(client, a_worker("another@host/8"))
+    announce(client, a_worker(activity="loading"))
+    announce(client, a_worker(name="another@host/8"))
     announce(client, busy)
 
-    assert list_workers(client) == [a_worker("another@host/8"), busy]
+    assert list_workers(client) == [a_worker(name="another@host/8"), busy]
 
 
 def test_a_silent_worker_is_forgotten(fleet: Fleet) -> None:
     client = fleet.ledger.redis
     announce(client, a_worker())
-    announce(client, a_worker("gone@host/8"))
+    announce(client, a_worker(name="gone@host/8"))
 
     assert 0 < client.pttl("shardsift:worker:gone@host/8") <= ALIVE_SECONDS * 1000
     client.pexpire("shardsift:worker:gone@host/8", 1)
@@ -40,7 +36,7 @@ def test_a_silent_worker_is_forgotten(fleet: Fleet) -> None:
 def test_a_record_of_another_shape_is_skipped(fleet: Fleet) -> None:
     client: redis.Redis = fleet.ledger.redis
     announce(client, a_worker())
-    announce(client, a_worker("odd@host/8"))
+    announce(client, a_worker(name="odd@host/8"))
     client.set("shardsift:worker:odd@host/8", '{"kind": "of another shape"}')
 
     assert list_workers(client) == [a_worker()]

@@ -13,7 +13,8 @@ from fleet.run.receipt import Receipt
 from fleet.storage.opening import open_output
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from support.small_run import leased, score_leased
+from support.ledger_states import claimed
+from support.small_run import WORKER, leased, score_leased
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.service.lease import Lease
 
@@ -70,8 +71,7 @@ class Office:
         )
         open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
         self._ledger.create_run(plan.spec, plan.shards, now=0)
-        claim = self._ledger.claim(plan.spec.run_id, plan.shards[shard].name, owner="w1@test/1")
-        assert isinstance(claim, Claim)
+        claim = claimed(self._ledger, plan.spec.run_id, plan.shards[shard], owner=WORKER)
         return self.desk(claim, scratch=scratch)
 
     def desk(self, claim: Claim, *, scratch: Path | None = None) -> Desk:
@@ -84,9 +84,7 @@ class Office:
 
     def taken_over(self, claim: Claim) -> Claim:
         """The claim of this worker's next child, which ends the old claim."""
-        second = self._ledger.claim(claim.run_id, claim.shard.name, owner="w1@test/1")
-        assert isinstance(second, Claim)
-        return second
+        return claimed(self._ledger, claim.run_id, claim.shard, owner=WORKER)
 
 
 def one_shard(folder: Path, rows: pa.Table) -> Path:

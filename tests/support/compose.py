@@ -5,7 +5,6 @@ These tests have no Docker engine: they check what the files say. `make test-con
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +21,6 @@ PASSWORD = r"""pass"word's \ $HOME 100%"""  # characters that are special in she
 WORKERS = ("worker-cpu", "worker-gpu")
 OURS = ("finalizer", "flower", "producer", *WORKERS)
 MONITORING = ("prometheus", "grafana")
-SERVING = ("redis", "finalizer", "flower", *WORKERS, *MONITORING)
 SERVICES = ("init", "redis", *OURS, *MONITORING)
 
 
@@ -42,8 +40,3 @@ def services_of(project: Path, *arguments: str, **environment: str) -> dict[str,
     answer = compose(project, "--profile", "*", *arguments, "config", "--format", "json", **environment)
     assert answer.returncode == 0, answer.stderr
     return json.loads(answer.stdout)["services"]
-
-
-def seconds_of(duration: str) -> int:
-    minutes, seconds = re.fullmatch(r"(?:(\d+)m)?(?:(\d+)s)?", duration).groups(default="0")  # type: ignore[union-attr]
-    return int(minutes) * 60 + int(seconds)

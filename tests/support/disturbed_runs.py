@@ -1,13 +1,14 @@
 """A run with injected faults, and the checks that must pass afterwards, whatever the faults were."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
 from fleet.inputs.formats import without_ending
+from fleet.ledger.base import Keys
 from fleet.process.broker import make_app
 from fleet.process.children import Child, running
 from fleet.process.settings import Settings
@@ -39,11 +40,8 @@ class DisturbedRuns:
 
     def enqueue(self) -> str:
         """Enqueue the run, perhaps again. Returns its id."""
-        app = make_app("test", self._settings)
-        try:
+        with make_app("test", Settings(redis_url=self.fleet.redis_url)) as app:
             return enqueue(self._plan(), self.fleet.ledger, app, resend_seconds=1).run_id
-        finally:
-            app.close()
 
     def worker(self, name: str = "w1", **environment: str) -> AbstractContextManager[Child]:
         return self.fleet.worker(self.model, name=name, environment=self.environment | environment)
@@ -64,8 +62,6 @@ class DisturbedRuns:
     @contextmanager
     def served(self, *, workers: int = 1) -> Iterator[None]:
         """Run a finalizer and this many workers during the block."""
-        from contextlib import ExitStack
-
         with ExitStack() as stack:
             stack.enter_context(self.finalizer())
             for number in range(workers):
@@ -81,10 +77,20 @@ class DisturbedRuns:
             self.wait_until_published(run_id)
 
     def wait_until_published(self, run_id: str, *, seconds: float = 60) -> None:
-        wait_until(lambda: self.fleet.ledger.publication(run_id), description="the run is published", seconds=seconds)
+        self.fleet.wait_until_published(run_id, seconds=seconds)
 
     def wait_for_rows(self, run_id: str, rows: int = 1) -> None:
         wait_until(lambda: self.faults.rows_scored() >= rows, description=f"{rows} rows are scored", seconds=60)
+
+    def wait_for_sweeps(self, run_id: str, sweeps: int) -> None:
+        """Wait until the finalizer has looked at the run this many times more."""
+        seen = set()
+
+        def swept() -> bool:
+            seen.add(self.fleet.ledger.redis.hget(Keys(run_id).run, "looked_ms"))
+            return len(seen) > sweeps
+
+        wait_until(swept, description=f"{sweeps} sweeps")
 
     def manifest(self) -> list[dict[str, object]]:
         return manifest_lines(self.output)
@@ -121,10 +127,6 @@ class DisturbedRuns:
             "SHARDSIFT_LEASE_SECONDS": str(self.lease_seconds),
             "SHARDSIFT_RESEND_SECONDS": "1",
         }
-
-    @property
-    def _settings(self) -> Settings:
-        return Settings(redis_url=self.fleet.redis_url)
 
     def _plan(self) -> Plan:
         options = RunOptions(

@@ -13,6 +13,7 @@ from fleet.process.settings import Settings
 from producer.local.redis import embedded_redis
 from support.injected_faults import PYTHONPATH
 from support.processes import call_command, run_command, started
+from support.waiting import wait_until
 
 
 @dataclass
@@ -33,6 +34,15 @@ class Fleet:
     def call_producer(self, *arguments: str | Path) -> CompletedProcess[str]:
         """The same within this process; see `call_command`."""
         return call_command("producer", *arguments, environment=self.environment)
+
+    def enqueue(self, *arguments: str | Path) -> str:
+        """Enqueue a run, within this process. Returns its id."""
+        done = self.call_producer("enqueue", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def wait_until_published(self, run_id: str, *, seconds: float = 60) -> None:
+        wait_until(lambda: self.ledger.publication(run_id), description="the run is published", seconds=seconds)
 
     def worker(
         self, *models: Path | str, name: str = "w1", environment: dict[str, str] | None = None

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fleet.process.children import Child
-from support.browser import LOGIN
 from support.fleet import Fleet
 from support.processes import started
 from support.waiting import wait_until
+
+LOGIN = "me:a-password"
 
 
 @contextmanager

@@ -41,14 +41,13 @@ class InjectedFaults:
 
     def at(
         self, place: str, moment: str, action: str, *, times: int = 1, passes: int = 0, program: str = "worker"
-    ) -> Path:
+    ) -> None:
         """Do `action` (see `tests/inject/injected.py`) before or after a call of `module:Class.method`, this many times.
 
         The first `passes` calls pass.
         Applies only to processes of `program`: "worker" (parent and child) or "producer" (with the finalizer).
 
-        Returns the folder of its tickets; `used-*` are those that were fired. Raises AttributeError if the place does not
-        exist, because a process that cannot find it would fail at its start.
+        Raises AttributeError if the place does not exist, because a process that cannot find it would fail at its start.
         """
         module, _, path = place.partition(":")
         attrgetter(path)(importlib.import_module(module))
@@ -61,7 +60,6 @@ class InjectedFaults:
         self._points.append(
             {"at": place, "moment": moment, "action": action, "tickets": str(tickets), "program": program}
         )
-        return tickets
 
     def fired(self) -> int:
         """The number of ordered faults that have happened so far."""

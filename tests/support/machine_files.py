@@ -1,6 +1,5 @@
 """The templates of GPU machines in ops/, and the worker command line of each."""
 
-import re
 import shlex
 import shutil
 import subprocess
@@ -70,8 +69,3 @@ def worker_pod() -> dict[str, Any]:
     """The pod of a worker on Kubernetes."""
     job = kubernetes_object("ScaledJob", "shardsift-worker")["spec"]["jobTargetRef"]
     return dict(job["template"]["spec"])
-
-
-def shell_blocks(page: Path) -> list[str]:
-    """The `sh` blocks of a page."""
-    return re.findall(r"```sh\n(.*?)```", page.read_text(), flags=re.DOTALL)

@@ -2,11 +2,11 @@
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from support.ports import served_in_background
 from support.waiting import wait_until
 from worker.service.spot import Notice, watch_for_notice
 
@@ -115,17 +115,8 @@ def an_event(**about: object) -> dict[str, object]:
 SERVICES: dict[str, type[Service]] = {"aws": AwsService, "gcp": GcpService, "azure": AzureService}
 
 
-@contextmanager
-def serving(cloud: str) -> Iterator[Service]:
-    service = SERVICES[cloud]()
-    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield service
-    finally:
-        service.shutdown()
-        service.server_close()
-        thread.join()
+def serving(cloud: str) -> AbstractContextManager[Service]:
+    return served_in_background(SERVICES[cloud]())
 
 
 @dataclass

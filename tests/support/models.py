@@ -1,6 +1,7 @@
 """Real transformers that tests create: tiny random ones within seconds, or MiniLM with a random head."""
 
 import json
+import shutil
 from pathlib import Path
 
 import torch
@@ -31,13 +32,11 @@ def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
 
 def without_dropout(model: Path, folder: Path) -> Path:
     """A copy, because dropout draws other random numbers for other batches."""
-    folder.mkdir()
-    for file in model.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    config = json.loads((model / "config.json").read_text())
+    copy = shutil.copytree(model, folder)
+    config = json.loads((copy / "config.json").read_text())
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+    (copy / "config.json").write_text(json.dumps(config))
+    return copy
 
 
 def minilm_classifier(folder: Path) -> Path:

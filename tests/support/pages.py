@@ -24,9 +24,14 @@ class Block:
     reason: str | None
 
 
-def blocks_of(page: str) -> list[Block]:
+def blocks_of(page: str | Path) -> list[Block]:
     found = _BLOCK.finditer((ROOT / page).read_text())
     return [Block(language=block["language"], text=block["text"], reason=block["reason"]) for block in found]
+
+
+def texts_of(page: str | Path, language: str) -> list[str]:
+    """All blocks of a language, also those that no test runs."""
+    return [block.text for block in blocks_of(page) if block.language == language]
 
 
 def script_of(page: str, *, instead: Mapping[str, str]) -> str:

@@ -1,8 +1,14 @@
-"""A TCP port for a server that cannot choose and report one itself."""
+"""A TCP port for a server that cannot choose and report one itself, and servers in this process."""
 
 import random
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from socketserver import BaseServer
+from typing import TypeVar
 
+Server = TypeVar("Server", bound=BaseServer)
 _RANGE = range(20_000, 32_000)  # below the range that the kernel uses for outgoing connections
 
 
@@ -16,3 +22,16 @@ def unused_port() -> int:
             except OSError:
                 continue
             return port
+
+
+@contextmanager
+def served_in_background(server: Server) -> Iterator[Server]:
+    """Serve from a thread during the block, and close the server."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,18 +66,27 @@ def call_command(
     with redirect_stdout(stdout), redirect_stderr(stderr), chdir(folder or "."):
         os.environ.update(environment)
         try:
-            exit_code = _exit_code(name, arguments)
+            exit_code = _exit_code(_MAIN[name], name, arguments)
         finally:
             os.environ.clear()
             os.environ.update(before)
     return subprocess.CompletedProcess([name, *arguments], exit_code, stdout.getvalue(), stderr.getvalue())
 
 
-def _exit_code(name: str, arguments: list[str]) -> int:
+def call_script(script: Path, *arguments: object) -> int:
+    """Run a Python script within this process, which may have torch already. Returns its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(script.parent)  # as Python does
+        return _exit_code(
+            lambda: runpy.run_path(str(script), run_name="__main__"), str(script), list(map(str, arguments))
+        )
+
+
+def _exit_code(main: Callable[[], object], name: str, arguments: list[str]) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [name, *arguments])
         try:
-            _MAIN[name]()
+            main()
         except SystemExit as end:
             return int(end.code or 0)
     return 0

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback in front of Redis. It can cut, silence and slow down connections.
+"""A TCP proxy on loopback in front of Redis, with TLS on request. It can cut, silence and slow down connections.
 
 Knows nothing of the Redis protocol. All proxies of a `Network` share one thread.
 """
@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any, Self, TypeVar
 
 _CHUNK_BYTES = 1 << 16
@@ -36,9 +37,9 @@ class Network:
         self._thread.join()
         self._loop.close()
 
-    def proxy_to(self, upstream: Path) -> "Proxy":
+    def proxy_to(self, upstream: Path, *, tls: SSLContext | None = None) -> "Proxy":
         """A proxy to the server at this unix socket."""
-        proxy = Proxy(self, upstream)
+        proxy = Proxy(self, upstream, tls)
         self.call(proxy.open())
         self._proxies.append(proxy)
         return proxy
@@ -62,9 +63,10 @@ class Network:
 class Proxy:
     """Listens on `port` of 127.0.0.1. Its public methods may be called from any thread."""
 
-    def __init__(self, network: Network, upstream: Path) -> None:
+    def __init__(self, network: Network, upstream: Path, tls: SSLContext | None) -> None:
         self._network = network
         self._upstream = upstream
+        self._tls = tls
         self._writers: dict[asyncio.StreamWriter, asyncio.StreamWriter | None] = {}  # client → server
         self._silenced: set[asyncio.StreamWriter] = set()  # clients whose bytes were dropped
         self._is_silent = False
@@ -123,7 +125,7 @@ class Proxy:
             self._requests_left = None
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
@@ -191,8 +193,8 @@ class Proxy:
 
 
 @contextmanager
-def proxied(upstream: Path) -> Iterator[tuple[Proxy, str]]:
+def proxied(upstream: Path, *, tls: SSLContext | None = None) -> Iterator[tuple[Proxy, str]]:
     """A proxy to the Redis at this socket, and its address, host:port."""
     with Network() as network:
-        proxy = network.proxy_to(upstream)
+        proxy = network.proxy_to(upstream, tls=tls)
         yield proxy, f"127.0.0.1:{proxy.port}"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fleet.presence.announcements import WorkerState
 from fleet.run.model import Model
 from fleet.run.receipt import Histogram, OutputFile, Parity, Provenance, Receipt, ScoringReceipt
 from fleet.run.scoring import Scoring
@@ -80,6 +81,21 @@ def a_scoring_receipt(**changes: Any) -> ScoringReceipt:
         histogram=Histogram(bins_per_unit=4, rows_by_bin={-2: 1, 5: 2, 12: 4, 15: 2}),
     )
     return replace(receipt, **changes)
+
+
+def a_worker(**changes: Any) -> WorkerState:
+    """The announcement of a worker for the run of `a_spec`."""
+    model, dtype = _SCORING.model, _SCORING.dtype
+    state = WorkerState(
+        name="w1@host/7",
+        queue=_SPEC.queue,
+        model=model.name,
+        revision=model.revision,
+        dtype=dtype,
+        activity="busy",
+        activity_seconds=1.0,
+    )
+    return replace(state, **changes)
 
 
 def a_manifest(run_id: str, receipts: Sequence[Receipt], *, spec: RunSpec = _SPEC, card: bytes = b"# Card") -> bytes:

@@ -1,9 +1,10 @@
 """A server that says that it is Redis of some version, and knows nothing else."""
 
 import socketserver
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from support.ports import served_in_background
 
 
 @contextmanager
@@ -30,8 +31,7 @@ def server_of_version(version: str | None) -> Iterator[tuple[str, set[str]]]:
             said = f"# Server\r\nredis_version:{version}\r\n" if command == "INFO" else "PONG"
             return f"${len(said)}\r\n{said}\r\n".encode() if command == "INFO" else f"+{said}\r\n".encode()
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Client) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Client)
+    server.daemon_threads = True
+    with served_in_background(server):
         yield f"redis://127.0.0.1:{server.server_address[1]}/0?protocol=2", asked
-        server.shutdown()

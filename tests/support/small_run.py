@@ -14,11 +14,13 @@ from fleet.storage.opening import open_output
 from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_run
 from producer.publishing.publish import finalize_run
+from support.ledger_states import claimed
 from worker.scoring import Scorer
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.lease import DeviceMeter, Lease, Watchdog
 from worker.shard.score_shard import score_shard
 
+WORKER = "w1@test/1"
 Scorers = Scorer[Any] | list[Scorer[Any]]  # one for each scoring of the run, or one for all
 
 
@@ -35,23 +37,16 @@ def publish_plan(ledger: Ledger, scorer: Scorers, plan: Plan, *, scratch: Path, 
     open_output(spec.output_uri, spec.run_id).reserve(spec)
     ledger.create_run(spec, plan.shards, now=1.0)
     score(ledger, scorer, spec, [shard for shard in plan.shards if shard.name not in failing], scratch=scratch)
-    for name in failing:
-        claim = ledger.claim(spec.run_id, name, "w1@test/1")
-        assert isinstance(claim, Claim)
-        ledger.fail(claim, "it is broken", "")
+    for shard in plan.shards:
+        if shard.name in failing:
+            ledger.fail(claimed(ledger, spec.run_id, shard, owner=WORKER), "it is broken", "")
     finalize_run(ledger, spec.run_id, without_failed=True)
 
 
 def score(ledger: Ledger, scorer: Scorers, spec: RunSpec, shards: Iterable[Shard], *, scratch: Path) -> list[Receipt]:
     """What a worker does with each of these shards."""
-    return [_scored(ledger, scorer, spec, shard, scratch) for shard in shards]
-
-
-def _scored(ledger: Ledger, scorer: Scorers, spec: RunSpec, shard: Shard, scratch: Path) -> Receipt:
-    claim = ledger.claim(spec.run_id, shard.name, "w1@test/1")
-    assert isinstance(claim, Claim)
     scratch.mkdir(parents=True, exist_ok=True)
-    return do(ledger, claim, scorer, scratch)
+    return [do(ledger, claimed(ledger, spec.run_id, shard, owner=WORKER), scorer, scratch) for shard in shards]
 
 
 def do(ledger: Ledger, claim: Claim, scorer: Scorers, scratch: Path) -> Receipt:
@@ -75,7 +70,7 @@ def score_leased(
 ) -> Receipt:
     output = open_output(claim.spec.output_uri, claim.run_id)
     with open_checkpoint(claim, ledger, output, stopping) as checkpoint:
-        return score_shard(claim, scorers, lease, checkpoint, output, worker="w1@test/1", scratch_dir=scratch)
+        return score_shard(claim, scorers, lease, checkpoint, output, worker=WORKER, scratch_dir=scratch)
 
 
 def rounding(plan: Plan) -> Plan:

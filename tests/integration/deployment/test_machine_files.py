@@ -21,13 +21,13 @@ from support.machine_files import (
     USER_DATA,
     kubernetes_object,
     kubernetes_objects,
-    shell_blocks,
     skypilot_task,
     started_by,
     unit_settings,
     worker_pod,
     written_file,
 )
+from support.pages import texts_of
 
 pytestmark = pytest.mark.slow
 
@@ -79,12 +79,6 @@ def test_systemd_understands_the_units_and_the_drop_in(unit: Path, tmp_path: Pat
     assert [line for line in done.stderr.splitlines() if "is not executable: No such file" not in line] == []
 
 
-def test_every_end_is_a_restart_except_that_of_a_worker_that_was_idle_and_switches_the_machine_off() -> None:
-    assert unit_settings(UNIT)["Restart"] == unit_settings(FINALIZER_UNIT)["Restart"] == ["always"]
-    assert unit_settings(POWER_OFF)["Restart"] == ["on-failure"]  # not after exit code 0
-    assert not {"RestartPreventExitStatus", "SuccessExitStatus"} & set(unit_settings(UNIT))
-
-
 def test_only_the_note_of_an_idle_end_switches_the_machine_off(tmp_path: Path) -> None:
     note, asked = tmp_path / "idle", tmp_path / "asked"
     (tmp_path / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
@@ -115,19 +109,17 @@ def test_cloud_init_understands_the_user_data() -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_the_slurm_job_is_warned_in_time_and_comes_back() -> None:
-    options = dict(re.findall(r"^#SBATCH --([a-z-]+)(?:=(.*))?$", SLURM_SCRIPT.read_text(), flags=re.MULTILINE))
+def test_a_platform_that_takes_its_machine_back_gives_a_worker_the_time_to_stop() -> None:
+    (warning,) = re.findall(r"^#SBATCH --signal=TERM@(\d+)$", SLURM_SCRIPT.read_text(), flags=re.MULTILINE)
 
-    assert "requeue" in options
-    number, _, seconds = options["signal"].partition("@")
-    assert number == "TERM"  # without B:, to the step that srun starts
-    assert int(seconds) > 3 * STOP_SECONDS
+    assert int(warning) > 3 * STOP_SECONDS
+    assert worker_pod()["terminationGracePeriodSeconds"] >= 2 * STOP_SECONDS
 
 
 def test_hf_understands_every_command_of_the_page(tmp_path: Path) -> None:
     lines = [
         line
-        for block in shell_blocks(HF_JOB_SCRIPT.parent / "README.md")
+        for block in texts_of(HF_JOB_SCRIPT.parent / "README.md", "sh")
         for line in block.replace("\\\n", " ").splitlines()
         if "hf jobs uv run" in line
     ]
@@ -182,15 +174,6 @@ def test_keda_asks_the_service_for_the_number_that_the_command_prints() -> None:
 def demand_command() -> list[str]:
     (container,) = kubernetes_object("Deployment", "shardsift-demand")["spec"]["template"]["spec"]["containers"]
     return list(container["command"])
-
-
-def test_a_worker_pod_has_one_gpu_and_the_time_to_stop_and_no_secret_in_its_manifest() -> None:
-    pod = worker_pod()
-    (worker,) = pod["containers"]
-
-    assert worker["resources"]["limits"]["nvidia.com/gpu"] == 1
-    assert pod["terminationGracePeriodSeconds"] >= 2 * STOP_SECONDS
-    assert not {"REDIS_PASSWORD", "HF_TOKEN"} & {variable["name"] for variable in worker["env"]}
 
 
 def test_the_commands_of_the_manifests_are_accepted() -> None:

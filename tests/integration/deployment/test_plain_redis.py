@@ -15,7 +15,8 @@ from fleet.process.children import running
 from fleet.process.settings import Settings
 from producer.local.redis import find_redis_server
 from support.diagnoses import diagnosed, not_ok
-from support.machine_files import OPS, shell_blocks
+from support.machine_files import OPS
+from support.pages import texts_of
 from support.ports import unused_port
 from support.waiting import wait_until
 
@@ -41,11 +42,6 @@ class Machine:
         )
 
 
-def shell_block(having: str) -> str:
-    (block,) = [block for block in shell_blocks(GUIDE) if having in block]
-    return block
-
-
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """The guide's own lines make the passwords, and the server reads the configuration as the guide includes it."""
@@ -56,8 +52,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     (folder / "sudo").chmod(0o755)
     for file in (CONF, USERS):
         (etc / "redis" / file.name).write_text(file.read_text().replace("/etc/", f"{etc}/"))
+    (make_passwords,) = [block for block in texts_of(GUIDE, "sh") if "openssl" in block]
     subprocess.run(
-        ["sh", "-eu", "-c", shell_block("openssl").replace("/etc/", f"{etc}/")],
+        ["sh", "-eu", "-c", make_passwords.replace("/etc/", f"{etc}/")],
         env={"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"},
         check=True,
         timeout=30,

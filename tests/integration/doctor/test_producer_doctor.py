@@ -10,7 +10,7 @@ import pytest
 
 from fleet.doctor import OF_WORKERS, Result, hub_check, redis_check, rights_check
 from fleet.ledger import Ledger
-from fleet.presence.announcements import MachineState, WorkerState, announce, announce_machine
+from fleet.presence.announcements import MachineState, announce, announce_machine
 from fleet.presence.demand import Wanted
 from fleet.process.settings import Settings
 from hubserver import HubServer
@@ -19,7 +19,7 @@ from support.diagnoses import diagnosed, not_ok
 from support.injected_faults import ROOT
 from support.processes import call_command
 from support.proxy import proxied
-from support.records import a_shard, a_spec
+from support.records import a_shard, a_spec, a_worker
 from support.redis_servers import redis_server
 from support.server_of_version import server_of_version
 
@@ -280,19 +280,6 @@ def found_of(settings: Settings, name: str) -> tuple[Result, str, str]:
     return found.result, found.says, found.mend
 
 
-def a_worker(activity: str) -> WorkerState:
-    model = SPEC.scorings[0].model
-    return WorkerState(
-        name="w1@host/7",
-        queue=SPEC.queue,
-        model=model.name,
-        revision=model.revision,
-        dtype="float32",
-        activity=activity,  # type: ignore[arg-type]
-        activity_seconds=1.0,
-    )
-
-
 def test_a_run_that_no_worker_serves_is_named_with_the_command(settings: Settings, ledger: Ledger) -> None:
     ledger.create_run(SPEC, [a_shard("a"), a_shard("b")], now=0)
 
@@ -302,9 +289,9 @@ def test_a_run_that_no_worker_serves_is_named_with_the_command(settings: Setting
     announce_machine(ledger.redis, machine)
 
     unserved = found_of(settings, "workers")
-    announce(ledger.redis, a_worker("stopping"))
+    announce(ledger.redis, a_worker(activity="stopping"))
     stopping, _, _ = found_of(settings, "workers")
-    announce(ledger.redis, a_worker("loading"))
+    announce(ledger.redis, a_worker(activity="loading"))
     served, _, _ = found_of(settings, "workers")
 
     assert unserved[0] is Result.WARNING
