@@ -27,7 +27,6 @@ PAGES = (
     "docs/tutorial.md",
     "docs/without_the_hub.md",
     "docs/security.md",
-    "ops/runbook.md",
     "examples/fasttext_scorer/README.md",
     "examples/own_scorer/README.md",
 )
