@@ -93,17 +93,14 @@ def test_the_python_of_the_page_runs(tmp_path: Path, tiny_model: Path) -> None:
     (tmp_path / "fineweb").mkdir()
     pq.write_table(pa.table({"text": texts}), tmp_path / "fineweb/0.parquet")
     pq.write_table(pa.table({"selftext": texts}), tmp_path / "posts.parquet")
-    pq.write_table(pa.table({"text": texts}), tmp_path / "pdfs.parquet")
     code = "\n".join(block.text for block in blocks_of(PAGE) if block.language == "python" and not block.reason)
     here = {
         "hf://datasets/HuggingFaceFW/fineweb/data/CC-MAIN-2024-10": tmp_path / "fineweb",
         "hf://datasets/me/fineweb-edu": tmp_path / "kept",
         "posts.parquet": tmp_path / "posts.parquet",
-        "pdfs.parquet": tmp_path / "pdfs.parquet",
         "HuggingFaceFW/fineweb-edu-classifier": tiny_model,
         "facebook/bart-large-mnli": nli_classifier(tmp_path / "nli", "BERT"),
         "distilbert/distilbert-base-uncased-finetuned-sst-2-english": tiny_classifier(tmp_path / "model", labels=2),
-        "HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn": tiny_model,
         "device=0": "device='cpu'",
         "torch.float16": "torch.float32",
     }
@@ -116,7 +113,6 @@ def test_the_python_of_the_page_runs(tmp_path: Path, tiny_model: Path) -> None:
         exec(compile(code, PAGE, "exec"), names)
 
     scores = names["df"]["score"].compute()
-    assert names["scores"].shape == (len(texts),)
     assert names["table"]["label"].to_pylist()[0] == names["posts"]["label"][0]
     assert len(pd.read_parquet(tmp_path / "kept")) == (scores >= 3).sum()
 
