@@ -130,17 +130,16 @@ def settings_reference() -> str:
 
 
 _ABOUT_RECIPES = """\
-The authors of a classifier often use it with a template, a length or a function of their own. A recipe is a set of such options
-that shardsift applies when you name the model:
+The authors of a classifier often use it with a template, a length or a function of their own. shardsift applies these options
+when you name the model:
 
 ```sh
 producer run --input ./shards --output ./kept --model HuggingFaceFW/finepdfs_edu_classifier_eng_Latn --min-score 2
 ```
 
-- A recipe sets the options that you do not give. An option of yours wins, also at its default: `--passages head`, or
-  `--text-column text` if your rows have no `url`.
+- An option of yours wins, also at its default: `--passages head`, or `--text-column text` if your rows have no `url`.
 - `producer run` prints the options taken from a recipe, and the dataset card records them.
-- Only a name on the Hub has a recipe. A folder has none, because it may hold any model: copy the options from this table.
+- A folder has no recipe, because it may hold any model: copy the options from this table.
 - `shardsift.score` and `load_scorer` use the same recipe, without its template.
 - Code from the Hub is never run. If a model asks for its own, an adapter of ours loads its weights into classes of transformers.
 
