@@ -3,9 +3,8 @@
 Two specs with equal fields are the same run, on any machine and any day. What changes speed only
 (batch sizes, number of workers, lease) is a setting, not part of the spec.
 
-Fleets are upgraded while runs go on. The JSON leaves out fields with their default, so that a version that adds a field with
-a default keeps the ids of other runs. The default of an existing field must not change. An older version refuses a spec with
-a field that it does not know, and leaves the run to newer workers.
+The JSON leaves out fields with their default, so that a version that adds a field with a default keeps the ids of other runs.
+The default of an existing field must not change. What changes the published bytes of runs whose options stay is a field too.
 """
 
 import hashlib
