@@ -148,7 +148,7 @@ class Ledger(Attempts, Results):
         return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
 
     def replaced_by(self, run_id: str) -> str | None:
-        """The run of the same output for which the run was cancelled. None if a person cancelled it, or nobody did."""
+        """The run of the same output for which the run was cancelled. None if a person cancelled it, or it is open."""
         return str(self.redis.hget(Keys(run_id).run, "cancelled") or "") or None
 
     def pause(self, run_id: str, *, reason: str = "") -> None:

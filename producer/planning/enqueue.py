@@ -25,7 +25,7 @@ class Enqueued:
     """The result of enqueueing: how many shards are new to the ledger, and how the run stands now.
 
     `restored` are those of the new that were done before the ledger was lost. `findings` are what was wrong with the
-    output of a published run; what can be mended is mended, or its shards are queued again.
+    output of a published run; what can be repaired is repaired, or its shards are queued again.
     """
 
     run_id: str

@@ -111,7 +111,7 @@ def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_die
         command = [str(part) for part in (BIN / "producer", "enqueue", *options(runs))]
         first = subprocess.Popen(command, env=os.environ | runs.fleet.environment | faults.environment)
         wait_until(faults.fired, description="the producer is stopped midway")
-        runs.wait_for_sweeps(run_id, 1)  # the finalizer looks at what there is
+        runs.wait_for_sweeps(run_id, 1)  # the finalizer inspects the run
         if fault == "kill":
             assert run_id_of(enqueue(runs)) == run_id
         else:
