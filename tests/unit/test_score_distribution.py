@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.run.receipt import Histogram
-from producer.scores.distribution import chart, score_bins, score_table, threshold_of
+from producer.scores.distribution import score_bins, score_table, threshold_of
 from producer.status.screen import spread_line
 
 LOGITS = Histogram(bins_per_unit=4, rows_by_bin={-1: 10, 0: 40, 9: 20, 10: 10, 12: 15, 14: 5})
@@ -34,15 +34,6 @@ def test_the_table_has_a_line_for_each_bin() -> None:
         "2.25     0   0.0%         75.0%",
         "2.50     3  75.0%         75.0%  ████████████████████████████████",
     ]
-
-
-def test_the_curve_of_the_picture_has_the_keep_rates_of_the_table() -> None:
-    pytest.importorskip("matplotlib")
-
-    _, rate = chart({"score": LOGITS}, title="a run").axes
-
-    (curve,) = rate.lines
-    assert list(curve.get_ydata()) == [float(one.at_least) for one in score_bins(LOGITS)]  # of 100 rows
 
 
 @pytest.mark.parametrize(
