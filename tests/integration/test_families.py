@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import pipeline
+from transformers import AutoTokenizer, pipeline
 
 from support.families import FAMILIES, family_classifier
 from support.odd_texts import real_texts
@@ -126,3 +126,18 @@ def test_a_text_with_bart_s_own_end_marks_has_the_score_it_has_alone(models: Cal
 
     assert scores.errors == {}
     assert np.abs(scores.values[:, 0] - reference_scores(texts, models("BART"), batch_size=1)).max() < 1e-4
+
+
+def test_a_token_that_was_added_to_the_tokenizer_alone_costs_its_rows_only(tmp_path: Path) -> None:
+    """Llama's tokenizer gets a padding token in many recipes, and the model no state for it."""
+    model, texts = family_classifier("Llama", tmp_path / "model"), real_texts(20)
+    expected = load_scorer(str(model), "float32").score(texts)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    tokenizer.save_pretrained(model)
+
+    scores = load_scorer(str(model), "float32").score([*texts, "A text with [PAD] in it."])
+
+    assert list(scores.errors) == [20]
+    assert "is not among the model's" in scores.errors[20]
+    assert np.abs(scores.values[:20] - expected.values).max() < 1e-5

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,16 @@ LENGTHS = [7, 3, 64, 64, 12, 40, 1, 64, 33, 5, 5, 29]
 EXPECTED = np.array([[i, length] for i, length in enumerate(LENGTHS)], dtype=np.float32)
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError, "DefaultCPUAllocator: can't allocate memory: you tried"])
+LACKS = [
+    torch.OutOfMemoryError,
+    "DefaultCPUAllocator: can't allocate memory: you tried",
+    "CUDA error: out of memory",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+]
+
+
+@pytest.mark.parametrize("error", LACKS)
 @pytest.mark.parametrize("room", [64, 65, 100, 200, 400])
 def test_where_memory_lacks_all_rows_are_scored_in_smaller_batches(room: int, error: type[Exception] | str) -> None:
     backend = MeanOfIds(failing=above(room, error))
@@ -128,6 +138,50 @@ def test_an_error_of_the_device_ends_the_scoring() -> None:
 
     with pytest.raises(DeviceFault, match="illegal memory access"):
         forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+
+
+class Unfetched(torch.Tensor):
+    """Logits that lack memory when they are fetched, as the errors of a GPU's queued work do, if the batches were large."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.cat and max(map(len, args[0])) > 2:
+            raise RuntimeError("CUDA error: out of memory")
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+class FetchedLate(MeanOfIds):
+    def logits(self, batch: Tokens) -> torch.Tensor:
+        return super().logits(batch).as_subclass(Unfetched)
+
+
+def test_memory_that_lacks_when_the_scores_are_fetched_halves_the_batches_too() -> None:
+    backend = FetchedLate()
+
+    scores = forward(backend, window([64] * 8), outputs=OUTPUTS, max_batch_tokens=512)
+
+    assert scores.values[:, 0].tolist() == list(range(8))
+    assert [len(batch) for batch in backend.tried] == [8, 4, 4, 2, 2, 2, 2]
+
+
+def test_an_id_that_the_model_does_not_have_is_an_errored_row() -> None:
+    backend = MeanOfIds()
+
+    scores = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024, vocabulary=11)
+
+    assert scores.errors == {11: "the tokenizer's id 11 is not among the model's 11"}
+    assert scores.values[:11].tolist() == EXPECTED[:11].tolist()
+
+
+def test_a_device_that_fails_while_its_memory_is_freed_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead() -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", dead)
+
+    with pytest.raises(DeviceFault, match="unspecified launch failure"):
+        forward(MeanOfIds(failing=above(50, LACKS[2])), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
 
 
 def test_progress_counts_every_row_once() -> None:

@@ -1,11 +1,11 @@
 """Without padding, each supported family gives the same logits as for each text alone.
 
-torch has the attention kernel for CUDA only. Here a loop over the texts replaces it. The gate of every worker compares the
+torch has the attention kernel for CUDA only. Here a mask over all tokens replaces it. The gate of every worker compares the
 kernel itself with padded batches, and so does the last test if there is a GPU.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from fleet.run.text import pairs
 from support.models import with_lively_scores
 from support.nli import nli_classifier
 from worker.scoring import Hypotheses, Place, Reading, Scorer
+from worker.scoring.backends.graphed import graphed
 from worker.scoring.backends.last_layer import reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import Padded
@@ -41,7 +42,7 @@ SMALL = {
 }
 SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
 MODERN = {**SMALL, **SPECIAL, "pad_token_id": 3, "local_attention": 16}  # attends to 8 tokens on either side
-
+DECODER = {**SMALL, **SPECIAL, "pad_token_id": 3, "num_key_value_heads": 1, "head_dim": 16}
 
 KINDS: dict[str, dict[str, Any]] = {
     "bert": SMALL,
@@ -50,6 +51,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "distilbert": {"dim": 32, "hidden_dim": 64, "n_layers": 3, "n_heads": 2, "num_labels": 3, "vocab_size": 1000},
     "modernbert, first token": {**MODERN, "classifier_pooling": "cls"},
     "modernbert, mean": {**MODERN, "classifier_pooling": "mean"},
+    "llama": DECODER,
+    "mistral": {**DECODER, "sliding_window": 16},
+    "qwen2": DECODER,
+    "qwen3": DECODER,
+    "gemma": DECODER,
+    "gemma3_text": {**DECODER, "sliding_window": 16, "layer_types": ["sliding_attention"] * 2 + ["full_attention"]},
 }
 
 
@@ -58,7 +65,7 @@ def made(kind: str) -> PreTrainedModel:
     return with_lively_scores(AutoModelForSequenceClassification.from_config(config)).eval()
 
 
-def one_by_one(
+def stand_in(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -70,21 +77,24 @@ def one_by_one(
     scale: float | None,
     window_size: tuple[int, int],
 ) -> torch.Tensor:
-    """Compute what the kernel computes, one text after another."""
-    attended = []
-    for queries, keys in zip(pairwise(query_starts.tolist()), pairwise(key_starts.tolist()), strict=True):
-        assert queries[1] - queries[0] <= most_queries
-        assert keys[1] - keys[0] <= most_keys
-        parts = (part(query, queries), part(key, keys), part(value, keys))
-        near = torch.arange(queries[1] - queries[0])[:, None] - torch.arange(keys[1] - keys[0])[None, :]
-        mask = None if window_size == (-1, -1) else near.abs() <= window_size[0]
-        attended.append(scaled_dot_product_attention(*parts, attn_mask=mask, scale=scale)[0].transpose(0, 1))
-    return torch.cat(attended)
+    """Compute what the kernel computes, by a mask over the tokens of all texts."""
+    if not torch.compiler.is_compiling():
+        assert query_starts.diff().max() <= most_queries
+        assert key_starts.diff().max() <= most_keys
+    (of_queries, at_query), (of_keys, at_key) = (places(query, query_starts), places(key, key_starts))
+    distance = at_query[:, None] - at_key
+    before, after = (size if size >= 0 else most_keys for size in window_size)
+    mask = (of_queries[:, None] == of_keys) & (distance <= before) & (-distance <= after)
+    heads_first = [states.transpose(0, 1)[None] for states in (query, key, value)]
+    attended = scaled_dot_product_attention(*heads_first, attn_mask=mask, scale=scale, enable_gqa=True)
+    return attended[0].transpose(0, 1)
 
 
-def part(states: torch.Tensor, limits: tuple[int, int]) -> torch.Tensor:
-    """(1, heads, tokens, width) of one text."""
-    return states[slice(*limits)].transpose(0, 1)[None]
+def places(states: torch.Tensor, starts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The text of each token, and the token's place in it."""
+    tokens = torch.arange(len(states), dtype=starts.dtype)
+    text = torch.searchsorted(starts[1:].contiguous(), tokens, right=True)
+    return text, tokens - starts[text]
 
 
 def random_tokens(lengths: list[int]) -> Tokens:
@@ -104,11 +114,80 @@ def test_packed_logits_are_those_of_each_text_alone(kind: str, reduced: bool) ->
     alone = torch.cat([padded.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
 
     first_only = reduced and reduce_last_layer(model)
-    logits = packed(model, CPU, first_only=first_only, attention=one_by_one).logits(tokens)
+    logits = packed(model, CPU, first_only=first_only, attention=stand_in).logits(tokens)
 
     assert logits.shape == alone.shape == (7, 3)
     assert alone.std(dim=0).min() > 0.1  # equal logits would prove nothing
     assert (logits - alone).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_a_decoder_judges_a_text_by_its_last_token_that_is_not_padding(kind: str) -> None:
+    torch.manual_seed(0)
+    model = made(kind)
+    tokens = random_tokens([5, 4, 3])
+    tokens.ids[7:9] = tokens.ids[9:] = (
+        model.config.pad_token_id
+    )  # the second text ends so, and the third is nothing else
+    padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False, has_cache=True)
+    alone = torch.cat([padded.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
+
+    logits = packed(model, CPU, attention=stand_in).logits(tokens)
+
+    assert (logits - alone).abs().max() < 1e-5
+
+
+# --- at one fixed size ----------------------------------------------------------------------------------------------------
+
+SIZE = 1_024  # tokens, and so 64 texts
+BATCHES = {
+    "of few long texts": [500, 400],
+    "that is full": [500, 500, 24],
+    "of texts of one token": [1] * 40 + [490],
+    "with too few tokens": [30] * 3,
+    "of too many texts": [9] * 100,
+    "larger than the size": [500] * 3,
+}
+
+
+@pytest.fixture
+def uncompiled() -> Iterator[None]:
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def check_graphed(kind: str, batches: dict[str, list[int]]) -> None:
+    torch.manual_seed(0)
+    model = made(kind)
+    convert(model, "float32")
+    eager = packed(model, CPU, first_only=reduce_last_layer(model), attention=stand_in)
+    at_one_size = graphed(eager, tokens=SIZE, longest=500)
+
+    for name, lengths in batches.items():
+        tokens = random_tokens(lengths)
+        expected, logits = eager.logits(tokens), at_one_size.logits(tokens)
+        assert expected.std(dim=0).max() > 0.01, name  # equal logits would prove nothing
+        assert (logits - expected).abs().max() < 1e-5, name
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_that_are_filled_up_to_a_fixed_size_have_their_logits(kind: str) -> None:
+    check_graphed(kind, BATCHES)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler gives them about torch
+@pytest.mark.parametrize("kind", ["bert", "modernbert, mean", "llama"])
+def test_one_compilation_serves_every_batch(kind: str) -> None:
+    torch._dynamo.reset()  # of other models
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        check_graphed(kind, BATCHES)
+
+
+def test_texts_that_are_longer_than_a_batch_are_not_for_a_fixed_size() -> None:
+    with pytest.raises(ValueError, match="texts may have 2,048 tokens, more than the 1,024 of a batch"):
+        graphed(packed(made("bert"), CPU, attention=stand_in), tokens=SIZE, longest=2_048)
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "modernbert, mean"])
@@ -116,7 +195,7 @@ def test_two_heads_on_one_packed_encoder_have_their_own_logits(kind: str) -> Non
     torch.manual_seed(0)
     one, other = made(kind), made(kind)
     other.base_model.load_state_dict(one.base_model.state_dict())
-    backends = [packed(model, CPU, attention=one_by_one) for model in (one, other)]
+    backends = [packed(model, CPU, attention=stand_in) for model in (one, other)]
     tokens = random_tokens([5, 40, 17, 1])
 
     joint = joint_backend(backends)
@@ -170,7 +249,7 @@ def test_labels_pairs_and_passages_have_the_scores_of_padded_batches(family: str
     folder = nli_classifier(tmp_path / "model", family)
     in_pads = load_scorer(str(folder), "float32", device="cpu", parity_rows=0, max_batch_tokens=256)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    in_packs = replace(in_pads, backend=packed(model, CPU, attention=one_by_one))
+    in_packs = replace(in_pads, backend=packed(model, CPU, attention=stand_in))
 
     for name, reading in READINGS.items():
         texts = pairs(*(pa.array(texts, pa.large_string()) for texts in (TEXTS, TEXTS[::-1])))
@@ -197,5 +276,5 @@ def test_on_a_gpu_packed_scores_equal_padded_scores(minilm_model: Path, dtype: s
 
     in_packs, in_pads = (load_scorer(str(minilm_model), dtype, backend=way) for way in ("auto", "padded"))
 
-    assert in_packs.backend.name == "packed"
+    assert in_packs.backend.name in ("graphed", "packed")
     assert np.abs(in_packs.score(texts).values - in_pads.score(texts).values).max() < 5e-2

@@ -13,10 +13,10 @@ from fleet.ledger import Claim
 from fleet.run.receipt import empty_histogram
 from support.models import EVEN_HEADS, chaotic_classifier, even_classifier, overflowing_classifier
 from support.records import a_shard, a_spec
-from worker.scoring import ModelError, ParityError
-from worker.scoring.device import TOLERANCES, Candidate, best_device, multiplies_bfloat16
+from worker.scoring import DeviceFault, ModelError, ParityError
+from worker.scoring.device import TOLERANCES, Candidate, Way, best_device, candidates, multiplies_bfloat16
 from worker.scoring.load import BackendName, load_scorer
-from worker.scoring.parity import ParityTrial, check_parity
+from worker.scoring.parity import ParityTrial, check_parity, first_faithful
 from worker.scoring.saved_model import SavedModel, saved_model
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.score_shard import scoring_receipts
@@ -181,6 +181,27 @@ def test_auto_ends_with_float32_and_the_log_and_the_scorer_say_so(
 
     assert (info.dtype, info.refused_dtypes[-1:]) == ("float32", ("bfloat16",))
     assert "scores differently in bfloat16" in caplog.text
+
+
+def test_a_way_that_does_not_compile_run_or_agree_is_left_for_the_next_with_a_line_in_the_log(
+    tiny_model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ways: tuple[Way, ...] = ("graphed", "packed", "padded")
+    tried = candidates("bfloat16", best_device(), "bert", ways=ways, may_be_plain=False)
+    failures = [DeviceFault("backend='inductor' raised: no compiler"), ParityError("It scores differently.")]
+    served = load_scorer(str(tiny_model), "float32", parity_rows=0)
+
+    def load(candidate: Candidate) -> SequenceClassifier:
+        if failures:
+            raise failures.pop(0)
+        return replace(served, dtype=candidate.dtype)
+
+    assert [one.way for one in tried] == [*ways]
+    assert first_faithful(tried, load).dtype == "bfloat16"
+    assert caplog.messages == [
+        "In bfloat16, graphed batches are not used: backend='inductor' raised: no compiler",
+        "It scores differently. The next best is tried.",
+    ]
 
 
 class Wrong(BertForSequenceClassification):

@@ -5,9 +5,9 @@ import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 import torch
@@ -164,12 +164,20 @@ TOLERANCES = {
 }
 
 
+Way = Literal["graphed", "packed", "padded", "plain"]  # plain: as transformers runs the model
+
+
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     """A way to run a model, for the parity gate to try."""
 
     dtype: str
-    is_plain: bool = False  # as transformers runs it, so that there is nothing to compare it with
+    way: Way = "padded"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing to compare it with."""
+        return self.way == "plain"
 
 
 def _formats(dtype: str, device: torch.device, model_type: str) -> list[str]:
@@ -189,11 +197,17 @@ def _formats(dtype: str, device: torch.device, model_type: str) -> list[str]:
     return ["bfloat16", "float32"]
 
 
-def candidates(dtype: str, device: torch.device, model_type: str, *, may_be_plain: bool) -> list[Candidate]:
-    """The ways to try, best first. The last is the plain one, which always passes, if `may_be_plain` and `dtype` allow it."""
-    found = [Candidate(dtype=one) for one in _formats(dtype, device, model_type)]
-    if may_be_plain and found[-1].dtype == "float32":
-        found.append(Candidate(dtype="float32", is_plain=True))
+def candidates(
+    dtype: str, device: torch.device, model_type: str, *, ways: Sequence[Way] = ("padded",), may_be_plain: bool
+) -> list[Candidate]:
+    """The candidates, best first: each format in the `ways` of running batches, of which float32 has the padded one only.
+
+    The last is the plain one, which always passes, if `may_be_plain` and `dtype` allow it.
+    """
+    formats = _formats(dtype, device, model_type)
+    found = [Candidate(dtype=one, way=way) for one in formats for way in ways if one != "float32" or way == "padded"]
+    if may_be_plain and formats[-1] == "float32":
+        found.append(Candidate(dtype="float32", way="plain"))
     return found
 
 

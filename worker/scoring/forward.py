@@ -14,7 +14,15 @@ from worker.scoring.tokenizing.tokens import Counts, Sequences, Tokens, padded_t
 Known = npt.NDArray[np.bool_]  # shape (texts,)
 
 _NO_MEMORY = "not enough memory for this row"
-_CPU_OUT_OF_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "std::bad_alloc")
+_SIGNS_OF_NO_MEMORY = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "std::bad_alloc",
+    "out of memory",  # CUDA error, MPS backend
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+)
 
 
 def forward(
@@ -23,6 +31,7 @@ def forward(
     *,
     outputs: int,
     max_batch_tokens: int,
+    vocabulary: int | None = None,
     go_on: GoOn = always,
     known: Known | None = None,
     work: DeviceWork | None = None,
@@ -31,7 +40,8 @@ def forward(
 
     The same window must always give the same bytes, so the result depends on nothing that was scored before. A budget
     that is lowered for lack of memory applies to this window only, and a batch is computed whole or not at all.
-    Results are copied from the device once, at the end.
+    Results are copied from the device once, at the end. If memory lacks only then, the window is computed again with half
+    the budget. A text with an id that is not in the model's `vocabulary` is errored.
     Raises MemoryError if a row does not fit in memory although another, at least as long, did: then the machine is
     short of memory and the row is not at fault. Raises DeviceFault if the device fails.
     """
@@ -49,7 +59,7 @@ def forward(
             pending.extendleft(reversed(np.array_split(batch, 2)))
             continue
         taken = tokens.take(batch)
-        logits, reason = _try(backend, taken)
+        logits, reason = _try(backend, taken, vocabulary)
         if logits is not None:
             done.append((batch, logits))
             if work:
@@ -65,7 +75,21 @@ def forward(
         if not go_on(rows_done):
             break
     _check_memory(lengths, [batch for batch, _ in done], errors)
-    return _scores(done, errors, (len(tokens), outputs))
+    try:
+        return _scores(done, errors, (len(tokens), outputs))
+    except MemoryError:
+        if max_batch_tokens <= lengths.max():
+            raise
+    return forward(
+        backend,
+        tokens,
+        outputs=outputs,
+        max_batch_tokens=max_batch_tokens // 2,
+        vocabulary=vocabulary,
+        go_on=go_on,
+        known=known,
+        work=work,
+    )
 
 
 def _check_memory(lengths: Counts, fitted: list[Counts], errors: dict[int, str]) -> None:
@@ -78,11 +102,14 @@ def _check_memory(lengths: Counts, fitted: list[Counts], errors: dict[int, str])
         )
 
 
-def _try(backend: Backend, batch: Tokens) -> tuple[torch.Tensor | None, str]:
+def _try(backend: Backend, batch: Tokens, vocabulary: int | None) -> tuple[torch.Tensor | None, str]:
     """The logits, or the reason why there are none.
 
     Raises DeviceFault for an error that neither the text nor a lack of memory explains.
     """
+    highest = int(batch.ids.max())
+    if vocabulary and highest >= vocabulary:  # on a GPU, such an id ends the process
+        return None, f"the tokenizer's id {highest} is not among the model's {vocabulary}"
     try:
         return backend.logits(batch), ""
     except ValueError as error:  # transformers raises it for a text that it cannot handle
@@ -90,14 +117,22 @@ def _try(backend: Backend, batch: Tokens) -> tuple[torch.Tensor | None, str]:
     except (RuntimeError, MemoryError) as error:
         if not is_lack_of_memory(error):
             raise DeviceFault(str(error)) from error
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()  # not inside the except block: its traceback holds the batch's tensors
+    _empty_cache()  # not inside the except block: its traceback holds the batch's tensors
     return None, _NO_MEMORY
+
+
+def _empty_cache() -> None:
+    if not torch.cuda.is_available():
+        return
+    try:
+        torch.cuda.empty_cache()
+    except RuntimeError as error:  # the lack of memory was the first sign of a device that has failed
+        raise DeviceFault(str(error)) from error
 
 
 def is_lack_of_memory(error: RuntimeError | MemoryError) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
-        sign in str(error) for sign in _CPU_OUT_OF_MEMORY
+        sign in str(error) for sign in _SIGNS_OF_NO_MEMORY
     )
 
 
@@ -116,11 +151,13 @@ def _scores(done: list[tuple[Counts, torch.Tensor]], errors: dict[int, str], sha
 
 
 def _fetched(logits: list[torch.Tensor]) -> npt.NDArray[np.float32]:
-    """Copy all logits from the device at once. Errors of work that was queued on a GPU surface here."""
+    """Copy all logits from the device at once. Errors of work that was queued on a GPU surface here.
+
+    Raises MemoryError for a lack of memory, and DeviceFault for any other error.
+    """
     try:
         fetched: npt.NDArray[np.float32] = torch.cat(logits).cpu().numpy()
     except RuntimeError as error:
-        if is_lack_of_memory(error):
-            raise
-        raise DeviceFault(str(error)) from error
+        kind = MemoryError if is_lack_of_memory(error) else DeviceFault
+        raise kind(str(error)) from error
     return fetched

@@ -1,41 +1,44 @@
 """Load a sequence classifier onto the best device here, in the fastest way that gives its own scores."""
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 
-from worker.scoring import NoRoom
-from worker.scoring.backends import Backend
+from worker.scoring import EncodedRows, NoRoom
 from worker.scoring.backends.cpu import (
     ONEDNN_FAMILIES,
     attend_by_products,
     fuse_linear_layers,
     products_are_faster,
 )
+from worker.scoring.backends.graphed import Graphed, graphed
 from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
-from worker.scoring.backends.packed import FAMILIES, packed
-from worker.scoring.backends.padded import compile_in_place, padded
+from worker.scoring.backends.packed import FAMILIES, Packed, packed
+from worker.scoring.backends.padded import Padded, compile_in_place, padded
 from worker.scoring.device import (
     Candidate,
+    Way,
     candidates,
     choose_device,
     convert,
     default_batch_tokens,
     device_name,
     has_packed_attention,
+    release_memory,
 )
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
-from worker.scoring.parity_trial import sample_texts
+from worker.scoring.parity_trial import Logits, sample_texts
 from worker.scoring.saved_model import SavedModel, saved_model
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.sharded import Sharding
 from worker.scoring.sharded.load import load_sharded
 
-BackendName = Literal["auto", "padded"]
+BackendName = Literal["auto", "packed", "padded"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each
 
 
@@ -64,6 +67,9 @@ def load_scorer(
     if threads:
         torch.set_num_threads(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    os.environ.setdefault(
+        "PYTORCH_ALLOC_CONF", "expandable_segments:True"
+    )  # batches of many sizes split a GPU's memory
     place = choose_device(device)
     if sharding and sharding.devices > 1:
         return load_sharded(
@@ -78,26 +84,39 @@ def load_scorer(
     fresh = load or (lambda: saved_model(model, revision))
     if parity_rows is None:
         parity_rows = _PARITY_ROWS_CPU if place.type == "cpu" else _PARITY_ROWS_GPU
-    texts = sample_texts(parity_rows)
     held = [fresh()]  # for the first candidate
     model_type = held[0].model.config.model_type
+    reference = _reference(held[0], parity_rows, place) if parity_rows else None
+    budget = max_batch_tokens or default_batch_tokens(place)
+    ways = _ways(held[0], place, asked=backend, is_tried=reference is not None)
 
     def loaded(candidate: Candidate) -> SequenceClassifier:
         saved = held.pop() if held else fresh()
-        _move(model, saved.model, place)
-        reference = float32_logits(replace(saved, model=saved.model.float()), texts) if texts else None
         convert(saved.model, candidate.dtype)
-        return checked_scorer(
-            model,
-            saved,
-            _backend(saved, candidate, place, asked=backend, compile=compile),
-            candidate,
-            reference=reference,
-            device=place,
-            max_batch_tokens=max_batch_tokens or default_batch_tokens(place),
+        _move(model, saved.model, place)
+        run = _backend(saved, candidate, place, budget=budget, compile=compile)
+        scorer = checked_scorer(
+            model, saved, run, candidate, reference=reference, device=place, max_batch_tokens=budget
         )
+        if isinstance(run, Graphed):
+            _check_faster(scorer, replace(scorer, backend=run.packed))
+        return scorer
 
-    return first_faithful(candidates(dtype, place, model_type, may_be_plain=not compile), loaded)
+    return first_faithful(candidates(dtype, place, model_type, ways=ways, may_be_plain=not compile), loaded)
+
+
+def _reference(saved: SavedModel, rows: int, device: torch.device) -> Logits:
+    """The plain model's logits of sample texts: fewer, on the CPU, if it does not fit on the device in float32."""
+    plain = replace(saved, model=saved.model.float())
+    try:
+        _move(saved.model.name_or_path, plain.model, device)
+        return float32_logits(plain, sample_texts(rows))
+    except NoRoom:
+        if device.type == "cpu":
+            raise
+    plain.model.to("cpu")
+    release_memory()
+    return float32_logits(plain, sample_texts(min(rows, _PARITY_ROWS_CPU)))
 
 
 def _move(name: str, model: Any, device: torch.device) -> None:
@@ -109,24 +128,44 @@ def _move(name: str, model: Any, device: torch.device) -> None:
         raise NoRoom(f"The model {name} does not fit in the memory of {device_name(device)}.") from error
 
 
+def _ways(saved: SavedModel, device: torch.device, *, asked: BackendName, is_tried: bool) -> tuple[Way, ...]:
+    """The ways to run batches, fastest first. Graphs are for those only who let the model be tried."""
+    if asked == "padded" or saved.model.config.model_type not in FAMILIES or not has_packed_attention(device):
+        return ("padded",)
+    return ("graphed", "packed", "padded") if asked == "auto" and is_tried else ("packed", "padded")
+
+
 def _backend(
-    saved: SavedModel, candidate: Candidate, device: torch.device, *, asked: BackendName, compile: bool
-) -> Backend:
-    """Packed where device, format and model all can; else padded, which any model can. A plain candidate is left as it is."""
+    saved: SavedModel, candidate: Candidate, device: torch.device, *, budget: int, compile: bool
+) -> Padded | Packed | Graphed:
+    """The model as the candidate runs it. A plain candidate is left as it is."""
     model, model_type = saved.model, saved.model.config.model_type
     if candidate.is_plain:
         return padded(model, saved.tokenizer, device)
-    can_pack = model_type in FAMILIES and candidate.dtype != "float32" and has_packed_attention(device)
-    pack = can_pack and asked != "padded"
     first_only = saved.tokenizer.padding_side == "right" and reduce_last_layer(model)
+    if candidate.way != "padded":
+        packs = packed(model, device, first_only=first_only)
+        return packs if candidate.way == "packed" else graphed(packs, tokens=budget, longest=saved.max_tokens)
     if compile:
-        compile_in_place(model.base_model if pack else model, device)
+        compile_in_place(model, device)
     else:
         reduce_last_decoder_layer(model)
         if device.type == "cpu" and model_type in ONEDNN_FAMILIES:
             fuse_linear_layers(model.base_model)
             if products_are_faster(candidate.dtype):
                 attend_by_products(model)
-    if pack:
-        return packed(model, device, first_only=first_only)
     return padded(model, saved.tokenizer, device)
+
+
+def _check_faster(one: SequenceClassifier, other: SequenceClassifier) -> None:
+    """Raise RuntimeError, with the figures, if `other` scores the sample faster."""
+    encoded = one.encode(sample_texts(_PARITY_ROWS_GPU))
+    ours, theirs = (min(_seconds(scorer, encoded) for _ in range(2)) for scorer in (one, other))
+    if ours > theirs:
+        raise RuntimeError(f"they take {ours:.2f} s for a sample, and {other.backend.name} ones {theirs:.2f} s")
+
+
+def _seconds(scorer: SequenceClassifier, encoded: EncodedRows) -> float:
+    start = time.perf_counter()
+    scorer.score_encoded(encoded)
+    return time.perf_counter() - start

@@ -122,9 +122,10 @@ def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Ca
 def first_faithful(
     candidates: Sequence[Candidate], load: Callable[[Candidate], SequenceClassifier]
 ) -> SequenceClassifier:
-    """Load the first candidate that passes the gate. The log and `refused_dtypes` name the formats that do not.
+    """Load the first candidate that passes the gate. The log says what each other lacks, and `refused_dtypes` names the formats.
 
-    Raises ParityError if none does, with the choices to give up: without them, the plain way is tried too.
+    A way that is not there for every model may also fail to compile or to run: then the next one is tried. Raises ParityError if
+    none passes, with the choices to give up: without them, the plain way is tried too.
     """
     refused: list[str] = []
     for candidate in candidates:
@@ -134,6 +135,11 @@ def first_faithful(
             if candidate is candidates[-1]:
                 raise ParityError(f"{error} {_ADVICE}") from None
             logger.warning("%s The next best is tried.", error)
+        except Exception as error:
+            if isinstance(error, ModelError) or candidate.way in ("padded", "plain"):
+                raise
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            logger.warning("In %s, %s batches are not used: %s", candidate.dtype, candidate.way, reason)
         else:
             others = dict.fromkeys(dtype for dtype in refused if dtype != candidate.dtype)
             return replace(scorer, refused_dtypes=tuple(others))

@@ -81,9 +81,14 @@ def check_tokenizer(name: str, tokenizer: Any) -> None:
 
 
 def agree_on_padding(model: Any, tokenizer: Any) -> None:
-    if tokenizer.pad_token is None:  # GPT-2's and Llama's have none; any will do, since attention leaves it out
+    """GPT-2's and Llama's tokenizers have no padding token, or one that was added to the tokenizer alone.
+
+    Any will do, since attention leaves it out.
+    """
+    vocabulary = getattr(model.config, "vocab_size", None) or _UNLIMITED
+    if tokenizer.pad_token is None or tokenizer.pad_token_id >= vocabulary:
         tokenizer.pad_token = tokenizer.eos_token
-    if model.config.pad_token_id is None:
+    if model.config.pad_token_id is None or model.config.pad_token_id >= vocabulary:
         model.config.pad_token_id = tokenizer.pad_token_id
 
 

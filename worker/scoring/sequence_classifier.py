@@ -22,6 +22,7 @@ from worker.scoring import (
     always,
 )
 from worker.scoring.backends import Backend
+from worker.scoring.backends.graphed import Graphed
 from worker.scoring.device import device_name, device_use
 from worker.scoring.forward import forward
 from worker.scoring.parity_trial import ParityTrial, sample_texts
@@ -119,6 +120,7 @@ class SequenceClassifier:
             encoded.sequences,
             outputs=self.outputs,
             max_batch_tokens=self.max_batch_tokens,
+            vocabulary=getattr(self.config, "vocab_size", None),
             go_on=lambda done: go_on(done * len(row_of) // max(1, sequences)),
             known=known,
             work=self.work,
@@ -196,6 +198,7 @@ def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | N
     The weights are compared tensor by tensor, and sample texts must get equal scores to the last bit. From then on, the
     classifiers hold the weights of their encoder once.
     """
+    classifiers = [_without_graph(classifier) for classifier in classifiers]
     first, *others = classifiers
     if any(_conditions(other) != _conditions(first) for other in others):
         return None
@@ -217,6 +220,15 @@ def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | N
         return None
     backend.hold_once()
     return joint
+
+
+def _without_graph(classifier: SequenceClassifier) -> SequenceClassifier:
+    """A graph is of one model alone."""
+    return (
+        replace(classifier, backend=classifier.backend.packed)
+        if isinstance(classifier.backend, Graphed)
+        else classifier
+    )
 
 
 def _conditions(classifier: SequenceClassifier) -> tuple[object, ...]:

@@ -46,7 +46,7 @@ class _FirstTokenLayer(torch.nn.Module):
     def forward(
         self, states: torch.Tensor, attention_mask: torch.Tensor | None = None, *_: Any, **kwargs: Any
     ) -> torch.Tensor:
-        first = _first(states, kwargs.get("starts"))
+        first = _first(states, kwargs.get("places"))
         attention = self.parts.attention(self.layer)
         query, key, value = (
             _heads(getattr(attention, name)(projected), attention.attention_head_size)
@@ -58,9 +58,9 @@ class _FirstTokenLayer(torch.nn.Module):
         return self.parts.rest(self.layer, attended.flatten(2), first)
 
 
-def _first(states: torch.Tensor, starts: torch.Tensor | None) -> torch.Tensor:
+def _first(states: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
     """The states of the first tokens: shape (texts, 1, width) if padded, (1, texts, width) if packed."""
-    return states[:, :1] if starts is None else states[:, starts[:-1]]
+    return states[:, :1] if places is None else states[:, places]
 
 
 def _heads(states: torch.Tensor, width: int) -> torch.Tensor:

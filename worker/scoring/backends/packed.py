@@ -1,7 +1,7 @@
 """Run the texts of a batch end to end in one row, without padding. Supports the model families in FAMILIES.
 
-The encoder runs over all tokens of a batch at once. Attention is limited to the tokens of the same text, and the head
-gets one state per text. A test for each family checks that the logits equal those of padded batches.
+The encoder or decoder runs over all tokens of a batch at once. Attention is limited to the tokens of the same text, and the
+head gets one state per text. A test for each family checks that the logits equal those of padded batches.
 """
 
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import AttentionInterface
 
-from worker.scoring.backends.padded import is_compiled
 from worker.scoring.device import to_device
 from worker.scoring.tokenizing.tokens import Tokens
 
@@ -26,53 +26,69 @@ Attention = Callable[..., torch.Tensor]
 def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: tuple[int, int]) -> torch.Tensor:
     """Attention within each text by torch's own kernel. Works on CUDA only, with 16-bit formats.
 
-    `query`, `key` and `value` have shape (tokens, heads, width). The starts say where each text starts, and the end of the
-    last one; the most queries and keys are those of any one text. `window_size` is of keys visible on either side; -1: all.
+    `query`, `key` and `value` have shape (tokens, heads, width); keys and values may have fewer heads. The starts say where each
+    text starts, and the end of the last one; the most queries and keys are those of any one text. `window_size` is of keys
+    visible before and after a query; -1: all.
     """
     from torch.nn.attention.varlen import varlen_attn
 
-    attended = varlen_attn(*states_and_lengths, scale=scale, window_size=window_size)
+    attended = varlen_attn(*states_and_lengths, scale=scale, window_size=window_size, enable_gqa=True)
     assert isinstance(attended, torch.Tensor)  # it returns a tuple only if asked for more outputs
     return attended
 
 
-Head = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]  # model, states (tokens, width), starts → logits
+# model, states (tokens, width), starts, place of the state that each text is judged by → logits (texts, outputs)
+Head = Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Inputs = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
     model: Any
     device: torch.device
-    head: Head
+    family: "Family"
     first_position: int
     first_only: bool  # the last layer returns one state per text
-
-    @property
-    def name(self) -> str:
-        return "packed, compiled" if is_compiled(self.model.base_model) else "packed"
+    name: str = "packed"
 
     @torch.inference_mode()
     def logits(self, batch: Tokens) -> torch.Tensor:
-        lengths = batch.lengths
-        positions = np.arange(len(batch.ids)) - np.repeat(batch.offsets[:-1], lengths)
-        positions += self.first_position
-        starts = to_device(batch.offsets.astype(np.int32), self.device)
+        inputs = {name: to_device(array, self.device) for name, array in self.inputs(batch, batch).items()}
+        return self.run(inputs, longest=int(batch.lengths.max()))
+
+    def inputs(self, batch: Tokens, filled: Tokens) -> dict[str, npt.NDArray[Any]]:
+        """The arguments of `run`, as arrays of shape (tokens,), (texts,) or (texts + 1,).
+
+        `filled` is the batch, or begins with its texts.
+        """
+        positions = np.arange(len(filled.ids)) - np.repeat(filled.offsets[:-1], filled.lengths)
+        places = self.family.places(batch, self.model.config.pad_token_id)
+        inputs: dict[str, npt.NDArray[Any]] = {
+            "ids": filled.ids,
+            "positions": positions + self.first_position,
+            "starts": filled.offsets.astype(np.int32),
+            "places": np.pad(places, (0, len(filled) - len(batch))),
+        }
+        # Single texts are of type 0, as is the model's default.
+        if filled.types is not None and self.model.config.to_dict().get("type_vocab_size", 0) > 1:
+            inputs["types"] = filled.types
+        return inputs
+
+    def run(self, inputs: Inputs, *, longest: int) -> torch.Tensor:
+        """Float32 logits of shape (texts, outputs). `longest` is not less than the tokens of any text."""
+        starts, places, types = inputs["starts"], inputs["places"], inputs.get("types")
         states = self.model.base_model(
-            input_ids=to_device(batch.ids[None, :], self.device),
-            position_ids=to_device(positions[None, :], self.device),
+            input_ids=inputs["ids"][None],
+            position_ids=inputs["positions"][None],
             starts=starts,
-            longest=int(lengths.max()),
-            **self._token_types(batch),
+            places=places,
+            longest=longest,
+            **({} if types is None else {"token_type_ids": types[None].long()}),
+            **({"use_cache": False} if self.family.has_cache else {}),
         ).last_hidden_state[0]
         if self.first_only:
-            starts = torch.arange(len(starts), device=self.device)
-        return self.head(self.model, states, starts).float()
-
-    def _token_types(self, batch: Tokens) -> dict[str, torch.Tensor]:
-        """Token types of pairs, if the model has types. Single texts are of type 0, as is the model's default."""
-        if batch.types is None or not self.model.config.to_dict().get("type_vocab_size", 0) > 1:
-            return {}
-        return {"token_type_ids": to_device(batch.types[None, :], self.device).long()}
+            places = torch.arange(len(places), device=self.device)
+        return self.family.head(self.model, states, starts, places).float()
 
 
 def packed(
@@ -82,13 +98,13 @@ def packed(
 
     Set `first_only` if `reduce_last_layer` has replaced the model's last layer.
     """
-    head = FAMILIES[model.config.model_type]
+    family = FAMILIES[model.config.model_type]
     AttentionInterface.register(ATTENTION, _interface_to(attention))
     model.set_attn_implementation(ATTENTION)
     return Packed(
         model=model,
         device=device,
-        head=head,
+        family=family,
         first_position=positions_before_the_first(model),
         first_only=first_only,
     )
@@ -119,10 +135,11 @@ def _interface_to(attention: Attention) -> Callable[..., tuple[torch.Tensor, Non
         longest: int,
         first_only: bool = False,  # `query` holds only the first token of each text
         scaling: float | None = None,
-        sliding_window: int | None = None,  # one more than the tokens visible on either side
+        sliding_window: int | None = None,  # one more than the tokens visible before it and, in an encoder, after it
         **_: Any,
     ) -> tuple[torch.Tensor, None]:
-        window = (-1, -1) if sliding_window is None else (sliding_window - 1, sliding_window - 1)
+        seen = -1 if sliding_window is None else sliding_window - 1
+        window = (seen, 0 if module.is_causal else seen)
         query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
         queries = (
             (torch.arange(len(starts), dtype=starts.dtype, device=starts.device), 1)
@@ -137,39 +154,72 @@ def _interface_to(attention: Attention) -> Callable[..., tuple[torch.Tensor, Non
     return attend
 
 
-def _first(states: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    """The state of each text's first token, as a batch of one-token texts: shape (texts, 1, width)."""
-    return states[starts[:-1]].unsqueeze(1)
+def _first_places(batch: Tokens, _pad: int | None) -> npt.NDArray[np.int64]:
+    return batch.offsets[:-1]
 
 
-def _bert_head(model: Any, states: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    logits: torch.Tensor = model.classifier(model.bert.pooler(_first(states, starts)))
+def _last_places(batch: Tokens, pad: int | None) -> npt.NDArray[np.int64]:
+    """The last token that is not a padding token, as transformers chooses it; the first one if there is no other."""
+    places = np.arange(len(batch.ids))
+    starts = np.repeat(batch.offsets[:-1], batch.lengths)
+    last: npt.NDArray[np.int64] = np.maximum.reduceat(np.where(batch.ids == pad, starts, places), batch.offsets[:-1])
+    return last
+
+
+def _of_texts(states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """The state of each text, as a batch of one-token texts: shape (texts, 1, width)."""
+    return states[places].unsqueeze(1)
+
+
+def _bert_head(model: Any, states: torch.Tensor, _starts: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    logits: torch.Tensor = model.classifier(model.bert.pooler(_of_texts(states, places)))
     return logits
 
 
-def _roberta_head(model: Any, states: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    logits: torch.Tensor = model.classifier(_first(states, starts))
+def _roberta_head(model: Any, states: torch.Tensor, _starts: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    logits: torch.Tensor = model.classifier(_of_texts(states, places))
     return logits
 
 
-def _distilbert_head(model: Any, states: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    logits: torch.Tensor = model.classifier(model.pre_classifier(_first(states, starts)[:, 0]).relu())
+def _distilbert_head(model: Any, states: torch.Tensor, _starts: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    logits: torch.Tensor = model.classifier(model.pre_classifier(states[places]).relu())
     return logits
 
 
-def _modernbert_head(model: Any, states: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+def _modernbert_head(model: Any, states: torch.Tensor, starts: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     if model.config.classifier_pooling == "cls":
-        pooled = _first(states, starts)[:, 0]
-    else:
-        pooled = torch.segment_reduce(states.float(), "mean", offsets=starts.long()).to(states.dtype)
+        pooled = states[places]
+    else:  # unsafe: without a check of the starts, for which a GPU would have to be waited for
+        pooled = torch.segment_reduce(states.float(), "mean", offsets=starts.long(), unsafe=True).to(states.dtype)
     logits: torch.Tensor = model.classifier(model.head(pooled))
     return logits
 
 
-FAMILIES: dict[str, Head] = {
-    "bert": _bert_head,
-    "distilbert": _distilbert_head,
-    "roberta": _roberta_head,
-    "xlm-roberta": _roberta_head,
-    "modernbert": _modernbert_head,
+def _decoder_head(model: Any, states: torch.Tensor, _starts: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    logits: torch.Tensor = model.score(states[places])
+    return logits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """How the classifiers of a family judge a text."""
+
+    head: Head
+    places: Callable[[Tokens, int | None], npt.NDArray[np.int64]] = _first_places
+    has_cache: bool = False  # the model would keep keys and values for a next token, which there is not
+
+
+_DECODER = Family(head=_decoder_head, places=_last_places, has_cache=True)
+FAMILIES = {
+    "bert": Family(head=_bert_head),
+    "distilbert": Family(head=_distilbert_head),
+    "roberta": Family(head=_roberta_head),
+    "xlm-roberta": Family(head=_roberta_head),
+    "modernbert": Family(head=_modernbert_head),
+    "llama": _DECODER,
+    "mistral": _DECODER,
+    "qwen2": _DECODER,
+    "qwen3": _DECODER,
+    "gemma": _DECODER,
+    "gemma3_text": _DECODER,
 }
