@@ -79,7 +79,8 @@ class Settings(BaseSettings):
     )
     backend: Annotated[Backend, Process.WORKER] = Field(
         "auto",
-        description="auto: without padding if the GPU and the model support it; padded: never so.",
+        description="How batches run. auto: the fastest way that gives the model's scores here; packed: without padding and "
+        "without compiling for a GPU; padded: as any model can.",
     )
     compile: Annotated[bool, Process.WORKER] = Field(
         False, description="Use torch.compile: starts more slowly, then scores more rows per second."

@@ -42,6 +42,13 @@ def test_every_direct_import_is_declared(package: str) -> None:
     assert undeclared == set()
 
 
+def test_the_ceiling_of_torch_is_the_version_after_the_one_that_the_tests_run() -> None:
+    (pinned,) = re.findall(r"(?m)^torch==(\d+)\.(\d+)", (ROOT / "constraints.txt").read_text())
+    (torch,) = (line for line in EXTRAS["worker"] if _name(line) == "torch")
+
+    assert torch.endswith(f"<{pinned[0]}.{int(pinned[1]) + 1}")
+
+
 def _imports(file: Path) -> Iterator[str]:
     """The top-level names of the packages that a file imports from elsewhere."""
     for node in ast.walk(ast.parse(file.read_text())):

@@ -20,7 +20,7 @@ from fleet.run.text import pairs
 from support.models import with_lively_scores
 from support.nli import nli_classifier
 from worker.scoring import Hypotheses, Place, Reading, Scorer
-from worker.scoring.backends.graphed import graphed
+from worker.scoring.backends.graphed import Graphed
 from worker.scoring.backends.last_layer import reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import Padded
@@ -161,7 +161,7 @@ def check_graphed(kind: str, batches: dict[str, list[int]]) -> None:
     model = made(kind)
     convert(model, "float32")
     eager = packed(model, CPU, first_only=reduce_last_layer(model), attention=stand_in)
-    at_one_size = graphed(eager, tokens=SIZE, longest=500)
+    at_one_size = Graphed(eager, tokens=SIZE, longest=500)
 
     for name, lengths in batches.items():
         tokens = random_tokens(lengths)
@@ -187,7 +187,7 @@ def test_one_compilation_serves_every_batch(kind: str) -> None:
 
 def test_texts_that_are_longer_than_a_batch_are_not_for_a_fixed_size() -> None:
     with pytest.raises(ValueError, match="texts may have 2,048 tokens, more than the 1,024 of a batch"):
-        graphed(packed(made("bert"), CPU, attention=stand_in), tokens=SIZE, longest=2_048)
+        Graphed(packed(made("bert"), CPU, attention=stand_in), tokens=SIZE, longest=2_048)
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "modernbert, mean"])

@@ -13,7 +13,7 @@ from fleet.ledger import Claim
 from fleet.run.receipt import empty_histogram
 from support.models import EVEN_HEADS, chaotic_classifier, even_classifier, overflowing_classifier
 from support.records import a_shard, a_spec
-from worker.scoring import DeviceFault, ModelError, ParityError
+from worker.scoring import DeviceFault, ModelError, NoRoom, ParityError
 from worker.scoring.device import TOLERANCES, Candidate, Way, best_device, candidates, multiplies_bfloat16
 from worker.scoring.load import BackendName, load_scorer
 from worker.scoring.parity import ParityTrial, check_parity, first_faithful
@@ -202,6 +202,27 @@ def test_a_way_that_does_not_compile_run_or_agree_is_left_for_the_next_with_a_li
         "In bfloat16, graphed batches are not used: backend='inductor' raised: no compiler",
         "It scores differently. The next best is tried.",
     ]
+
+
+def test_a_model_that_fits_on_its_device_in_16_bits_only_is_compared_on_the_cpu(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    original, asked = BertForSequenceClassification.to, []
+
+    def to(model: Any, target: Any) -> Any:
+        """A device called meta, which has no room in float32. It cannot score, so in 16 bits it says where it was asked."""
+        if target == torch.device("meta"):
+            asked.append(model.dtype)
+            raise torch.OutOfMemoryError("out of memory")
+        return original(model, target)
+
+    monkeypatch.setattr(BertForSequenceClassification, "to", to)
+
+    with pytest.raises(NoRoom, match="does not fit in the memory of meta"):
+        load_scorer(str(tiny_model), "bfloat16", device="meta")
+
+    assert asked == [torch.float32, torch.bfloat16]
+    assert caplog.messages == ["The model does not fit on meta in float32, so it is compared on the CPU."]
 
 
 class Wrong(BertForSequenceClassification):

@@ -1,10 +1,12 @@
 """Load a sequence classifier onto the best device here, in the fastest way that gives its own scores."""
 
+import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -15,7 +17,7 @@ from worker.scoring.backends.cpu import (
     fuse_linear_layers,
     products_are_faster,
 )
-from worker.scoring.backends.graphed import Graphed, graphed
+from worker.scoring.backends.graphed import Graphed
 from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, Packed, packed
 from worker.scoring.backends.padded import Padded, compile_in_place, padded
@@ -40,6 +42,7 @@ from worker.scoring.sharded.load import load_sharded
 
 BackendName = Literal["auto", "packed", "padded"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each
+logger = logging.getLogger(__name__)
 
 
 def load_scorer(
@@ -92,8 +95,9 @@ def load_scorer(
 
     def loaded(candidate: Candidate) -> SequenceClassifier:
         saved = held.pop() if held else fresh()
-        convert(saved.model, candidate.dtype)
-        _move(model, saved.model, place)
+        with _room_for(model, place):
+            convert(saved.model, candidate.dtype)
+            saved.model.to(place)
         run = _backend(saved, candidate, place, budget=budget, compile=compile)
         scorer = checked_scorer(
             model, saved, run, candidate, reference=reference, device=place, max_batch_tokens=budget
@@ -109,19 +113,22 @@ def _reference(saved: SavedModel, rows: int, device: torch.device) -> Logits:
     """The plain model's logits of sample texts: fewer, on the CPU, if it does not fit on the device in float32."""
     plain = replace(saved, model=saved.model.float())
     try:
-        _move(saved.model.name_or_path, plain.model, device)
+        with _room_for(saved.model.name_or_path, device):
+            plain.model.to(device)
         return float32_logits(plain, sample_texts(rows))
     except NoRoom:
         if device.type == "cpu":
             raise
+    logger.warning("The model does not fit on %s in float32, so it is compared on the CPU.", device_name(device))
     plain.model.to("cpu")
     release_memory()
     return float32_logits(plain, sample_texts(min(rows, _PARITY_ROWS_CPU)))
 
 
-def _move(name: str, model: Any, device: torch.device) -> None:
+@contextmanager
+def _room_for(name: str, device: torch.device) -> Iterator[None]:
     try:
-        model.to(device)
+        yield
     except (RuntimeError, MemoryError) as error:
         if not is_lack_of_memory(error):
             raise
@@ -145,7 +152,7 @@ def _backend(
     first_only = saved.tokenizer.padding_side == "right" and reduce_last_layer(model)
     if candidate.way != "padded":
         packs = packed(model, device, first_only=first_only)
-        return packs if candidate.way == "packed" else graphed(packs, tokens=budget, longest=saved.max_tokens)
+        return packs if candidate.way == "packed" else Graphed(packs, tokens=budget, longest=saved.max_tokens)
     if compile:
         compile_in_place(model, device)
     else:

@@ -137,6 +137,11 @@ class SequenceClassifier:
         scores = Scores(values=values, errors=dict(sorted(errors.items())), missing=missing)
         return scores if earlier is None else scores.filled_from(earlier)
 
+    def with_budget(self, max_batch_tokens: int) -> "SequenceClassifier":
+        """The classifier with batches of so many tokens. A graph is of one size, so another one is compiled."""
+        backend = self.backend.of_size(max_batch_tokens) if isinstance(self.backend, Graphed) else self.backend
+        return replace(self, max_batch_tokens=max_batch_tokens, backend=backend)
+
     @property
     def _reader(self) -> TextReader:
         return self.reader or one_sequence_each(self.tokenizer, self.outputs)

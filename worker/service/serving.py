@@ -5,7 +5,6 @@ processes, only the child may import it.
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from multiprocessing import process
 from pathlib import Path
 from typing import Any, NoReturn
@@ -82,7 +81,7 @@ def with_tuned_budget(scorer: SequenceClassifier, settings: Settings) -> Sequenc
     logger.info(
         "Using batches of %d tokens, which `worker tune` found best here on %s", tuned.max_batch_tokens, tuned.date
     )
-    return replace(scorer, max_batch_tokens=tuned.max_batch_tokens)
+    return scorer.with_budget(tuned.max_batch_tokens)
 
 
 def key_of(scorer: SequenceClassifier, model: str, revision: str) -> Key:

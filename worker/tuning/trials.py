@@ -116,10 +116,10 @@ def budget_candidates(
     scorer: SequenceClassifier, windows: Sequence[EncodedRows], budgets: tuple[int, ...], reading: Reading = _AS_IT_IS
 ) -> Candidates:
     """One candidate per budget. Each scores window after window, as a worker does."""
-    strict = replace(scorer, backend=_Strict(backend=scorer.backend))
 
     def scoring_with(budget: int) -> Callable[[], object]:
-        reader = replace(strict, max_batch_tokens=budget).reading(reading)
+        sized = scorer.with_budget(budget)
+        reader = replace(sized, backend=_Strict(backend=sized.backend)).reading(reading)
         return lambda: [reader.score_encoded(window, always, None) for window in windows]
 
     return {Setting(way=Way.BUDGET, size=budget): scoring_with(budget) for budget in budgets}

@@ -18,22 +18,18 @@ _TOKENS_PER_TEXT = 16  # at least, on average over a batch; batches of shorter t
 _FULL_ENOUGH = 0.5  # of the tokens; smaller batches run packed, which is faster for them
 
 
-def graphed(packed: Packed, *, tokens: int, longest: int) -> "Graphed":
-    """The packed model at a size of `tokens`. Raises ValueError if its longest text has more."""
-    if longest > tokens:
-        raise ValueError(f"texts may have {longest:,} tokens, more than the {tokens:,} of a batch")
-    return Graphed(packed, tokens=tokens, longest=longest)
-
-
 class Graphed:
-    """`packed` at a size of `tokens`, of which no text has more than `longest`. The first batch takes a minute to compile.
+    """`packed` at a size of `tokens`. The first batch takes a minute to compile.
 
-    With a CUDA graph, logits are copied before the next batch overwrites them.
+    With a CUDA graph, logits are copied before the next batch overwrites them. Raises ValueError if `longest`, the most tokens
+    of a text, is more than that.
     """
 
     name = "graphed"
 
     def __init__(self, packed: Packed, *, tokens: int, longest: int) -> None:
+        if longest > tokens:
+            raise ValueError(f"texts may have {longest:,} tokens, more than the {tokens:,} of a batch")
         self.packed = packed
         self._tokens = tokens
         self._texts = tokens // _TOKENS_PER_TEXT
@@ -42,6 +38,9 @@ class Graphed:
         options: dict[str, Any] = {"freezing": True, "max_autotune": is_cuda}
         self._run = torch.compile(self._run_packed, dynamic=False, fullgraph=True, options=options)
         self._graphs: dict[frozenset[str], _Graph] | None = {} if is_cuda else None
+
+    def of_size(self, tokens: int) -> "Graphed | Packed":
+        return Graphed(self.packed, tokens=tokens, longest=self._longest) if tokens >= self._longest else self.packed
 
     @torch.inference_mode()
     def logits(self, batch: Tokens) -> torch.Tensor:
