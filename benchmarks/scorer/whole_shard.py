@@ -14,6 +14,7 @@ from benchmarks.scorer.ours import encoded_windows, tokens_sent
 from worker.scoring.sequence_classifier import SequenceClassifier
 
 if TYPE_CHECKING:
+    from fleet.ledger import Claim
     from fleet.run.choices import Dtype
 
 _MIN_SCORE = 3.0
@@ -45,16 +46,26 @@ class OursShard:
 
 
 def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
+    from fleet.storage.opening import open_output
+    from worker.shard.checkpoint import Checkpoint
+    from worker.shard.score_shard import score_shard
+    from worker.shard.vitals import Progress
+
+    claim = claim_of(source, output, scorer.dtype)
+    checkpoint = Checkpoint({}, lambda first_row, scores: None)
+    place = open_output(claim.spec.output_uri, claim.run_id)
+    receipt = score_shard(claim, [scorer], Progress(), checkpoint, place, worker="benchmark", scratch_dir=None)
+    return np.asarray(pq.read_table(output / receipt.scores.staged_path)["score"], dtype=np.float32)
+
+
+def claim_of(source: Path, output: Path, dtype: str) -> "Claim":
+    """A claim of a shard of a run that keeps the rows above a threshold."""
     from fleet.ledger import Claim
     from fleet.run.model import Model
     from fleet.run.output_columns import describe_columns
     from fleet.run.scoring import Scoring
     from fleet.run.spec import RunSpec, Shard
     from fleet.storage.identity import identity_now
-    from fleet.storage.opening import open_output
-    from worker.shard.checkpoint import Checkpoint
-    from worker.shard.score_shard import score_shard
-    from worker.shard.vitals import Progress
 
     spec = RunSpec(
         input_uris=(str(source.parent),),
@@ -64,7 +75,7 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
         scorings=(
             Scoring(
                 model=Model(name="benchmark", revision="", labels=("score",)),
-                dtype=cast("Dtype", scorer.dtype),
+                dtype=cast("Dtype", dtype),
                 text_columns=("text",),
                 score_column="score",
             ),
@@ -74,8 +85,4 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
     )
     identity, _ = identity_now(str(source))
     shard = Shard(name=source.stem, uri=str(source), identity=identity)
-    claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
-    checkpoint = Checkpoint({}, lambda first_row, scores: None)
-    place = open_output(spec.output_uri, spec.run_id)
-    receipt = score_shard(claim, [scorer], Progress(), checkpoint, place, worker="benchmark", scratch_dir=None)
-    return np.asarray(pq.read_table(output / receipt.scores.staged_path)["score"], dtype=np.float32)
+    return Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)

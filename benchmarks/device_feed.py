@@ -1,0 +1,200 @@
+"""How busy a fast GPU is kept: a worker's reader, tokenizer, launches and writer, against a simulated device.
+
+Example: python -m benchmarks.device_feed --lengths fineweb --shards 3 --open-seconds 1 --upload-seconds 3
+
+The device takes a batch's operations ÷ a rate, and queues some batches. A launch is a real forward of a few tokens with as many
+layers, which holds Python's lock as a real one does; with --graphed it takes 0.1 ms. The tokenizer's Rust threads, which have
+cores of their own beside such a GPU, are simulated: ids come from a table after the time that those threads would take. Reading,
+filtering, compressing and writing are real, and share this machine's cores.
+"""
+
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+import typer
+
+from benchmarks.results import provenance_of, write_results
+from benchmarks.scorer.case import Model
+from benchmarks.scorer.models import config_of, read_tokenizer, save_random
+from benchmarks.scorer.texts import Lengths, make_texts
+from benchmarks.scorer.whole_shard import claim_of
+from fleet.run.flops import Shape
+from fleet.storage.folder import FolderOutput
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.scoring.tokenizing.tokens import Tokens
+from worker.shard.checkpoint import Checkpoint
+from worker.shard.score_shard import score_shard
+from worker.shard.vitals import Progress
+from worker.training.base_model import verified_demo_encoder
+
+cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+H200 = 466e12  # operations per second that BERT-base's kernels reach of 790e12: docs/performance.md
+_QUEUED = 5  # batches, beyond which a launch waits
+_RUST_SECONDS, _RUST_CORES = 557e-6, 12.8  # to tokenize a row of FineWeb on one core, and cores that tokenize
+_DIFFERENT_TEXTS = 2_048
+_GRAPH_SECONDS = 1e-4
+
+
+@dataclass(kw_only=True)
+class Device:
+    """A GPU that computes one batch after another. It is a backend of the scorer."""
+
+    shape: Shape
+    rate: float
+    launch: Any  # a small model with as many layers; None for a graph
+    name: str = "simulated"
+    free_at: float = 0.0
+    began_at: float = 0.0
+    busy_seconds: float = 0.0
+    ends: deque[float] = field(default_factory=deque)
+
+    def logits(self, batch: Tokens) -> torch.Tensor:
+        if self.launch is None:
+            time.sleep(_GRAPH_SECONDS)
+        else:
+            with torch.inference_mode():
+                self.launch(input_ids=torch.ones(1, 8, dtype=torch.long))
+        while self.ends and self.ends[0] <= time.perf_counter():
+            self.ends.popleft()
+        if len(self.ends) >= _QUEUED:
+            _sleep_until(self.ends.popleft())
+        now = time.perf_counter()
+        self.began_at = self.began_at or now
+        seconds = float(self.shape.flops(batch.lengths).sum()) / self.rate
+        self.free_at = max(now, self.free_at) + seconds
+        self.busy_seconds += seconds
+        self.ends.append(self.free_at)
+        logits = torch.zeros(len(batch), 1).as_subclass(_OnDevice)
+        logits.ready_at = self.free_at
+        return logits
+
+
+class _OnDevice(torch.Tensor):
+    """Logits that are computed at `ready_at`. Joining them, which is the first step of fetching them, waits until then."""
+
+    ready_at: float
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.cat:
+            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        _sleep_until(max(logits.ready_at for logits in args[0]))
+        return torch.cat([logits.as_subclass(torch.Tensor) for logits in args[0]])
+
+
+def _sleep_until(then: float) -> None:
+    time.sleep(max(0.0, then - time.perf_counter()))
+
+
+class SlowOutput(FolderOutput):
+    """A folder that takes so many seconds for each file."""
+
+    seconds = 0.0
+
+    def stage(self, file: Path, path: str, *, attempt: str) -> str:
+        time.sleep(self.seconds)
+        return super().stage(file, path, attempt=attempt)
+
+
+@cli.command(help=__doc__)
+def main(
+    *,
+    model: Model = Model.BERT_BASE,
+    lengths: Lengths = Lengths.FINEWEB,
+    graphed: bool = False,
+    rate: Annotated[float, typer.Option(help="Operations per second.")] = H200,
+    shards: int = 3,
+    windows: Annotated[int, typer.Option(help="Of 8,192 rows, in each shard.")] = 6,
+    open_seconds: float = 0.0,
+    upload_seconds: float = 0.0,
+    results: Annotated[Path | None, typer.Option(help="Write a results file to this folder.")] = None,
+) -> None:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="shardsift-feed-") as name:
+        folder = Path(name)
+        scorer, device = _simulated(folder / "model", model, rate=rate, graphed=graphed)
+        source = _written(folder / "input", scorer, lengths, rows=windows * 8_192)
+        output = SlowOutput(str(folder / "output"), "run")
+        output.seconds = upload_seconds / 2  # of two files
+        seconds: dict[str, float] = {}
+        for _ in range(shards):
+            time.sleep(open_seconds)
+            for phase, spent in _scored(scorer, source, output).items():
+                seconds[phase] = seconds.get(phase, 0.0) + spent
+    span = device.free_at - device.began_at
+    found = {"busy": device.busy_seconds / span, "rows_per_second": shards * windows * 8_192 / span, "seconds": seconds}
+    typer.echo(f"busy {found['busy']:.3f} from the first batch to the last, {found['rows_per_second']:,.0f} rows/s")
+    typer.echo(", ".join(f"{phase} {spent:.2f} s" for phase, spent in seconds.items()))
+    if results:
+        typer.echo(
+            write_results(f"device-feed-{model}-{lengths}", provenance_of("benchmarks.device_feed"), found, results)
+        )
+
+
+def _simulated(folder: Path, model: Model, *, rate: float, graphed: bool) -> tuple[SequenceClassifier, Device]:
+    """A scorer on the simulated device, and the device."""
+    tokenizer = read_tokenizer(verified_demo_encoder())
+    config = config_of(model, vocabulary=len(tokenizer))
+    shape = Shape.of(config)
+    config.update({"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 128, "num_labels": 1})
+    loaded = load_scorer(str(save_random(config, folder, tokenizer=tokenizer)), "float32", device="cpu", parity_rows=0)
+    assert loaded.backend.name == "padded"
+    device = Device(shape=shape, rate=rate, launch=None if graphed else loaded.backend.model)  # type: ignore[attr-defined]
+    return replace(loaded, backend=device, max_batch_tokens=32_768), device
+
+
+def _written(folder: Path, scorer: SequenceClassifier, lengths: Lengths, *, rows: int) -> Path:
+    """A shard with FineWeb's columns and row groups. Its texts repeat, and the tokenizer knows their ids from now on."""
+    texts = make_texts(lengths, _DIFFERENT_TEXTS, tokenizer=read_tokenizer(verified_demo_encoder()))
+    _remember(scorer, texts, seconds_a_row=_RUST_SECONDS * sum(map(len, texts)) / len(texts) / 3_400)
+    number = np.arange(rows)
+    columns = {
+        "text": pa.array(texts).take(pa.array(number % len(texts))),
+        "id": [f"<urn:uuid:{row:08d}-8c41-4c7a-a20d>" for row in number],
+        "url": [f"https://www.example{row % 997}.com/some/path/{row}" for row in number],
+        "file_path": [
+            f"s3://commoncrawl/crawl-data/CC-MAIN-2024-10/segments/{row % 90}/warc/x.warc.gz" for row in number
+        ],
+        "language_score": np.linspace(0.6, 1, rows),
+        "token_count": number,
+    }
+    folder.mkdir()
+    pq.write_table(pa.table(columns), folder / "000_00000.parquet", row_group_size=1_000)
+    return folder / "000_00000.parquet"
+
+
+def _remember(scorer: SequenceClassifier, texts: list[str], *, seconds_a_row: float) -> None:
+    """Replace the Rust tokenizer by a table of what it answers, and a sleep."""
+    contents: Any = scorer.tokenizer._encoder._contents  # type: ignore[attr-defined]
+    encode = contents._encode
+    known: dict[str, Any] = {}
+
+    def remembered(heads: list[str], **options: Any) -> list[Any]:
+        new = [head for head in heads if head not in known]
+        known.update(zip(new, encode(new, **options), strict=True))
+        time.sleep(len(heads) * seconds_a_row / _RUST_CORES)
+        return [known[head] for head in heads]
+
+    contents._encode = remembered
+    scorer.encode(pa.array(texts, pa.large_string()))
+
+
+def _scored(scorer: SequenceClassifier, source: Path, output: FolderOutput) -> dict[str, float]:
+    """Score the shard. Returns the seconds of each phase."""
+    progress, checkpoint = Progress(), Checkpoint({}, lambda first_row, scores: None)
+    claim = claim_of(source, Path(output.uri), scorer.dtype)
+    score_shard(claim, [scorer], progress, checkpoint, output, worker="benchmark", scratch_dir=None)
+    return progress.vitals.seconds()
+
+
+if __name__ == "__main__":
+    cli()
