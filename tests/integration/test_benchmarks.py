@@ -1,6 +1,7 @@
 """The benchmark measures what it claims: texts, operations, rounds, arithmetic and results file."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,7 +24,9 @@ from benchmarks.scorer.texts import Lengths
 from fleet.run.flops import Shape
 from worker.training.base_model import verified_demo_encoder
 
+ROOT = Path(__file__).parents[2]
 ROWS = 6
+GPU_KIT = ("right", "size", "shards", "two")
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +148,7 @@ def test_the_zero_shot_benchmark_writes_what_it_measured(tmp_path: Path) -> None
     command = [sys.executable, "-m", "benchmarks.zero_shot", "--size", "tiny", "--rows", "4", "--sweep-rows", "2"]
     command += ["--rounds", "2", "--labels", "3", "--output", str(tmp_path)]
 
-    subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
 
     found = json.loads(next(tmp_path.glob("*-zero-shot-tiny.json")).read_text())
     names = [one["name"] for one in found["contenders"]]
@@ -159,9 +162,7 @@ def test_the_zero_shot_benchmark_writes_what_it_measured(tmp_path: Path) -> None
 def test_the_comparison_with_where_users_come_from_writes_what_it_measured(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.coming_from", "--tiny", "--texts", "3", "--rounds", "2"]
 
-    subprocess.run(
-        [*command, "--output", str(tmp_path)], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
-    )
+    subprocess.run([*command, "--output", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True)
 
     examples = ["dask_recipe", "apply_over_a_pipeline", "sentiment", "finepdfs_server"]
     files = [next(tmp_path.glob(f"*-coming-from-{example.replace('_', '-')}.json")) for example in examples]
@@ -169,3 +170,29 @@ def test_the_comparison_with_where_users_come_from_writes_what_it_measured(tmp_p
     assert [one["example"] for one in found] == examples
     assert all(one["ways"][0]["ratio"] == 1 and one["ways"][-1]["way"] == "shardsift" for one in found)
     assert all(way["error"] <= 1e-4 for one in found for way in one["ways"] if way["dtype"] == "float32")
+
+
+# --- on a GPU, and on a simulated one -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", GPU_KIT)
+def test_each_part_of_the_gpu_kit_runs(part: str, tmp_path: Path) -> None:
+    run_module("benchmarks.gpu_kit", part, str(tmp_path), TINY="1")
+
+    found = json.loads((tmp_path / f"gpu-kit-{part}.json").read_text())
+    assert len(found) > 2
+    assert "failed" not in json.dumps(found)
+
+
+@pytest.mark.slow
+def test_a_worker_keeps_a_simulated_gpu_busy(tmp_path: Path) -> None:
+    """Within a shard, with a graph: 0.996 on a quiet machine. The floor is for one that is not."""
+    run_module("benchmarks.device_feed", "--graphed", "--shards", "1", "--windows", "4", "--results", str(tmp_path))
+
+    (file,) = tmp_path.glob("*.json")
+    assert json.loads(file.read_text())["busy"] > 0.9
+
+
+def run_module(*command: str, **environment: str) -> None:
+    subprocess.run([sys.executable, "-m", *command], cwd=ROOT, env=os.environ | environment, check=True, timeout=600)

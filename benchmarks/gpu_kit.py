@@ -1,0 +1,275 @@
+"""What to run first on a CUDA GPU: is it right, how fast, and what limits. Needs torch, transformers and what they bring.
+
+for part in right size; do python -m benchmarks.gpu_kit $part OUT [TOKENIZER]; done
+python -m benchmarks.scorer --device cuda --models bert-base --lengths fineweb --output OUT [--tokenizer TOKENIZER]
+for part in shards two; do python -m benchmarks.gpu_kit $part OUT [TOKENIZER]; done
+
+Each command takes 6 to 7 minutes or less, and writes OUT/gpu-kit-PART.json as it goes; what fails leaves its
+reason there.
+TOKENIZER is a folder with a WordPiece tokenizer, where the demo encoder is not installed. `shards` needs all that a worker needs.
+TINY=1 tries the steps themselves, on a CPU.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, PreTrainedConfig
+
+from benchmarks.scorer.case import Model
+from benchmarks.scorer.models import config_of, read_tokenizer, save_random
+from benchmarks.scorer.texts import Lengths, make_texts
+from fleet.run.flops import Shape
+from worker.scoring import EncodedRows
+from worker.scoring.backends.graphed import Graphed
+from worker.scoring.backends.packed import FAMILIES, Packed
+from worker.scoring.device import best_device
+from worker.scoring.load import load_scorer
+from worker.scoring.parity_trial import sample_texts
+from worker.scoring.peak import finish, matmul_peak
+from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.scoring.tokenizing.tokens import Tokens
+
+TINY = bool(os.environ.get("TINY"))
+DEVICE = best_device()
+MODELS = (Model.TINY,) if TINY else (Model.BERT_BASE, Model.MINILM)
+DTYPES = ("bfloat16",) if TINY else ("float16", "bfloat16")
+SIZES = (2_048,) if TINY else (8_192, 16_384, 32_768, 65_536)
+ROWS = 64 if TINY else 16_384
+WINDOW_ROWS = 8_192
+Facts = Iterator[tuple[str, object]]
+
+
+class Kit:
+    """The models and texts of the steps, in a folder of this machine."""
+
+    def __init__(self, tokenizer: str) -> None:
+        self.tokenizer = tokenizer
+        self._folder = Path(tempfile.mkdtemp(prefix="shardsift-gpu-kit-"))
+
+    def model(self, model: Model | str) -> str:
+        """A folder with random weights: a model's shape, or a small one of a family that is packed."""
+        folder = self._folder / model
+        if not folder.exists():
+            words = read_tokenizer(self.tokenizer)
+            config = config_of(model, vocabulary=len(words)) if isinstance(model, Model) else _small(model, len(words))
+            config.num_labels = 1
+            save_random(config, folder, tokenizer=words)
+        return str(folder)
+
+    def scorer(self, model: Model | str, way: str, dtype: str = "auto") -> SequenceClassifier:
+        """The model without the gate, in a way to run batches. On a CPU, all ways are padded."""
+        asked: Any = "padded" if way == "padded" else "packed"
+        scorer = load_scorer(self.model(model), dtype, backend=asked, parity_rows=0, max_batch_tokens=SIZES[-1] // 2)
+        if way == "graphed" and isinstance(scorer.backend, Packed):
+            graph = Graphed(scorer.backend, tokens=scorer.max_batch_tokens, longest=scorer.tokenizer.max_tokens)
+            return replace(scorer, backend=graph)
+        return scorer
+
+
+def _small(model_type: str, vocabulary: int) -> PreTrainedConfig:
+    return AutoConfig.for_model(
+        model_type,
+        vocab_size=vocabulary,
+        pad_token_id=0,
+        hidden_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=512,
+    )
+
+
+# ---- The steps. Each yields facts -------------------------------------------------------------------------------------
+
+
+def environment(kit: Kit) -> Facts:
+    yield "versions", {"python": platform.python_version(), "torch": torch.__version__, "cores": os.cpu_count()}
+    query = "name,driver_version,power.limit,clocks.max.sm"
+    asked = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
+    yield query, "" if TINY else subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def ways_agree(kit: Kit) -> Facts:
+    """The largest difference of a logit from float32 and padded, of each family, format and way, beside the logits' spread."""
+    texts = sample_texts(16 if TINY else 500)
+    for model in MODELS if TINY else (*MODELS, *FAMILIES):
+        exact = kit.scorer(model, "padded", "float32").score(texts).values
+        for dtype in DTYPES:
+            for way in ("padded", "packed", "graphed"):
+                yield f"{model}, {dtype}, {way}", _tried(_error, kit, model, way, dtype, texts, exact)
+
+
+def _error(kit: Kit, model: str, way: str, dtype: str, texts: list[str], exact: Any) -> object:
+    scores = kit.scorer(model, way, dtype).score(texts)
+    return {"max_error": np.abs(scores.values - exact).max(), "spread": exact.std(), "errored": len(scores.errors)}
+
+
+def start(kit: Kit) -> Facts:
+    """What a worker chooses at its start, and how long that takes; then again, with the code of the first start."""
+    for turn in ("first", "second"):
+        torch._dynamo.reset()
+        began = time.perf_counter()
+        info = load_scorer(kit.model(MODELS[0])).info
+        yield turn, {"backend": info.backend, "dtype": info.dtype, "seconds": time.perf_counter() - began}
+
+
+def peaks(kit: Kit) -> Facts:
+    size = 512 if TINY else 8_192
+    square = [torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
+    seconds = _seconds(lambda: [square[0] @ square[1] for _ in range(20)])
+    yield f"{size}³", 20 * 2 * size**3 / seconds
+    for model in MODELS:
+        yield f"shapes of {model}", matmul_peak(_shape(kit, model), torch.bfloat16, DEVICE)
+
+
+def rates(kit: Kit) -> Facts:
+    for model in MODELS:
+        for way in ("padded", "packed", "graphed"):
+            yield f"{model}, {way}", _tried(_rate, kit, model, way)
+
+
+def sizes(kit: Kit) -> Facts:
+    """Batches of other sizes. The first run of a graph compiles."""
+    for model in MODELS:
+        for way in ("packed", "graphed"):
+            for size in SIZES:
+                yield f"{model}, {way}, {size:,} tokens", _tried(_rate, kit, model, way, size)
+
+
+def _rate(kit: Kit, model: Model, way: str, size: int = SIZES[-1] // 2, rounds: int = 3) -> object:
+    """Rows and operations per second over windows of FineWeb's lengths, from ids on the host."""
+    scorer = kit.scorer(model, way).with_budget(size)
+    tokens = fineweb_ids(ROWS)
+    windows = [_encoded(tokens.take(np.arange(at, min(at + WINDOW_ROWS, ROWS)))) for at in range(0, ROWS, WINDOW_ROWS)]
+    first = _seconds(lambda: scorer.score_encoded(windows[0]))
+    seconds = float(
+        np.median([_seconds(lambda: [scorer.score_encoded(one) for one in windows]) for _ in range(rounds)])
+    )
+    operations = float(_shape(kit, model).flops(tokens.lengths).sum())
+    return {"rows_per_second": ROWS / seconds, "operations_per_second": operations / seconds, "first_seconds": first}
+
+
+def profile(kit: Kit) -> Facts:
+    from torch.profiler import profile
+
+    encoded = _encoded(fineweb_ids(64 if TINY else 600))
+    for way in ("packed", "graphed"):
+        scorer = kit.scorer(MODELS[0], way)
+        scorer.score_encoded(encoded)
+        with profile() as found:
+            scorer.score_encoded(encoded)
+        order = f"self_{DEVICE.type}_time_total"
+        yield way, found.key_averages().table(sort_by=order, row_limit=20, max_name_column_width=60).splitlines()
+
+
+def lack_of_memory(kit: Kit) -> Facts:
+    """A batch for which there is no room: the same scores must come from smaller ones."""
+    encoded = _encoded(fineweb_ids(64 if TINY else 4_000))
+    scorer = kit.scorer(MODELS[0], "packed")
+    wanted = scorer.score_encoded(encoded).values
+    if DEVICE.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction((2 << 30) / torch.cuda.mem_get_info()[1])
+    found = scorer.with_budget(1 << 21).score_encoded(encoded)
+    yield "largest difference", np.abs(found.values - wanted).max()
+    yield "times", torch.cuda.memory_stats()["num_ooms"] if DEVICE.type == "cuda" else 0
+
+
+def shards(kit: Kit) -> Facts:
+    """Whole shards: from Parquet to staged files."""
+    from benchmarks.scorer.whole_shard import OursShard
+
+    for model, lengths in [(MODELS[0], Lengths.FINEWEB), (MODELS[-1], Lengths.FINEWEB), (MODELS[0], Lengths.SHORT)]:
+        texts = make_texts(lengths, ROWS, tokenizer=read_tokenizer(kit.tokenizer))
+        run = OursShard(kit.scorer(model, "graphed")).prepare(texts)
+        run()
+        yield f"{model}, {lengths}", {"rows_per_second": ROWS / _seconds(run)}
+
+
+def two_processes(kit: Kit) -> Facts:
+    """Do two workers on one GPU fill each other's gaps?"""
+    for count in (1, 2):
+        command = [sys.executable, "-m", "benchmarks.gpu_kit", "one", tempfile.mkdtemp(), kit.tokenizer]
+        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+        yield f"{count}", [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
+
+
+def one_process(kit: Kit) -> Facts:
+    yield "rate", _rate(kit, MODELS[0], "packed", rounds=7)
+
+
+PARTS: dict[str, tuple[Callable[[Kit], Facts], ...]] = {
+    "right": (environment, ways_agree, start, peaks, rates, lack_of_memory),
+    "size": (environment, peaks, sizes, profile),
+    "shards": (environment, shards),
+    "two": (environment, two_processes),
+    "one": (one_process,),
+}
+
+
+# ---- Their tools ---------------------------------------------------------------------------------------------------------
+
+
+def fineweb_ids(rows: int) -> Tokens:
+    """Random ids with FineWeb's lengths, cut at 512: see `texts.py`."""
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(np.log(698) - 0.5, 1.0, rows).astype(np.int64) + 2, 3, 512)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return Tokens(ids=rng.integers(999, 30_000, offsets[-1]).astype(np.int32), offsets=offsets)
+
+
+def _encoded(tokens: Tokens) -> EncodedRows:
+    rows = len(tokens)
+    return EncodedRows(rows=rows, sequences=tokens, offsets=np.arange(rows + 1), row_of_text=np.arange(rows), errors={})
+
+
+def _shape(kit: Kit, model: Model) -> Shape:
+    return Shape.of(AutoConfig.from_pretrained(kit.model(model)))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    finish(DEVICE)
+    began = time.perf_counter()
+    work()
+    finish(DEVICE)
+    return time.perf_counter() - began
+
+
+def _tried(measure: Callable[..., object], *arguments: object) -> object:
+    """What was measured, or why it could not be. A GPU with several faults shows them all."""
+    try:
+        return measure(*arguments)
+    except Exception as error:
+        return f"failed: {type(error).__name__}: {error}"[:500]
+
+
+def main(part: str, out: Path, tokenizer: str) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    found: dict[str, object] = {}
+    for step in PARTS[part]:
+        try:
+            for fact, value in step(Kit(tokenizer)):
+                found[f"{step.__name__}: {fact}"] = value
+                (out / f"gpu-kit-{part}.json").write_text(json.dumps(found, indent=1, default=float))
+                sys.stdout.write(f"{json.dumps(value, default=float)}\n")
+        except Exception as error:
+            found[step.__name__] = f"failed: {type(error).__name__}: {error}"
+    (out / f"gpu-kit-{part}.json").write_text(json.dumps(found, indent=1, default=float))
+
+
+if __name__ == "__main__":
+    name, folder, *given = sys.argv[1:]
+    if not given:
+        from worker.training.base_model import verified_demo_encoder
+
+        given = [verified_demo_encoder()]
+    main(name, Path(folder), given[0])
