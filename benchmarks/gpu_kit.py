@@ -53,13 +53,13 @@ Facts = Iterator[tuple[str, object]]
 class Kit:
     """The models and texts of the steps, in a folder of this machine."""
 
-    def __init__(self, tokenizer: str) -> None:
+    def __init__(self, tokenizer: str, folder: Path) -> None:
         self.tokenizer = tokenizer
-        self._folder = Path(tempfile.mkdtemp(prefix="shardsift-gpu-kit-"))
+        self.folder = folder
 
     def model(self, model: Model | str) -> str:
         """A folder with random weights: a model's shape, or a small one of a family that is packed."""
-        folder = self._folder / model
+        folder = self.folder / model
         if not folder.exists():
             words = read_tokenizer(self.tokenizer)
             config = config_of(model, vocabulary=len(words)) if isinstance(model, Model) else _small(model, len(words))
@@ -198,7 +198,7 @@ def shards(kit: Kit) -> Facts:
 def two_processes(kit: Kit) -> Facts:
     """Do two workers on one GPU fill each other's gaps?"""
     for count in (1, 2):
-        command = [sys.executable, "-m", "benchmarks.gpu_kit", "one", tempfile.mkdtemp(), kit.tokenizer]
+        command = [sys.executable, "-m", "benchmarks.gpu_kit", "one", str(kit.folder), kit.tokenizer]
         processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
         yield f"{count}", [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
 
@@ -255,21 +255,26 @@ def _tried(measure: Callable[..., object], *arguments: object) -> object:
 def main(part: str, out: Path, tokenizer: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     found: dict[str, object] = {}
-    for step in PARTS[part]:
-        try:
-            for fact, value in step(Kit(tokenizer)):
-                found[f"{step.__name__}: {fact}"] = value
-                (out / f"gpu-kit-{part}.json").write_text(json.dumps(found, indent=1, default=float))
-                sys.stdout.write(f"{json.dumps(value, default=float)}\n")
-        except Exception as error:
-            found[step.__name__] = f"failed: {type(error).__name__}: {error}"
-    (out / f"gpu-kit-{part}.json").write_text(json.dumps(found, indent=1, default=float))
+
+    def note(fact: str, value: object) -> None:
+        found[fact] = value
+        line = json.dumps({fact: value}, default=float)
+        sys.stdout.write(f"{line}\n")
+        (out / f"gpu-kit-{part}.json").write_text(json.dumps(found, indent=1, default=float))
+
+    with tempfile.TemporaryDirectory(prefix="shardsift-gpu-kit-") as folder:
+        for step in PARTS[part]:
+            try:
+                for fact, value in step(Kit(tokenizer, Path(folder))):
+                    note(f"{step.__name__}: {fact}", value)
+            except Exception as error:
+                note(step.__name__, f"failed: {type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":
-    name, folder, *given = sys.argv[1:]
+    name, place, *given = sys.argv[1:]
     if not given:
         from worker.training.base_model import verified_demo_encoder
 
         given = [verified_demo_encoder()]
-    main(name, Path(folder), given[0])
+    main(name, Path(place), given[0])
