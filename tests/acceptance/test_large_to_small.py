@@ -14,6 +14,7 @@ import shardsift
 from hubserver import HubServer
 from support.models import tiny_classifier
 from support.nli import nli_classifier
+from support.odd_texts import real_texts
 from support.outputs import published_rows
 from support.pages import ROOT
 from support.processes import run_command
@@ -43,7 +44,8 @@ def test_the_example_goes_from_texts_to_a_classifier_that_scores(hub: HubServer,
         "SHARDSIFT_PARITY_ROWS": "0",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
-    rows = [{"title": f"Post {n}", "selftext": f"On {n}, briefly." if n % 3 else ""} for n in range(TEXTS)]
+    bodies = real_texts(TEXTS)  # so different that a random model does not give them all one label
+    rows = [{"title": f"Post {n}", "selftext": body if n % 3 else ""} for n, body in enumerate(bodies)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "posts.parquet")
     options = {
         "--input": tmp_path / "posts.parquet",
