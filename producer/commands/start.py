@@ -185,9 +185,9 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
     settings = read_settings()
     found = plan_report(plan)
     rows = found["rows"] if isinstance(found["rows"], int) else None
-    with ledger_if_it_answers(settings) as ledger:
-        check_output(plan, ledger)
-        estimate = estimate_run(plan, counted_rows=rows, ledger=ledger, price_per_gpu_hour=settings.price_per_gpu_hour)
+    ledger = ledger_if_it_answers(settings)
+    check_output(plan, ledger)
+    estimate = estimate_run(plan, counted_rows=rows, ledger=ledger, price_per_gpu_hour=settings.price_per_gpu_hour)
     if as_json:
         print_json(found | {"estimate": estimate.as_json()})
         return

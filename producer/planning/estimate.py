@@ -6,7 +6,6 @@ torch and downloads no weights.
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
 import redis
@@ -159,18 +158,12 @@ def estimate_run(
     )
 
 
-@contextmanager
-def ledger_if_it_answers(settings: Settings) -> Iterator[Ledger | None]:
-    """The fleet's ledger, to read. None if no Redis is named, or it does not answer."""
+def ledger_if_it_answers(settings: Settings) -> Ledger | None:
+    """The fleet's ledger. None if no Redis is named, or it does not answer."""
     try:
-        ledger = Ledger.connect(settings) if settings.redis_url else None
+        return Ledger.connect(settings) if settings.redis_url else None
     except UsageError:
-        ledger = None
-    try:
-        yield ledger
-    finally:
-        if ledger:
-            ledger.redis.close()
+        return None
 
 
 def rows_by_size(spec: RunSpec, shards: Sequence[Shard], sample: Sequence[SampledShard]) -> int | None:

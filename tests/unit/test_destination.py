@@ -39,7 +39,11 @@ def test_the_hub_takes_it_whatever_the_model_is_called(user: str, model: str) ->
 @pytest.mark.parametrize(
     ("output", "public", "says"),
     [
-        ("ftp://host/folder", False, "--output ftp://host/folder is of a kind that cannot be written to. Name a folder"),
+        (
+            "ftp://host/folder",
+            False,
+            "--output ftp://host/folder is of a kind that cannot be written to. Name a folder",
+        ),
         ("s3://bucket/out", False, "--output s3://bucket/out cannot be used: Install s3fs"),
         ("hf://datasets/only-a-name", True, "hf://datasets/only-a-name"),
         ("out", True, "--public is for an output on the Hub"),
