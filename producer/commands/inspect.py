@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet.process.command_line import Commands, print_json, print_table, print_with_whole_ids, say
-from producer.commands.shared import AsJson, Verify, read_settings, report
+from producer.commands.shared import AsJson, Target, Verify, read_settings, report
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -137,10 +137,7 @@ def _recipe_table() -> "Table":
     epilog="Example: producer scores ./scored --near 3 --sample 10 --source './shards/*.parquet'",
 )
 def scores(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to."),
-    ],
+    target: Target,
     near: Annotated[
         float | None,
         typer.Option(metavar="SCORE", help="Show the rows nearest to this score instead, with their texts."),
@@ -188,10 +185,7 @@ def scores(
 
 @commands.command(rich_help_panel="Runs", epilog="Example: producer verify ./kept --source './shards/*.parquet'")
 def verify(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to."),
-    ],
+    target: Target,
     source: Annotated[
         list[str] | None,
         typer.Option(metavar="URI", help="Also compare every row with this input. May be repeated."),

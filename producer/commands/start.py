@@ -6,8 +6,8 @@ import typer
 
 from fleet.process.command_line import Commands, print_json, say
 from fleet.process.wording import counted, first_of
-from producer.commands.shared import AsJson, DryRun, MaxCost, MaxWorkers, Verify, read_settings, report
-from producer.planning.options import RunOptions, with_run_options
+from producer.commands.shared import AsJson, DryRun, MaxCost, MaxWorkers, Target, Verify, read_settings, report
+from producer.planning.options import KEEP, KeepAll, Public, RunOptions, Where, with_run_options
 
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
@@ -90,19 +90,13 @@ def run(
     epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5 --input './shards/*.parquet'",
 )
 def refilter(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to."),
-    ],
+    target: Target,
     output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")],
-    min_score: Annotated[float | None, typer.Option(help="Keep rows with at least this score.")] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SQL", help="Filter by this SQL condition: keep rows for which it is true, like 'int_score >= 3'."
-        ),
+    min_score: Annotated[
+        float | None, typer.Option(help="Keep rows with at least this score.", rich_help_panel=KEEP)
     ] = None,
-    keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep every row that has a score.")] = False,
+    where: Where = None,
+    keep_all: KeepAll = False,
     input_uris: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,7 +105,7 @@ def refilter(
             help="Where the input is now. Default: where it was, if the ledger has the run.",
         ),
     ] = None,
-    public: Annotated[bool, typer.Option("--public", help="Create the dataset on the Hub as public.")] = False,
+    public: Public = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
     verify: Verify = False,
     as_json: AsJson = False,

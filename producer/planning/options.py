@@ -18,7 +18,21 @@ from fleet.run.options import (
     split_at_commas,
 )
 
-_KEEP, _OUTPUT = "What to keep", "Where to put it"
+KEEP, _OUTPUT = "What to keep", "Where to put it"
+
+# Those that `producer refilter` has too.
+Where = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SQL",
+        help="Filter by this SQL condition: keep rows for which it is true, like 'int_score >= 3'.",
+        rich_help_panel=KEEP,
+    ),
+]
+KeepAll = Annotated[bool, typer.Option("--keep-all", help="Keep every row that has a score.", rich_help_panel=KEEP)]
+Public = Annotated[
+    bool, typer.Option("--public", help="Create the dataset on the Hub as public.", rich_help_panel=_OUTPUT)
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,20 +106,11 @@ class RunOptions(ScoreOptions, Reading):
         float | None,
         typer.Option(
             help="Keep rows with at least this score. Default: the threshold of the model's recipe or training.",
-            rich_help_panel=_KEEP,
+            rich_help_panel=KEEP,
         ),
     ] = None
-    where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SQL",
-            help="Filter by this SQL condition: keep rows for which it is true, like 'int_score >= 3'.",
-            rich_help_panel=_KEEP,
-        ),
-    ] = None
-    keep_all: Annotated[
-        bool, typer.Option("--keep-all", help="Keep every row that has a score.", rich_help_panel=_KEEP)
-    ] = False
+    where: Where = None
+    keep_all: KeepAll = False
     output_uri: Annotated[
         str,
         typer.Option(
@@ -115,10 +120,7 @@ class RunOptions(ScoreOptions, Reading):
             rich_help_panel=_OUTPUT,
         ),
     ] = ""
-    public: Annotated[
-        bool,
-        typer.Option("--public", help="Create the dataset on the Hub as public.", rich_help_panel=_OUTPUT),
-    ] = False
+    public: Public = False
     row_columns: Annotated[
         str,
         typer.Option(
