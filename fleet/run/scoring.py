@@ -162,8 +162,8 @@ class Scoring:
         return self.outputs > 1 or self.function_to_apply != "none"
 
     @property
-    def added_columns(self) -> tuple[str, ...]:
-        """The columns that a kept row gains, in order."""
+    def output_columns(self) -> tuple[str, ...]:
+        """The columns of its scores, in order. Kept rows and the scores file have them."""
         label = (self.label_column,) if self.outputs > 1 else ()
         rounded = (self.int_score_column,) if self.int_score else ()
         return (self.score_column, *label, *self.label_score_columns, *rounded)

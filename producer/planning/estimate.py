@@ -120,7 +120,7 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
         "bytes": sum(size for size in sizes if size is not None),
         "model": ", ".join(f"{scoring.model.name} at {scoring.model.revision}" for scoring in spec.scorings),
         "notes": " ".join(plan.notes) or "none",
-        "added_columns": ", ".join(spec.added_columns),
+        "added_columns": ", ".join(spec.output_columns),
         "filter": spec.where or "none",
         "output": spec.output_uri,
         "tasks": len(plan.shards),

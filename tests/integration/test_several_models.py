@@ -137,7 +137,7 @@ class TestARun:
         spec = publish(ledger, list(scorers.values()), options, scratch=tmp_path / "scratch")
 
         card = (tmp_path / "out/README.md").read_text()
-        for column in spec.added_columns:
+        for column in spec.output_columns:
             assert f"- `{column}`: " in card
         assert published_run(str(tmp_path / "out")).spec.scorings == tuple(
             replace(scoring, model=replace(scoring.model, name=Path(scoring.model.name).name))

@@ -189,7 +189,7 @@ class TestAddedColumns:
     ) -> None:
         model = Model(name="m", revision="1", labels=labels)
 
-        assert a_spec(model=model, int_score=int_score, score_column="edu").added_columns == columns
+        assert a_spec(model=model, int_score=int_score, score_column="edu").output_columns == columns
 
     @pytest.mark.parametrize(
         ("score_column", "label_column"),
@@ -202,7 +202,7 @@ class TestAddedColumns:
     def test_the_labels_column_goes_with_the_scores(self, score_column: str, label_column: str) -> None:
         model = Model(name="m", revision="1", labels=("a", "b"))
 
-        assert a_spec(model=model, score_column=score_column).added_columns[:2] == (score_column, label_column)
+        assert a_spec(model=model, score_column=score_column).output_columns[:2] == (score_column, label_column)
 
 
 def _required(part: type[Any]) -> set[str]:

@@ -181,9 +181,9 @@ def test_a_model_of_three_labels_adds_the_highest_logit_its_label_and_a_score_of
     added = [
         {"topic": 2.0, "topic_label": "high", "topic_low": 0.5, "topic_middle": -1.0, "topic_high": 2.0},
         {"topic": 3.0, "topic_label": "low", "topic_low": 3.0, "topic_middle": 1.0, "topic_high": -2.0},
-        dict.fromkeys(spec.added_columns),
+        dict.fromkeys(spec.output_columns),
     ]
-    assert written.kept.select(spec.added_columns).to_pylist() == added[:2]
+    assert written.kept.select(spec.output_columns).to_pylist() == added[:2]
     assert written.lines == [
         {"shard": "s", "row": 0, **added[0], "topic_logits": [0.5, -1.0, 2.0], "error": None},
         {"shard": "s", "row": 1, **added[1], "topic_logits": [3.0, 1.0, -2.0], "error": None},
