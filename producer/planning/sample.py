@@ -21,7 +21,7 @@ from fleet.errors import ShardError, ShardsiftError
 from fleet.inputs.formats import has_footer
 from fleet.inputs.input_file import IgnoredBadRows, InputFile
 from fleet.inputs.opening import open_input
-from fleet.run.flops import Shape
+from fleet.run.flops import Shape, shape_of
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, Shard
@@ -188,7 +188,4 @@ def _file(model: Model, name: str) -> Path:
 def _shape(config: dict[str, Any]) -> Shape | None:
     named = {"is_encoder_decoder": False, "model_type": "this model"}
     named |= {_ALSO_CALLED.get(name, name): value for name, value in config.items()}
-    try:
-        return Shape.of(SimpleNamespace(**named))
-    except (ValueError, AttributeError, TypeError):
-        return None
+    return shape_of(SimpleNamespace(**named))
