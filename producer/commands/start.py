@@ -17,13 +17,10 @@ if TYPE_CHECKING:
 
 _NAMED_FILES = 3
 
-commands = Commands()
+commands = Commands(panel="Runs")
 
 
-@commands.command(
-    rich_help_panel="Runs",
-    epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --wait",
-)
+@commands.command(epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --wait")
 @with_run_options
 def enqueue(
     options: RunOptions,
@@ -61,9 +58,7 @@ def enqueue(
     typer.echo(done.run_id)
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer run --input './shards/*.parquet' --output ./kept --min-score 2.5"
-)
+@commands.command(epilog="Example: producer run --input './shards/*.parquet' --output ./kept --min-score 2.5")
 @with_run_options
 def run(
     options: RunOptions,
@@ -86,8 +81,7 @@ def run(
 
 
 @commands.command(
-    rich_help_panel="Runs",
-    epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5 --input './shards/*.parquet'",
+    epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5 --input './shards/*.parquet'"
 )
 def refilter(
     target: Target,

@@ -12,12 +12,10 @@ if TYPE_CHECKING:
     from fleet.ledger import Ledger
     from fleet.process.settings import Settings
 
-commands = Commands()
+commands = Commands(panel="Runs")
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer retry cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
-)
+@commands.command(epilog="Example: producer retry cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def retry(
     run_id: RunId,
     every: Annotated[bool, typer.Option("--all", help="Also score shards again that are done.")] = False,
@@ -50,9 +48,7 @@ def retry(
             say(line)
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
-)
+@commands.command(epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def cancel(run_id: RunId) -> None:
     """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run."""
     from producer.opening import open_ledger_of
@@ -62,9 +58,7 @@ def cancel(run_id: RunId) -> None:
         say(f"Run {run_id} is cancelled.")
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer pause cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
-)
+@commands.command(epilog="Example: producer pause cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def pause(run_id: RunId) -> None:
     """Pause a run. Workers give its shards back at the next batch, and are free for other runs."""
     from producer.opening import open_ledger_of
@@ -74,9 +68,7 @@ def pause(run_id: RunId) -> None:
         say(f"Run {run_id} is paused. Resume it: producer resume {run_id}")
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer resume cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
-)
+@commands.command(epilog="Example: producer resume cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
     """Resume a paused run. One that was paused for its cost needs a higher limit."""
     from producer.opening import open_ledger_of
@@ -93,9 +85,7 @@ def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
 
 
 @commands.command(
-    "set",
-    rich_help_panel="Runs",
-    epilog="Example: producer set cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1 --max-workers 8",
+    "set", epilog="Example: producer set cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1 --max-workers 8"
 )
 def set_(
     run_id: RunId,
@@ -118,9 +108,7 @@ def set_(
         say(f"Run {run_id}: {steering}.")
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
-)
+@commands.command(epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def finalize(run_id: RunId) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
     from producer.opening import open_ledger_of, patient
