@@ -174,7 +174,7 @@ def _zero_shot(model: Model, options: ScoreOptions) -> ZeroShot | None:
         raise UsageError(f"--labels is for the scorer {SEQUENCE_CLASSIFIER}, not for {model.scorer}.")
     return zero_shot_of(
         model,
-        given_labels(options.labels),
+        _given_labels(options.labels),
         hypothesis_template=options.hypothesis_template or HYPOTHESIS_TEMPLATE,
         multi_label=options.multi_label,
     )
@@ -188,7 +188,7 @@ def _check_needs_no_labels(model: Model, options: ScoreOptions) -> None:
         raise UsageError(f"The model {model.name} chooses from labels that you name: add --labels.")
 
 
-def given_labels(labels: Sequence[str]) -> Sequence[str]:
+def _given_labels(labels: Sequence[str]) -> Sequence[str]:
     """The labels, or the lines of the file that `@FILE` names. Raises UsageError if it cannot be read."""
     files = [label[1:] for label in labels if label.startswith("@")]
     if files and len(labels) > 1:

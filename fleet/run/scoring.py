@@ -41,9 +41,7 @@ class ZeroShot:
         return "sigmoid" if self.judges_each_alone else "softmax"
 
 
-def zero_shot_of(
-    model: Model, labels: Sequence[str], *, hypothesis_template: str = HYPOTHESIS_TEMPLATE, multi_label: bool = False
-) -> ZeroShot:
+def zero_shot_of(model: Model, labels: Sequence[str], *, hypothesis_template: str, multi_label: bool) -> ZeroShot:
     """The labels, checked. Raises UsageError for a model, labels or a template that cannot be used."""
     if entailment_output(model) is None:
         raise UsageError(

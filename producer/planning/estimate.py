@@ -221,11 +221,12 @@ def priced(device: str, hours: Range, basis: str, price: float | None) -> Device
     """`price` is the user's own for an hour; without one, the list price counts."""
     gpu, estimate = gpu_called(device), DeviceEstimate(device=device, gpu_hours=hours, basis=basis)
     if price is not None:
-        return replace(estimate, price_per_gpu_hour=price, price_from=GIVEN, cost=hours * price)
+        given = "SHARDSIFT_PRICE_PER_GPU_HOUR"
+        return replace(estimate, price_per_gpu_hour=price, price_from=given, cost=hours * price)
     if gpu is None or gpu.price_per_hour is None:
         return estimate
-    price = gpu.price_per_hour
-    return replace(estimate, price_per_gpu_hour=price, price_from=LISTED, cost=hours * price)
+    listed, price = f"list price of Hugging Face Jobs on {PRICED_ON}", gpu.price_per_hour
+    return replace(estimate, price_per_gpu_hour=price, price_from=listed, cost=hours * price)
 
 
 def _notes(work: Sequence[Work], devices: Sequence[DeviceEstimate]) -> Iterator[str]:
@@ -263,13 +264,12 @@ def _about(number: int) -> str:
 # Prices are those of Hugging Face Jobs for one GPU, https://huggingface.co/docs/hub/jobs-pricing, of the smallest flavor. It has
 # no H100, and what others ask for one differs by a factor of four, so it has no price here.
 
-PRICED_BY = "Hugging Face Jobs"
 PRICED_ON = "2026-11-21"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A kind of GPU. `price_per_hour` is in US dollars, at PRICED_BY on PRICED_ON; None if it is not rented out there."""
+    """A kind of GPU. `price_per_hour` is in US dollars, of Hugging Face Jobs on PRICED_ON; None if it is not rented out there."""
 
     name: str
     peak: float  # operations per second
@@ -293,7 +293,3 @@ def gpu_called(device: str) -> Gpu | None:
     if "MIG" in device.split():
         return None
     return next((gpu for gpu in GPUS if re.search(rf"\b{re.escape(gpu.name)}\b", device)), None)
-
-
-GIVEN = "SHARDSIFT_PRICE_PER_GPU_HOUR"
-LISTED = f"list price of {PRICED_BY} on {PRICED_ON}"

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.columns import Columns
+from fleet.inputs.formats import has_footer
 from fleet.inputs.opening import open_input
 from fleet.process.redact import redacted
 from fleet.process.wording import first_of
@@ -23,7 +24,7 @@ from fleet.run.scorers import model_of, published_run, resolve_model
 from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
 from fleet.run.sequence_classifier import threshold_of
 from fleet.run.spec import RunSpec, Shard, disclosed_inputs
-from fleet.run.text import check_takes_columns, chosen_columns, template_of, text_columns
+from fleet.run.text import chosen_columns, template_of, text_columns
 from fleet.storage.opening import Published, open_output
 from producer.opening import patient
 from producer.planning.destination import check_hub, check_output_place, with_output
@@ -156,8 +157,10 @@ def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
 
 def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
     """The columns of a shard, or only the chosen ones. Raises UsageError if it cannot be read."""
-    if chosen is not None:
-        check_takes_columns(shard.uri)
+    if chosen is not None and has_footer(shard.uri):
+        raise UsageError(
+            "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave out --columns."
+        )
     try:
         with open_input(shard.uri, chosen, only=chosen is not None) as file:
             return file.schema

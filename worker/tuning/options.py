@@ -19,7 +19,6 @@ from fleet.run.options import (
     ScoreOptions,
     TextColumn,
     TextPairColumn,
-    given_labels,
     scoring_of,
 )
 from fleet.run.scoring import Scoring
@@ -85,9 +84,7 @@ def scoring_to_tune(settings: Settings, options: TuneOptions) -> Scoring:
     model = resolve_classifier(name, revision)
     scoring = scoring_of(
         model,
-        ScoreOptions(
-            labels=tuple(given_labels(options.labels)), max_tokens=options.max_tokens, passages=options.passages
-        ),
+        ScoreOptions(labels=options.labels, max_tokens=options.max_tokens, passages=options.passages),
         text_columns=("text",),
         text_pair_column=options.text_pair_column,
     )
