@@ -358,7 +358,8 @@ class TestDamage:
             cut.write_bytes(whole[:left])
 
             with pytest.raises(
-                ShardError, match=r"Reading .*cut.jsonl.*: (not a readable|the file is empty, so it is not a)"
+                ShardError,
+                match=r"Reading .*cut.jsonl.*: (not a readable .* Replace it, then repeat|the file is empty, so)",
             ):
                 read(cut, TEXT)
 
