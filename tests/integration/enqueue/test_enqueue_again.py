@@ -117,14 +117,16 @@ class TestSteering:
         assert len({one.run_id for one in done}) == 1
         assert [one.sent for one in done] == [2, 0, 1]
 
-    def test_a_limit_of_cost_without_a_price_is_refused_before_anything_is_written(
-        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
+    def test_a_wrong_limit_is_refused_before_anything_is_written(
+        self, options: RunOptions, ledger: Ledger, app: Celery, out: Path
     ) -> None:
+        with pytest.raises(UsageError, match="A run cannot have -1 workers. 0 means any number."):
+            SteeringOptions(max_workers=-1)
         with pytest.raises(UsageError, match="set SHARDSIFT_PRICE_PER_GPU_HOUR, such as 1.20"):
             enqueue(plan_run(options), ledger, app, resend_seconds=60, steering=SteeringOptions(max_cost=50))
 
         assert ledger.run_ids() == []
-        assert not (tmp_path / "out").exists()
+        assert not out.exists()
 
     def test_a_price_is_remembered_and_a_limit_of_zero_is_none(
         self, options: RunOptions, ledger: Ledger, app: Celery
@@ -138,10 +140,6 @@ class TestSteering:
 
         assert [one.max_cost for one in steered] == [None, 50, None]
         assert {one.price_per_gpu_hour for one in steered} == {1.2}
-
-    def test_a_negative_number_of_workers_is_refused(self) -> None:
-        with pytest.raises(UsageError, match="A run cannot have -1 workers. 0 means any number."):
-            SteeringOptions(max_workers=-1)
 
 
 class TestTakingOver:
