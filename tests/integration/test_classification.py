@@ -76,12 +76,12 @@ def test_rows_are_kept_by_label_and_by_the_score_of_each(
         input_uris=(str(shards),), output_uri=str(output), models=(str(classifier),), dtype="float32", where=where
     )
 
-    publish(ledger, scorer.scorer, options, scratch=tmp_path / "scratch")
+    spec = publish(ledger, scorer.scorer, options, scratch=tmp_path / "scratch")
 
     kept, scores = published_rows(output).to_pandas(), published_rows(output, "scores").to_pandas()
     expected = scores.query(where.replace("(", "[").replace(")", "]"))
     assert 0 < len(kept) < len(scores)
-    added = ["shard", "row", "score", "label", *COLUMNS]
+    added = ["shard", "row", *spec.output_columns]
     assert kept[added].to_dict("records") == expected[added].to_dict("records")
     card = (output / "README.md").read_text()
     assert [line for line in card.splitlines() if line.startswith("## Scores")] == [
