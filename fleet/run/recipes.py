@@ -85,7 +85,7 @@ def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def recipe_line(model: str, used: Mapping[str, Any]) -> str:
     """Tell the user about the options that are used of the model's recipe."""
-    return f"{model}: {as_arguments(used)} ({_BY_NAME[model.lower()].checked})"
+    return f"Recipe of {model}: {as_arguments(used)} ({_BY_NAME[model.lower()].checked})."
 
 
 def as_arguments(options: Mapping[str, Any]) -> str:

@@ -134,8 +134,9 @@ def _planned(options: RunOptions) -> "Plan":
         sight = "public" if options.public else "private; --public makes it public"
         say(f"Publishing to {plan.spec.output_uri} (created {sight}).")
     for line in plan.notes:
-        say(f"Recipe of {line}.")
-    _say_left_out(plan)
+        say(line)
+    if plan.left_out:
+        say(f"Not read, because the ending is not that of an input: {first_of(plan.left_out, _NAMED_FILES)}.")
     return plan
 
 
@@ -184,12 +185,6 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
         typer.echo(f"{name.replace('_', ' ')}: {shown}")
     for line in estimate.lines():
         typer.echo(line)
-
-
-def _say_left_out(plan: "Plan") -> None:
-    """Name the files of the input's folders that are not read, because their names mean no format."""
-    if names := plan.left_out:
-        say(f"Not read, because the ending is not that of an input: {first_of(names, _NAMED_FILES)}.")
 
 
 def _say_begun(done: "Enqueued") -> None:

@@ -123,7 +123,7 @@ def test_no_recipe_is_used_for_another_task_or_another_model_of_that_name(model:
 
 
 def test_the_user_is_told_the_options_as_arguments_of_a_shell() -> None:
-    assert recipe_line(PDFS, used(PDFS, max_tokens=512)) == f"{PDFS}: --passages finepdfs (checked)"
+    assert recipe_line(PDFS, used(PDFS, max_tokens=512)) == f"Recipe of {PDFS}: --passages finepdfs (checked)."
     assert as_arguments(used(TOPICS)) == (
         "--text-column '{url}\\n\\n{text}' --max-tokens 8192 --function-to-apply softmax"
     )
