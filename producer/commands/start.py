@@ -7,7 +7,7 @@ import typer
 from fleet.process.command_line import Commands, print_json, say
 from fleet.process.wording import counted, first_of
 from producer.commands.shared import AsJson, DryRun, MaxCost, MaxWorkers, Target, Verify, read_settings, report
-from producer.planning.options import KEEP, KeepAll, Public, RunOptions, Where, with_run_options
+from producer.planning.options import KeepAll, Public, RunOptions, Where, keep_option, with_run_options
 
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
@@ -86,9 +86,7 @@ def run(
 def refilter(
     target: Target,
     output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")],
-    min_score: Annotated[
-        float | None, typer.Option(help="Keep rows with at least this score.", rich_help_panel=KEEP)
-    ] = None,
+    min_score: Annotated[float | None, keep_option(help="Keep rows with at least this score.")] = None,
     where: Where = None,
     keep_all: KeepAll = False,
     input_uris: Annotated[

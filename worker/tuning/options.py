@@ -11,7 +11,6 @@ import typer
 from fleet.errors import UsageError
 from fleet.process.settings import Settings
 from fleet.run.options import (
-    PANEL,
     Columns,
     Labels,
     MaxTokens,
@@ -19,6 +18,7 @@ from fleet.run.options import (
     ScoreOptions,
     TextColumn,
     TextPairColumn,
+    reading_option,
     scoring_of,
 )
 from fleet.run.scoring import Scoring
@@ -33,11 +33,8 @@ class TuneOptions:
 
     input_uri: Annotated[
         str | None,
-        typer.Option(
-            "--input",
-            metavar="URI",
-            help="Texts to try, as for `producer run`. Default: texts that come with Python.",
-            rich_help_panel=PANEL,
+        reading_option(
+            "--input", metavar="URI", help="Texts to try, as for `producer run`. Default: texts that come with Python."
         ),
     ] = None
     columns: Columns = None
