@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,33 +21,17 @@ from fleet.inputs.opening import open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file, write_json_lines
 
 TEXT = (("text", "string"),)
-ROWS = [
-    {"id": 1, "text": "one", "score": 0.5, "good": True, "tags": ["a", "b"], "meta": {"n": 1, "by": {"name": "x"}}},
-    {"id": 2, "text": 'two "quoted" \n\t\u2028 é 🙂', "score": 1, "good": False, "tags": [], "meta": {"n": None}},
-    {"id": None, "text": None, "score": None, "good": None, "tags": None, "meta": None},
-]
 
 
 @pytest.mark.parametrize(
     "ending", [f"{kind}{codec}" for kind in (".jsonl", ".ndjson", ".json") for codec in ("", ".gz", ".zst")]
 )
 def test_rows_are_read_as_they_were_written(tmp_path: Path, ending: str) -> None:
-    file = write_json_lines(tmp_path / f"a{ending}", ROWS)
+    rows = [{"id": 1, "text": 'one "quoted" \n\t\u2028 é 🙂'}, {"id": None, "text": None}]
 
-    table = read(file)
+    file = write_json_lines(tmp_path / f"a{ending}", rows)
 
-    by = pa.struct([("name", pa.string())])
-    assert table.schema == pa.schema(
-        [
-            ("id", pa.int64()),
-            ("text", pa.string()),
-            ("score", pa.float64()),
-            ("good", pa.bool_()),
-            ("tags", pa.list_(pa.string())),
-            ("meta", pa.struct([("n", pa.int64()), ("by", by)])),
-        ]
-    )
-    assert table.to_pylist() == [ROWS[0], {**ROWS[1], "meta": {"n": None, "by": None}}, ROWS[2]]
+    assert rows_of(file) == rows
 
 
 VALUES = st.fixed_dictionaries(
@@ -103,7 +86,7 @@ class TestTypes:
             (["18446744073709551615", "0"], "uint64"),
             (["true", "null"], "bool"),
             (["null"], "string"),
-            (["[]", "null"], "list<item: string>"),
+            (["[]", "null", '["a"]'], "list<item: string>"),
             (["[[1], []]"], "list<item: list<item: int64>>"),
             (['[{"a": 1}, {"b": "x"}]'], "list<item: struct<a: int64, b: string>>"),
             (['{"a b": {"c": [1.5]}}'], "struct<a b: struct<c: list<item: double>>>"),
