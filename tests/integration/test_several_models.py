@@ -3,8 +3,8 @@
 import logging
 import os
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from support.families import family_classifier
 from support.models import tiny_classifier, with_another_head
 from support.outputs import data_digests, published_rows
 from support.small_run import publish, publish_plan
-from worker.scoring import GoOn, NoRoom, Place, Scorer, ScorerInfo, Scores
+from worker.scoring import NoRoom, Place, Scorer, Scores
 from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
 from worker.scoring.sequence_classifier import SequenceClassifier
@@ -180,37 +180,31 @@ def passes_of(scorer: SequenceClassifier, texts: Sequence[str]) -> int:
     return calls["norm"]
 
 
-@dataclass(kw_only=True, eq=False)
 class Counting:
-    """A scorer that counts the rows it encodes and scores, and can stop."""
+    """A scorer that counts the rows it encodes and scores, and shares no encoder."""
 
-    scorer: SequenceClassifier
-    calls: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def info(self) -> ScorerInfo:
-        return self.scorer.info
-
-    @property
-    def encoding(self) -> Hashable:
-        return self.scorer.encoding
+    def __init__(self, scorer: SequenceClassifier) -> None:
+        self._scorer, self.calls = scorer, Counter[str]()
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> None:
         return None
 
     def encode(self, texts: pa.LargeStringArray, place: Place) -> Any:
         self.calls["encoded"] += len(texts)
-        return self.scorer.encode(texts, place)
+        return self._scorer.encode(texts, place)
 
-    def score_encoded(self, encoded: Any, go_on: GoOn, earlier: Scores | None) -> Scores:
+    def score_encoded(self, encoded: Any, *arguments: Any) -> Scores:
         self.calls["scored"] += encoded.rows
-        return self.scorer.score_encoded(encoded, go_on, earlier)
+        return self._scorer.score_encoded(encoded, *arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scorer, name)
 
 
 def test_texts_are_tokenized_once_for_models_with_one_tokenizer(
     options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path
 ) -> None:
-    counting = [Counting(scorer=scorer) for scorer in scorers.values()]
+    counting = [Counting(scorer) for scorer in scorers.values()]
 
     publish(ledger, counting, options, scratch=tmp_path / "scratch")
 
