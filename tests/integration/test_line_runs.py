@@ -18,7 +18,7 @@ from producer.planning.options import RunOptions
 from producer.planning.plan import plan_refilter, plan_run
 from producer.verify.verify import verify
 from support.claimed_shards import Office
-from support.line_files import write_as_lines, write_file, write_json_lines
+from support.line_files import write_as_lines, write_file
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.small_run import publish, publish_plan
 from worker.scoring import Scores
@@ -209,53 +209,25 @@ class StopsAfter:
         return getattr(self._scorer, name)
 
 
-class TestShards:
-    """One shard of a run, as a worker scores it."""
+def test_a_shard_with_bad_rows_that_is_resumed_has_the_bytes_of_one_that_is_not(
+    ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path
+) -> None:
+    office = Office(ledger, scorer, tiny_model, tmp_path)
+    lines = [f'{{"text": "text {row}"}}'.encode() if row % 7 else b"<html>" for row in range(100)]
+    write_file(tmp_path / "in/a.jsonl", b"\n".join(lines))
+    undisturbed, stopped = (office.claim(tmp_path / "in", max_bad_rows=0.2).claim for _ in range(2))
+    spec = replace(undisturbed.spec, window_rows=16)
+    expected = office.desk(replace(undisturbed, spec=spec)).work()
 
-    @pytest.fixture
-    def office(self, ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path) -> Office:
-        return Office(ledger, scorer, tiny_model, tmp_path)
+    stopped = replace(stopped, spec=replace(stopped.spec, window_rows=16))
+    desk = office.desk(stopped)
+    desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=3)
+    with pytest.raises(Stopped):
+        desk.work()
+    desk = office.desk(stopped)
+    desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=10)
+    receipt = desk.work()
 
-    def test_a_row_that_does_not_fit_the_first_shard_is_errored(self, office: Office, tmp_path: Path) -> None:
-        write_json_lines(tmp_path / "in/a.jsonl", [{"text": "a", "n": 1}])
-        write_json_lines(tmp_path / "in/b.jsonl", [{"text": "a"}, {"text": "b", "n": "many"}])
-        desk = office.claim(tmp_path / "in", shard=1, max_bad_rows=0.5)
-
-        receipt = desk.work()
-
-        assert (receipt.rows_in, receipt.rows_kept, receipt.rows_errored) == (2, 1, 1)
-        assert receipt.errors == {"does not fit the run's columns": 1}
-        side = pq.read_table(desk.output / receipt.scores.staged_path)
-        assert side["error"].to_pylist() == [None, 'line 2: "n" has a value that the run cannot read as int64']
-
-    def test_a_shard_with_bad_rows_that_is_resumed_has_the_bytes_of_one_that_is_not(
-        self, office: Office, tmp_path: Path
-    ) -> None:
-        lines = [f'{{"text": "text {row}"}}'.encode() if row % 7 else b"<html>" for row in range(100)]
-        write_file(tmp_path / "in/a.jsonl", b"\n".join(lines))
-        undisturbed, stopped = (office.claim(tmp_path / "in", max_bad_rows=0.2).claim for _ in range(2))
-        spec = replace(undisturbed.spec, window_rows=16)
-        expected = office.desk(replace(undisturbed, spec=spec)).work()
-
-        stopped = replace(stopped, spec=replace(stopped.spec, window_rows=16))
-        desk = office.desk(stopped)
-        desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=3)
-        with pytest.raises(Stopped):
-            desk.work()
-        desk = office.desk(stopped)
-        desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=10)
-        receipt = desk.work()
-
-        assert desk.scorer.windows == 6  # it scored 4 of 7 windows: 3 are in the checkpoint
-        assert (receipt.data.sha256, receipt.scores.sha256) == (expected.data.sha256, expected.scores.sha256)
-        assert receipt.errors == expected.errors == {"not valid JSON": 15}
-
-    def test_a_later_shard_without_rows_has_outputs_without_rows(self, office: Office, tmp_path: Path) -> None:
-        write_json_lines(tmp_path / "in/a.jsonl", [{"text": "a", "n": 1}])
-        write_file(tmp_path / "in/b.jsonl", b"")
-        desk = office.claim(tmp_path / "in", shard=1)
-
-        receipt = desk.work()
-
-        assert receipt.rows_in == 0
-        assert pq.read_schema(desk.output / str(receipt.data.staged_path)).names[:2] == ["text", "n"]
+    assert desk.scorer.windows == 6  # it scored 4 of 7 windows: 3 are in the checkpoint
+    assert (receipt.data.sha256, receipt.scores.sha256) == (expected.data.sha256, expected.scores.sha256)
+    assert receipt.errors == expected.errors == {"not valid JSON": 15}

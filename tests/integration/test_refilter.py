@@ -22,11 +22,9 @@ from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_refilter, plan_run
 from producer.publishing.publish import look_again
 from producer.verify.verify import verify
-from support.models import tiny_classifier
 from support.outputs import Published, data_digests, published_rows
 from support.same_footer import rewrite_shuffled, rewrite_with_two_rows_exchanged, write_uncompressed
 from support.small_run import publish, publish_plan, score
-from worker.scoring.load import load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.stored_scores import load_stored_scores
 
@@ -125,19 +123,6 @@ class TestWhatItPublishes:
         assert "| Scores from | `kept`, whose card says how they were computed |" in card
         first, last = (published_run(str(output)).spec.scorings[0] for output in (earlier.output, twice))
         assert first.model == last.model
-
-    def test_holds_for_several_labels(self, ledger: Ledger, options: RunOptions, tmp_path: Path) -> None:
-        model = tiny_classifier(tmp_path / "three", labels=3)
-        three = replace(options, models=(str(model),), min_score=None, keep_all=True, limit_rows=50)
-        scorer = load_scorer(str(model), "float32", parity_rows=0, threads=1)
-        earlier = published(ledger, scorer, three, tmp_path)
-        earlier = replace(earlier, options=replace(three, keep_all=False))
-        where = f"score >= {middle_score(earlier.output)} and label <> 'LABEL_0' and score_LABEL_1 > -100"
-
-        again = earlier.refiltered(where=where)
-
-        assert data_digests(again) == data_digests(earlier.fresh(where=where))
-        assert published_rows(again).num_rows > 0
 
 
 def test_what_cannot_be_planned_is_refused(earlier: Earlier, source: Path, tmp_path: Path) -> None:
