@@ -122,7 +122,7 @@ class LineRows(ABC):
 
     def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
         """The decompressed content in pieces of equal size, without a byte order mark."""
-        source = self._decompressed(file)
+        source = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), self.codec) if self.codec else file
         first = self._next_piece(source)
         if first:
             yield first.removeprefix(_BOM)
@@ -130,12 +130,6 @@ class LineRows(ABC):
             raise ShardError(f"Reading {self.uri}: the file is empty, so it is not a {self.codec} file.")
         while first and (piece := self._next_piece(source)):
             yield piece
-
-    def _decompressed(self, file: BinaryIO) -> BinaryIO:
-        if self.codec is None:
-            return file
-        stream: BinaryIO = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), self.codec)
-        return stream
 
     def _next_piece(self, source: BinaryIO) -> bytes:
         parts: list[bytes] = []

@@ -38,8 +38,10 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
     """The sequence classifier of that name, pinned to a commit. Raises UsageError if there is none."""
     if Path(name).expanduser().is_file():
         raise UsageError(_file_told(name))
-    folder = _folder_of(name)
-    return _from_folder(folder, revision) if folder else _from_hub(name, revision)
+    if folder := _folder_of(name):
+        return _from_folder(folder, revision)
+    file = _hub_config(name, revision)
+    return _model(name, file.parent.name, _read_config(file, name))
 
 
 def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
@@ -149,11 +151,6 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
         raise UsageError(f"A folder has no revisions: leave out @{revision} for the model {folder}.")
     config = _read_config(folder / _CONFIG, str(folder))
     return _model(str(folder), _unchanged_revision(folder, revision), config)
-
-
-def _from_hub(name: str, revision: str | None) -> Model:
-    file = _hub_config(name, revision)
-    return _model(name, file.parent.name, _read_config(file, name))
 
 
 def _hub_config(name: str, revision: str | None) -> Path:
