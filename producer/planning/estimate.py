@@ -219,14 +219,13 @@ def _devices(
 
 def priced(device: str, hours: Range, basis: str, price: float | None) -> DeviceEstimate:
     """`price` is the user's own for an hour; without one, the list price counts."""
-    gpu, estimate = gpu_called(device), DeviceEstimate(device=device, gpu_hours=hours, basis=basis)
-    if price is not None:
-        given = "SHARDSIFT_PRICE_PER_GPU_HOUR"
-        return replace(estimate, price_per_gpu_hour=price, price_from=given, cost=hours * price)
-    if gpu is None or gpu.price_per_hour is None:
+    gpu, source = gpu_called(device), "SHARDSIFT_PRICE_PER_GPU_HOUR"
+    if price is None and gpu is not None:
+        price, source = gpu.price_per_hour, f"list price of Hugging Face Jobs on {PRICED_ON}"
+    estimate = DeviceEstimate(device=device, gpu_hours=hours, basis=basis)
+    if price is None:
         return estimate
-    listed, price = f"list price of Hugging Face Jobs on {PRICED_ON}", gpu.price_per_hour
-    return replace(estimate, price_per_gpu_hour=price, price_from=listed, cost=hours * price)
+    return replace(estimate, price_per_gpu_hour=price, price_from=source, cost=hours * price)
 
 
 def _notes(work: Sequence[Work], devices: Sequence[DeviceEstimate]) -> Iterator[str]:
