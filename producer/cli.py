@@ -16,7 +16,3 @@ for subcommands in (start, inspect, steer, services):
 
 def main() -> None:
     run_command_line("producer", cli)
-
-
-if __name__ == "__main__":
-    main()

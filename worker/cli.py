@@ -19,7 +19,7 @@ from fleet.process.command_line import (
     with_options_of,
 )
 from fleet.run import choices
-from fleet.run.options import MODEL_PANEL, split_at_commas
+from fleet.run.options import model_option, split_at_commas
 from worker.training.options import TrainOptions
 from worker.tuning.options import TuneOptions
 
@@ -220,11 +220,10 @@ def tune(
     options: TuneOptions,
     model: Annotated[
         str | None,
-        typer.Option(
+        model_option(
             "--model",
             metavar="MODEL",
             help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
-            rich_help_panel=MODEL_PANEL,
         ),
     ] = None,
     dtype: Annotated[

@@ -38,18 +38,18 @@ class CsvFile(LineRows):
     @cached_property
     def schema(self) -> pa.Schema:
         """In the order of the run's columns, then those that the run does not have. Raises ShardError or UsageError."""
-        columns = tuple((name, SEEN) for name in self._names) if self._columns is None else self._columns
-        for name, kind in columns if self._only else ():
+        columns = tuple((name, SEEN) for name in self._names) if self.columns is None else self.columns
+        for name, kind in columns if self.only else ():
             if name not in self._names:
                 raise self._no_such_column(name, kind)
         here = tuple((name, kind) for name, kind in columns if name in self._names)
-        known = typed(here, self._seen_types(seen_names(here)), self._uri)
+        known = typed(here, self._seen_types(seen_names(here)), self.uri)
         for field in known:
             if not is_readable(field.type):
                 raise ShardError(
-                    f'{self._uri} cannot have the column "{field.name}" of the run, which is {field.type}. {RUN_REMEDY}'
+                    f'{self.uri} cannot have the column "{field.name}" of the run, which is {field.type}. {RUN_REMEDY}'
                 )
-        more = [] if self._only else [name for name in self._names if name not in known.names]
+        more = [] if self.only else [name for name in self._names if name not in known.names]
         return pa.schema([*known, *((name, pa.string()) for name in more)])
 
     def _blocks(self) -> Iterator[Block]:
@@ -80,7 +80,7 @@ class CsvFile(LineRows):
         first = next(super()._blocks(), Block(data=b"", first_line=1))
         match = next((match for match in _HEADER.finditer(first.data) if not _is_blank(match)), None)
         if match is None:
-            raise ShardError(f"{self._uri} is empty. A CSV file begins with a line of names.")
+            raise ShardError(f"{self.uri} is empty. A CSV file begins with a line of names.")
         line = first.line_at(match.start())
         if match["odd"] is not None:
             raise self._error(line, f"{_ODD_DETAIL}. {_ODD_REMEDY}")
@@ -102,9 +102,9 @@ class CsvFile(LineRows):
 
     def _no_such_column(self, name: str, kind: str) -> ShardsiftError:
         if kind == SEEN:
-            return no_such_field(name, self._names, self._uri, hint=CSV_LAYOUT)
+            return no_such_field(name, self._names, self.uri, hint=CSV_LAYOUT)
         names = ", ".join(self._names)
-        return ShardError(f'{self._uri} has no column "{name}"; it has: {names}. {CSV_LAYOUT}')
+        return ShardError(f'{self.uri} has no column "{name}"; it has: {names}. {CSV_LAYOUT}')
 
     def _seen_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         if not names:

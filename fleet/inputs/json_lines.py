@@ -30,16 +30,16 @@ class JsonLines(LineRows):
     @cached_property
     def schema(self) -> pa.Schema:
         """Raises ShardError if the first rows have no columns, UsageError if they lack a field whose type they decide."""
-        if self._columns is not None and not seen_names(self._columns):
-            return typed(self._columns, {}, self._uri)
+        if self.columns is not None and not seen_names(self.columns):
+            return typed(self.columns, {}, self.uri)
         rows = self._first_rows()
         names = list(dict.fromkeys(name for row in rows for name in row))
-        columns = tuple((name, SEEN) for name in names) if self._columns is None else self._columns
+        columns = tuple((name, SEEN) for name in names) if self.columns is None else self.columns
         for name in seen_names(columns):
             if name not in names:
-                raise no_such_field(name, names, self._uri)
+                raise no_such_field(name, names, self.uri)
         seen = {name: self._seen_type(name, rows) for name in seen_names(columns)}
-        return typed(columns, seen, self._uri)
+        return typed(columns, seen, self.uri)
 
     def _last_end(self, piece: bytes) -> int:
         return piece.rfind(b"\n") + 1
@@ -57,14 +57,14 @@ class JsonLines(LineRows):
                 except ValueError as error:
                     refused = refused or f" Line {line:,}: {error}."
         if not any(rows):
-            raise ShardError(f"{self._uri} has no row with a field, so its columns are not known.{refused}")
+            raise ShardError(f"{self.uri} has no row with a field, so its columns are not known.{refused}")
         return rows
 
     def _seen_type(self, name: str, rows: list[dict[str, Any]]) -> pa.DataType:
         try:
             return type_of(row.get(name) for row in rows)
         except ValueError as error:
-            raise ShardError(f'{self._uri}: "{name}" has {error}. {REMEDY}') from error
+            raise ShardError(f'{self.uri}: "{name}" has {error}. {REMEDY}') from error
 
     def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
         table, bad = self._all_columns(block)
@@ -107,7 +107,7 @@ class JsonLines(LineRows):
             if name in self.schema.names:
                 if self._parsed(json.dumps({name: value}).encode()) is None:
                     return misfit(name, self.schema.field(name).type)
-            elif not self._only:
+            elif not self.only:
                 return f'"{name}" is a field that the run does not have'
         raise ValueError("not valid JSON, perhaps because a field stands twice in an object or a number is too large")
 
@@ -122,7 +122,7 @@ class JsonLines(LineRows):
                 parse_options=pyarrow.json.ParseOptions(
                     explicit_schema=self.schema,
                     newlines_in_values=False,
-                    unexpected_field_behavior="error" if not self._only else "ignore",
+                    unexpected_field_behavior="error" if not self.only else "ignore",
                 ),
             )
         except pa.ArrowException:

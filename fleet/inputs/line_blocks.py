@@ -5,7 +5,7 @@ The blocks of a file are the same on every pass. Memory is bounded by a block, o
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import BinaryIO, Self
 
 import pyarrow as pa
@@ -36,30 +36,21 @@ class Block:
         return self.first_line + self.data.count(b"\n", 0, offset)
 
 
+@dataclass(eq=False)
 class LineRows(ABC):
     """A file of lines, perhaps compressed, as an InputFile. Each pass opens it again.
 
     Without `columns`, it has those of its first rows; with `only`, others are left out.
     """
 
-    def __init__(
-        self,
-        opened: Callable[[], BinaryIO],
-        codec: Codec | None,
-        uri: str,
-        columns: Columns | None,
-        *,
-        only: bool = False,
-        block_bytes: int = BLOCK_BYTES,
-        most_record_bytes: int = MOST_RECORD_BYTES,
-    ) -> None:
-        self._opened = opened
-        self._codec = codec
-        self._uri = uri
-        self._columns = columns
-        self._only = only
-        self._block_bytes = block_bytes
-        self._most_record_bytes = most_record_bytes
+    opened: Callable[[], BinaryIO]
+    codec: Codec | None
+    uri: str
+    columns: Columns | None
+    _: KW_ONLY
+    only: bool = False
+    block_bytes: int = BLOCK_BYTES
+    most_record_bytes: int = MOST_RECORD_BYTES
 
     @property
     @abstractmethod
@@ -89,7 +80,7 @@ class LineRows(ABC):
         first_row = 0
         for block in self._blocks():
             table, found = self._rows(block, columns or self.schema.names)
-            note_bad_rows(found, bad, first_row=first_row, uri=self._uri)
+            note_bad_rows(found, bad, first_row=first_row, uri=self.uri)
             yield from table.combine_chunks().to_batches(max_chunksize=most_rows)
             first_row += len(table)
 
@@ -103,7 +94,7 @@ class LineRows(ABC):
 
     def _blocks(self) -> Iterator[Block]:
         """Raises ShardError if the file is truncated or damaged, or a record is too long."""
-        with translated(f"Reading {self._uri}"), self._opened() as file:
+        with translated(f"Reading {self.uri}"), self.opened() as file:
             rest, line = b"", 1
             for piece in self._pieces(file):
                 rest += piece
@@ -111,8 +102,8 @@ class LineRows(ABC):
                     block = Block(data=rest[:end], first_line=line)
                     yield block
                     rest, line = rest[end:], block.line_at(end)
-                elif len(rest) > self._most_record_bytes:
-                    long = f"a row is longer than {self._most_record_bytes >> 20} MiB. Convert the file to Parquet."
+                elif len(rest) > self.most_record_bytes:
+                    long = f"a row is longer than {self.most_record_bytes >> 20} MiB. Convert the file to Parquet."
                     raise self._error(line, long)
             if rest:
                 yield Block(data=rest, first_line=line)
@@ -127,28 +118,22 @@ class LineRows(ABC):
                 return
 
     def _error(self, line: int, problem: str) -> ShardError:
-        return ShardError(f"{self._uri}, line {line:,}: {problem}")
+        return ShardError(f"{self.uri}, line {line:,}: {problem}")
 
     def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
         """The decompressed content in pieces of equal size, without a byte order mark."""
-        source = self._decompressed(file)
+        source = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), self.codec) if self.codec else file
         first = self._next_piece(source)
         if first:
             yield first.removeprefix(_BOM)
-        elif self._codec:  # no compressor writes nothing at all
-            raise ShardError(f"Reading {self._uri}: the file is empty, so it is not a {self._codec} file.")
+        elif self.codec:  # no compressor writes nothing at all
+            raise ShardError(f"Reading {self.uri}: the file is empty, so it is not a {self.codec} file.")
         while first and (piece := self._next_piece(source)):
             yield piece
 
-    def _decompressed(self, file: BinaryIO) -> BinaryIO:
-        if self._codec is None:
-            return file
-        stream: BinaryIO = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), self._codec)
-        return stream
-
     def _next_piece(self, source: BinaryIO) -> bytes:
         parts: list[bytes] = []
-        left = self._block_bytes
+        left = self.block_bytes
         while left and (part := self._read(source, left)):  # a read may return less
             parts.append(part)
             left -= len(part)
@@ -158,10 +143,10 @@ class LineRows(ABC):
         try:
             return source.read(count)
         except OSError as error:
-            if self._codec is None or error.errno is not None or type(error) is not OSError:  # not from the codec
+            if self.codec is None or error.errno is not None or type(error) is not OSError:  # not from the codec
                 raise
             raise ShardError(
-                f"Reading {self._uri}: not a readable {self._codec} file ({error}).{_hint(error)}"
+                f"Reading {self.uri}: not a readable {self.codec} file ({error}).{_hint(error)}"
             ) from error
 
 

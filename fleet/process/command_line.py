@@ -111,13 +111,14 @@ def _console() -> "Console":
 
 
 class Commands(typer.Typer):
-    """Subcommands whose help is shown as it is written."""
+    """Subcommands whose help is shown as it is written, in one panel of the program's help unless a command names another."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, panel: str | None = None, **settings: Any) -> None:
         super().__init__(cls=_Group, **settings)
+        self._panel = {"rich_help_panel": panel} if panel else {}
 
     def command(self, name: str | None = None, **settings: Any) -> Any:
-        return super().command(name, cls=_Command, **settings)
+        return super().command(name, cls=_Command, **{**self._panel, **settings})
 
 
 class _Command(TyperCommand):

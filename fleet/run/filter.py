@@ -19,16 +19,7 @@ import pyarrow as pa
 from fleet.errors import UsageError
 
 # Functions that read the clock or the installation, although DuckDB lists them as consistent or as macros.
-_UNMARKED = {
-    "age",
-    "ago",
-    "current_localtime",
-    "current_localtimestamp",
-    "pg_conf_load_time",
-    "pg_postmaster_start_time",
-    "pg_sleep",
-    "version",
-}
+_UNMARKED = {"age", "ago", "current_localtime", "current_localtimestamp", "version"}
 
 _ROW = "number of the row"  # a name that no column has
 

@@ -42,24 +42,24 @@ class Shape:
 
     @classmethod
     def of(cls, config: Any) -> "Shape":
-        """Read the shape from a transformers config. Raises ValueError if the layers of this model type are not known."""
+        """Read the shape from a transformers config. Raises ValueError if the layers of this model type are not known.
+
+        Raises AttributeError or TypeError if the config lacks a field.
+        """
         if config.model_type in _WITH_DECODER:
             return _with_decoder(config)
         shares_keys = getattr(config, "num_key_value_heads", None) is not None
         if config.is_encoder_decoder or (shares_keys and config.model_type not in _GATED):
             raise ValueError(f"The layers of {config.model_type} are not known here.")
-        try:
-            width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-            return cls(
-                layers=config.num_hidden_layers,
-                hidden=config.hidden_size,
-                attention=width * config.num_attention_heads,
-                key_value=width * (config.num_key_value_heads if shares_keys else config.num_attention_heads),
-                feed_forward=getattr(config, "intermediate_size", None) or config.hidden_dim,
-                gated=config.model_type in _GATED,
-            )
-        except AttributeError as error:
-            raise ValueError(f"The layers of {config.model_type} are not known here: {error}.") from error
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return cls(
+            layers=config.num_hidden_layers,
+            hidden=config.hidden_size,
+            attention=width * config.num_attention_heads,
+            key_value=width * (config.num_key_value_heads if shares_keys else config.num_attention_heads),
+            feed_forward=getattr(config, "intermediate_size", None) or config.hidden_dim,
+            gated=config.model_type in _GATED,
+        )
 
     @property
     def matrices(self) -> tuple[tuple[int, int, int], ...]:
@@ -85,7 +85,7 @@ def shape_of(config: Any) -> Shape | None:
     """None for a model whose layers are not known, or that has no transformers config."""
     try:
         return Shape.of(config) if config is not None else None
-    except ValueError:
+    except (ValueError, AttributeError, TypeError):
         return None
 
 

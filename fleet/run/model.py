@@ -89,11 +89,6 @@ def is_folder_revision(revision: str) -> bool:
     return revision.startswith(_FOLDER)
 
 
-def short_revision(revision: str) -> str:
-    """Enough of a revision to tell two apart in a message."""
-    return revision[: len(_FOLDER) + 12] if is_folder_revision(revision) else revision[:12]
-
-
 def slug(text: str) -> str:
     """Lower case, digits and hyphens, 32 characters at most."""
     return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:32] or "x"

@@ -5,6 +5,7 @@ Runs, `shardsift.score` and `worker tune` have them. The annotations are those o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -24,82 +25,53 @@ from fleet.run.scoring import (
     zero_shot_of,
 )
 
-PANEL, MODEL_PANEL = "What to read", "What to score it with"
+reading_option = partial(typer.Option, rich_help_panel="What to read")
+model_option = partial(typer.Option, rich_help_panel="What to score it with")
 
 Columns = Annotated[
     str | None,
-    typer.Option(
+    reading_option(
         metavar="NAME[:TYPE],…",
         help="Columns to read of JSON Lines and CSV files. TYPE is string, int64, double or bool. Default: the fields and types "
         "of the first shard's first 16 MiB.",
-        rich_help_panel=PANEL,
     ),
 ]
 TextColumn = Annotated[
     str | None,
-    typer.Option(
+    reading_option(
         metavar="NAME,…|TEXT",
         help="Column to score, or several, joined by a blank line, or a template with columns in braces: "
         r"'{url}\n\n{text}'. Default: text.",
-        rich_help_panel=PANEL,
     ),
 ]
 TextPairColumn = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Column with a second text, for a model that scores pairs, such as a reranker.",
-        rich_help_panel=PANEL,
+    reading_option(
+        metavar="NAME", help="Column with a second text, for a model that scores pairs, such as a reranker."
     ),
 ]
 MaxTokens = Annotated[
     int | None,
-    typer.Option(
+    reading_option(
         min=1,
         metavar="N",
         help="Tokens that the model reads at once, with special tokens. Default: as many as it takes.",
-        rich_help_panel=PANEL,
     ),
 ]
 Passages = Annotated[
     str | None,
-    typer.Option(
+    reading_option(
         metavar="KIND",
         help=f"Passages to read of a longer text: {choices.PASSAGES}; default: head. stride:N reads all of it, a passage every "
         "N tokens. The highest logit counts, or with :mean, like stride:256:mean, their mean.",
-        rich_help_panel=PANEL,
     ),
 ]
 Labels = Annotated[
     tuple[str, ...],
-    typer.Option(
+    model_option(
         metavar="LABEL,…|@FILE",
         help="Zero-shot: labels to choose from, or a file with one a line. For a model of natural language inference like "
         "facebook/bart-large-mnli.",
-        rich_help_panel=MODEL_PANEL,
-    ),
-]
-HypothesisTemplate = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TEXT",
-        help=f"Statement to test a text for; {{}} is the label. Default: {HYPOTHESIS_TEMPLATE}",
-        rich_help_panel=MODEL_PANEL,
-    ),
-]
-MultiLabel = Annotated[
-    bool,
-    typer.Option(
-        "--multi-label",
-        help="With --labels: judge each label by itself; a text can have several.",
-        rich_help_panel=MODEL_PANEL,
-    ),
-]
-FunctionToApply = Annotated[
-    Function | None,
-    typer.Option(
-        help="Function applied to the logits. Default: none for one output; for several labels what the model says.",
-        rich_help_panel=MODEL_PANEL,
     ),
 ]
 
@@ -111,9 +83,22 @@ class ScoreOptions:
     max_tokens: MaxTokens = None
     passages: Passages = None
     labels: Labels = ()
-    hypothesis_template: HypothesisTemplate = None
-    multi_label: MultiLabel = False
-    function_to_apply: FunctionToApply = None
+    hypothesis_template: Annotated[
+        str | None,
+        model_option(
+            metavar="TEXT", help=f"Statement to test a text for; {{}} is the label. Default: {HYPOTHESIS_TEMPLATE}"
+        ),
+    ] = None
+    multi_label: Annotated[
+        bool,
+        model_option("--multi-label", help="With --labels: judge each label by itself; a text can have several."),
+    ] = False
+    function_to_apply: Annotated[
+        Function | None,
+        model_option(
+            help="Function applied to the logits. Default: none for one output; for several labels what the model says."
+        ),
+    ] = None
 
 
 Options = TypeVar("Options", bound=ScoreOptions)
@@ -174,7 +159,7 @@ def _zero_shot(model: Model, options: ScoreOptions) -> ZeroShot | None:
         raise UsageError(f"--labels is for the scorer {SEQUENCE_CLASSIFIER}, not for {model.scorer}.")
     return zero_shot_of(
         model,
-        given_labels(options.labels),
+        _given_labels(options.labels),
         hypothesis_template=options.hypothesis_template or HYPOTHESIS_TEMPLATE,
         multi_label=options.multi_label,
     )
@@ -188,7 +173,7 @@ def _check_needs_no_labels(model: Model, options: ScoreOptions) -> None:
         raise UsageError(f"The model {model.name} chooses from labels that you name: add --labels.")
 
 
-def given_labels(labels: Sequence[str]) -> Sequence[str]:
+def _given_labels(labels: Sequence[str]) -> Sequence[str]:
     """The labels, or the lines of the file that `@FILE` names. Raises UsageError if it cannot be read."""
     files = [label[1:] for label in labels if label.startswith("@")]
     if files and len(labels) > 1:

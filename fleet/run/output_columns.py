@@ -1,4 +1,4 @@
-"""The columns that a row gains, and the schemas of the output that follow from them."""
+"""The columns of the scores of a row, and the schemas of the output files that follow from them."""
 
 from collections.abc import Sequence
 
@@ -14,20 +14,20 @@ ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has
 _LOGITS = pa.list_(pa.float32())
 
 
-def added_fields(spec: RunSpec) -> list[pa.Field]:
-    """The fields that a kept row gains, in the order of `spec.added_columns`."""
+def output_fields(spec: RunSpec) -> list[pa.Field]:
+    """The fields that kept rows and the scores file have in common, in the order of `spec.output_columns`."""
     return [field for scoring in spec.scorings for field in scoring_fields(scoring)]
 
 
 def scoring_fields(scoring: Scoring) -> list[pa.Field]:
-    """The fields that one scoring adds to a kept row."""
+    """The fields of one scoring, in the order of its `output_columns`."""
     types = {
         scoring.score_column: pa.float32(),
         scoring.label_column: pa.string(),
         **dict.fromkeys(scoring.label_score_columns, pa.float32()),
         scoring.int_score_column: pa.int64(),
     }
-    return [pa.field(name, types[name]) for name in scoring.added_columns]
+    return [pa.field(name, types[name]) for name in scoring.output_columns]
 
 
 def logits_fields(spec: RunSpec) -> list[pa.Field]:
@@ -41,21 +41,21 @@ def row_fields(spec: RunSpec) -> list[pa.Field]:
 
 
 def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
-    """The input's columns and metadata, then the added ones. Raises UsageError if names collide."""
+    """The input's columns and metadata, then those of the run. Raises UsageError if names collide."""
     _refuse_collisions(input_schema, spec)
-    fields = [*input_schema, *row_fields(spec), *added_fields(spec)]
+    fields = [*input_schema, *row_fields(spec), *output_fields(spec)]
     return pa.schema(fields, metadata=input_schema.metadata)
 
 
 def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
-    taken = set(input_schema.names) & set(spec.added_columns)
+    taken = set(input_schema.names) & set(spec.output_columns)
     if taken:
         raise UsageError(
             f'The input already has a column "{min(taken)}", which scoring adds. '
-            "Name the model, and the added one is called after it: --model edu=MODEL adds edu_score."
+            "Give the model another name, by which its columns are called: --model NAME=MODEL adds NAME_score."
         )
-    check_added_columns(spec.scorings)
-    twice = {*input_schema.names, *spec.added_columns} & set(spec.row_columns or ())
+    check_output_columns(spec.scorings)
+    twice = {*input_schema.names, *spec.output_columns} & set(spec.row_columns or ())
     if twice:
         raise UsageError(
             f'There already is a column "{min(twice)}", which would say where a row is from. '
@@ -63,9 +63,9 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
         )
 
 
-def check_added_columns(scorings: Sequence[Scoring]) -> None:
+def check_output_columns(scorings: Sequence[Scoring]) -> None:
     """Raises UsageError if two scorings add a column of one name, or one adds a column that the scores file has anyway."""
-    added = [column for scoring in scorings for column in scoring.added_columns]
+    added = [column for scoring in scorings for column in scoring.output_columns]
     lower = [column.lower() for column in added]  # SQL ignores the case
     if doubled := [column for column in added if lower.count(column.lower()) > 1]:
         raise UsageError(
@@ -81,7 +81,7 @@ def check_added_columns(scorings: Sequence[Scoring]) -> None:
 
 def scores_schema(spec: RunSpec) -> pa.Schema:
     """The schema of the side file. It has a line for every input row, so that another threshold needs no GPU."""
-    return pa.schema([SHARD, ROW, *added_fields(spec), *logits_fields(spec), ERROR])
+    return pa.schema([SHARD, ROW, *output_fields(spec), *logits_fields(spec), ERROR])
 
 
 def repeated_column(schema: pa.Schema) -> str | None:

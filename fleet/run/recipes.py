@@ -85,7 +85,7 @@ def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def recipe_line(model: str, used: Mapping[str, Any]) -> str:
     """Tell the user about the options that are used of the model's recipe."""
-    return f"{model}: {as_arguments(used)} ({_BY_NAME[model.lower()].checked})"
+    return f"Recipe of {model}: {as_arguments(used)} ({_BY_NAME[model.lower()].checked})."
 
 
 def as_arguments(options: Mapping[str, Any]) -> str:
@@ -132,6 +132,7 @@ _CURATOR = "https://github.com/NVIDIA-NeMo/Curator/blob/main/nemo_curator/stages
 _DETOXIFY = "https://github.com/unitaryai/detoxify/blob/master/detoxify/detoxify.py"
 _FIRST_2000 = "NeMo Curator reads the first 2,000 characters only."
 _FIRST_6000 = "NeMo Curator reads the first 6,000 characters only."
+_STACK_EDU = ("c", "cpp", "java", "javascript", "python", "rust", "shell", "typescript")
 _URL_AND_TEXT = "{url}\n\n{text}"
 
 RECIPES = (
@@ -139,14 +140,7 @@ RECIPES = (
     _edu("nvidia/nemocurator-fineweb-mixtral-edu-classifier", url=f"{_CURATOR}/fineweb_edu.py"),
     _edu("nvidia/nemocurator-fineweb-nemotron-4-edu-classifier", url=f"{_CURATOR}/fineweb_edu.py"),
     _edu("HuggingFaceTB/finemath-classifier", checked="from its card"),
-    _edu("HuggingFaceTB/stack-edu-classifier-c", checked="from its card"),
-    _edu("HuggingFaceTB/stack-edu-classifier-cpp", checked="from its card"),
-    _edu("HuggingFaceTB/stack-edu-classifier-java", checked="from its card"),
-    _edu("HuggingFaceTB/stack-edu-classifier-javascript", checked="from its card"),
-    _edu("HuggingFaceTB/stack-edu-classifier-python", checked="from its card"),
-    _edu("HuggingFaceTB/stack-edu-classifier-rust", checked="from its card"),
-    _edu("HuggingFaceTB/stack-edu-classifier-shell", checked="from its card"),
-    _edu("HuggingFaceTB/stack-edu-classifier-typescript", checked="from its card"),
+    *(_edu(f"HuggingFaceTB/stack-edu-classifier-{language}", checked="from its card") for language in _STACK_EDU),
     _finepdfs("HuggingFaceFW/finepdfs_edu_classifier_eng_Latn"),
     _finepdfs("HuggingFaceFW/finepdfs_edu_classifier_deu_Latn", checked="from its card"),
     _finepdfs("HuggingFaceFW/finepdfs_edu_classifier_vie_Latn", checked="from its card"),

@@ -41,9 +41,7 @@ class ZeroShot:
         return "sigmoid" if self.judges_each_alone else "softmax"
 
 
-def zero_shot_of(
-    model: Model, labels: Sequence[str], *, hypothesis_template: str = HYPOTHESIS_TEMPLATE, multi_label: bool = False
-) -> ZeroShot:
+def zero_shot_of(model: Model, labels: Sequence[str], *, hypothesis_template: str, multi_label: bool) -> ZeroShot:
     """The labels, checked. Raises UsageError for a model, labels or a template that cannot be used."""
     if entailment_output(model) is None:
         raise UsageError(
@@ -162,8 +160,8 @@ class Scoring:
         return self.outputs > 1 or self.function_to_apply != "none"
 
     @property
-    def added_columns(self) -> tuple[str, ...]:
-        """The columns that a kept row gains, in order."""
+    def output_columns(self) -> tuple[str, ...]:
+        """The columns of its scores, in order. Kept rows and the scores file have them."""
         label = (self.label_column,) if self.outputs > 1 else ()
         rounded = (self.int_score_column,) if self.int_score else ()
         return (self.score_column, *label, *self.label_score_columns, *rounded)

@@ -23,7 +23,7 @@ from huggingface_hub.errors import (
 
 from fleet.errors import ShardError, ShardsiftError, UsageError
 from fleet.run.choices import Function
-from fleet.run.model import SEQUENCE_CLASSIFIER, Model, folder_revision, is_folder_revision, short_revision
+from fleet.run.model import SEQUENCE_CLASSIFIER, Model, folder_revision, is_folder_revision
 from fleet.run.scorers import ScorerKind, added_kinds
 from fleet.storage.errors import did_you_mean, translated
 from fleet.storage.hub_access import check_hub_answers
@@ -31,14 +31,17 @@ from fleet.storage.hub_access import check_hub_answers
 THRESHOLD = "shardsift_threshold"  # key of a config.json: the score from which rows are kept
 _DEFAULT_LABELS = 2  # transformers' default if a config names no labels
 _CONFIG = "config.json"
+_SHOWN = 19  # characters of a folder's revision in a message: `sha256-` and twelve digits
 
 
 def resolve_classifier(name: str, revision: str | None) -> Model:
     """The sequence classifier of that name, pinned to a commit. Raises UsageError if there is none."""
     if Path(name).expanduser().is_file():
         raise UsageError(_file_told(name))
-    folder = _folder_of(name)
-    return _from_folder(folder, revision) if folder else _from_hub(name, revision)
+    if folder := _folder_of(name):
+        return _from_folder(folder, revision)
+    file = _hub_config(name, revision)
+    return _model(name, file.parent.name, _read_config(file, name))
 
 
 def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
@@ -106,9 +109,8 @@ def _unchanged_revision(folder: Path, expected: str | None) -> str:
     found = revision_of_folder(folder)
     if expected and expected != found:
         raise ShardsiftError(
-            f"The files of the model folder {folder} have changed: the revision was {short_revision(expected)} "
-            f"and is now {short_revision(found)}. "
-            "A run must not mix scores of both. Restore the files, or enqueue again."
+            f"The files of the model folder {folder} have changed: the revision was {expected[:_SHOWN]} and is now "
+            f"{found[:_SHOWN]}. A run must not mix scores of both. Restore the files, or enqueue again."
         )
     return found
 
@@ -149,11 +151,6 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
         raise UsageError(f"A folder has no revisions: leave out @{revision} for the model {folder}.")
     config = _read_config(folder / _CONFIG, str(folder))
     return _model(str(folder), _unchanged_revision(folder, revision), config)
-
-
-def _from_hub(name: str, revision: str | None) -> Model:
-    file = _hub_config(name, revision)
-    return _model(name, file.parent.name, _read_config(file, name))
 
 
 def _hub_config(name: str, revision: str | None) -> Path:

@@ -60,9 +60,9 @@ class RunSpec:
         return tuple(dict.fromkeys(scoring.served_by for scoring in self.scorings))
 
     @property
-    def added_columns(self) -> tuple[str, ...]:
-        """The columns that a kept row gains, in order."""
-        return tuple(column for scoring in self.scorings for column in scoring.added_columns)
+    def output_columns(self) -> tuple[str, ...]:
+        """The columns of its scores, in order. Kept rows and the scores file have them."""
+        return tuple(column for scoring in self.scorings for column in scoring.output_columns)
 
     @property
     def _input_head(self) -> str:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from fleet.errors import UsageError
 from fleet.inputs.columns import NAMED_TYPES, SEEN, Columns
-from fleet.inputs.formats import CSV_LAYOUT, has_footer, kind_of
+from fleet.inputs.formats import CSV_LAYOUT, kind_of
 from fleet.run.choices import DEFAULT_TEXT_COLUMN
 from fleet.run.output_columns import repeated_column
 from fleet.run.scoring import Scoring
@@ -145,14 +145,6 @@ def chosen_columns(text: str | None) -> Columns | None:
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f'--columns names "{repeated}" twice.')
     return columns
-
-
-def check_takes_columns(uri: str) -> None:
-    """Raises UsageError for a Parquet file, which names its columns and their types itself."""
-    if has_footer(uri):
-        raise UsageError(
-            "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave out --columns."
-        )
 
 
 def _column(text: str) -> tuple[str, str]:

@@ -1,23 +1,22 @@
 """Look at runs, at the workers that they need and at what they have published. Changes nothing."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleet.process.command_line import Commands, print_json, print_table, print_with_whole_ids, say
-from producer.commands.shared import AsJson, Verify, read_settings, report
+from producer.commands.shared import AsJson, Target, Verify, read_settings, report
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-commands = Commands()
+commands = Commands(panel="Runs")
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer status cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
-)
+@commands.command(epilog="Example: producer status cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def status(
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
     verify: Verify = False,
@@ -41,7 +40,7 @@ def status(
         report(found, as_json=as_json)
 
 
-@commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
+@commands.command(epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
     """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
     from producer.opening import open_ledger
@@ -65,8 +64,7 @@ def runs(as_json: AsJson = False) -> None:
 
 
 @commands.command(
-    rich_help_panel="Runs",
-    epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 producer demand --serve 8099 --shards-per-worker 4",
+    epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 producer demand --serve 8099 --shards-per-worker 4"
 )
 def demand(
     shards_per_worker: Annotated[
@@ -88,14 +86,11 @@ def demand(
     from producer.opening import open_ledger
 
     with open_ledger(read_settings()) as (_, ledger):
+        demands = partial(queue_demands, ledger, shards_per_worker=shards_per_worker)
         if serve is not None:
-            serve_demand(
-                lambda: demand_json(queue_demands(ledger, shards_per_worker=shards_per_worker)),
-                address=address,
-                port=serve,
-            )
+            serve_demand(lambda: demand_json(demands()), address=address, port=serve)
             return
-        found = queue_demands(ledger, shards_per_worker=shards_per_worker)
+        found = demands()
         if as_json:
             print_json(demand_json(found))
         elif found:
@@ -104,7 +99,7 @@ def demand(
             say("No shard is open: no worker is needed.")
 
 
-@commands.command(rich_help_panel="Runs", epilog="Example: producer recipes")
+@commands.command(epilog="Example: producer recipes")
 def recipes(as_json: AsJson = False) -> None:
     """List the recipes of popular classifiers: the options that a run uses for such a model if you name no others.
 
@@ -132,15 +127,9 @@ def _recipe_table() -> "Table":
     return table
 
 
-@commands.command(
-    rich_help_panel="Runs",
-    epilog="Example: producer scores ./scored --near 3 --sample 10 --source './shards/*.parquet'",
-)
+@commands.command(epilog="Example: producer scores ./scored --near 3 --sample 10 --source './shards/*.parquet'")
 def scores(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to."),
-    ],
+    target: Target,
     near: Annotated[
         float | None,
         typer.Option(metavar="SCORE", help="Show the rows nearest to this score instead, with their texts."),
@@ -186,12 +175,9 @@ def scores(
             typer.echo(line)
 
 
-@commands.command(rich_help_panel="Runs", epilog="Example: producer verify ./kept --source './shards/*.parquet'")
+@commands.command(epilog="Example: producer verify ./kept --source './shards/*.parquet'")
 def verify(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to."),
-    ],
+    target: Target,
     source: Annotated[
         list[str] | None,
         typer.Option(metavar="URI", help="Also compare every row with this input. May be repeated."),

@@ -9,12 +9,11 @@ from fleet.process.command_line import USAGE, Commands
 from fleet.run.choices import LogLevel
 from producer.commands.shared import AsJson, read_settings
 
-commands = Commands()
+commands = Commands(panel="Services")
 
 
 @commands.command(
-    rich_help_panel="Services",
-    epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password producer finalizer",
+    epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password producer finalizer"
 )
 def finalizer(
     log_level: Annotated[LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")] = "INFO",
@@ -32,9 +31,7 @@ def finalizer(
         raise typer.Exit(USAGE) from error
 
 
-@commands.command(
-    rich_help_panel="Services", epilog="Example: SHARDSIFT_FLOWER_AUTH_FILE=./flower_auth producer flower --port 5555"
-)
+@commands.command(epilog="Example: SHARDSIFT_FLOWER_AUTH_FILE=./flower_auth producer flower --port 5555")
 def flower(
     address: Annotated[
         str, typer.Option(help="Address to listen on. 0.0.0.0 only behind a proxy with TLS.")
@@ -50,10 +47,7 @@ def flower(
 # Find out what is wrong with a machine or a fleet.
 
 
-@commands.command(
-    rich_help_panel="Help",
-    epilog="Example: producer doctor --output hf://datasets/me/kept",
-)
+@commands.command(rich_help_panel="Help", epilog="Example: producer doctor --output hf://datasets/me/kept")
 def doctor(
     output: Annotated[
         str | None,
@@ -74,7 +68,7 @@ def doctor(
 # Show a run offline.
 
 
-@commands.command(rich_help_panel="Services", epilog="Example: producer demo --folder ./demo-output")
+@commands.command(epilog="Example: producer demo --folder ./demo-output")
 def demo(
     folder: Annotated[Path, typer.Option(help="Folder to write to. Replaces an earlier demo.")] = Path("demo-output"),
     rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 100,

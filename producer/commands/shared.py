@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from producer.status import RunStatus
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id from `producer runs`.")]
+Target = Annotated[str, typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[
     bool,

@@ -6,8 +6,8 @@ import typer
 
 from fleet.process.command_line import Commands, print_json, say
 from fleet.process.wording import counted, first_of
-from producer.commands.shared import AsJson, DryRun, MaxCost, MaxWorkers, Verify, read_settings, report
-from producer.planning.options import RunOptions, with_run_options
+from producer.commands.shared import AsJson, DryRun, MaxCost, MaxWorkers, Target, Verify, read_settings, report
+from producer.planning.options import KeepAll, Public, RunOptions, Where, keep_option, with_run_options
 
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
@@ -17,13 +17,10 @@ if TYPE_CHECKING:
 
 _NAMED_FILES = 3
 
-commands = Commands()
+commands = Commands(panel="Runs")
 
 
-@commands.command(
-    rich_help_panel="Runs",
-    epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --wait",
-)
+@commands.command(epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --wait")
 @with_run_options
 def enqueue(
     options: RunOptions,
@@ -61,9 +58,7 @@ def enqueue(
     typer.echo(done.run_id)
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer run --input './shards/*.parquet' --output ./kept --min-score 2.5"
-)
+@commands.command(epilog="Example: producer run --input './shards/*.parquet' --output ./kept --min-score 2.5")
 @with_run_options
 def run(
     options: RunOptions,
@@ -86,23 +81,14 @@ def run(
 
 
 @commands.command(
-    rich_help_panel="Runs",
-    epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5 --input './shards/*.parquet'",
+    epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5 --input './shards/*.parquet'"
 )
 def refilter(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to."),
-    ],
+    target: Target,
     output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")],
-    min_score: Annotated[float | None, typer.Option(help="Keep rows with at least this score.")] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SQL", help="Filter by this SQL condition: keep rows for which it is true, like 'int_score >= 3'."
-        ),
-    ] = None,
-    keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep every row that has a score.")] = False,
+    min_score: Annotated[float | None, keep_option(help="Keep rows with at least this score.")] = None,
+    where: Where = None,
+    keep_all: KeepAll = False,
     input_uris: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,7 +97,7 @@ def refilter(
             help="Where the input is now. Default: where it was, if the ledger has the run.",
         ),
     ] = None,
-    public: Annotated[bool, typer.Option("--public", help="Create the dataset on the Hub as public.")] = False,
+    public: Public = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
     verify: Verify = False,
     as_json: AsJson = False,
@@ -146,8 +132,9 @@ def _planned(options: RunOptions) -> "Plan":
         sight = "public" if options.public else "private; --public makes it public"
         say(f"Publishing to {plan.spec.output_uri} (created {sight}).")
     for line in plan.notes:
-        say(f"Recipe of {line}.")
-    _say_left_out(plan)
+        say(line)
+    if plan.left_out:
+        say(f"Not read, because the ending is not that of an input: {first_of(plan.left_out, _NAMED_FILES)}.")
     return plan
 
 
@@ -185,9 +172,9 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
     settings = read_settings()
     found = plan_report(plan)
     rows = found["rows"] if isinstance(found["rows"], int) else None
-    with ledger_if_it_answers(settings) as ledger:
-        check_output(plan, ledger)
-        estimate = estimate_run(plan, counted_rows=rows, ledger=ledger, price_per_gpu_hour=settings.price_per_gpu_hour)
+    ledger = ledger_if_it_answers(settings)
+    check_output(plan, ledger)
+    estimate = estimate_run(plan, counted_rows=rows, ledger=ledger, price_per_gpu_hour=settings.price_per_gpu_hour)
     if as_json:
         print_json(found | {"estimate": estimate.as_json()})
         return
@@ -196,12 +183,6 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
         typer.echo(f"{name.replace('_', ' ')}: {shown}")
     for line in estimate.lines():
         typer.echo(line)
-
-
-def _say_left_out(plan: "Plan") -> None:
-    """Name the files of the input's folders that are not read, because their names mean no format."""
-    if names := plan.left_out:
-        say(f"Not read, because the ending is not that of an input: {first_of(names, _NAMED_FILES)}.")
 
 
 def _say_begun(done: "Enqueued") -> None:

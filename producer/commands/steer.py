@@ -1,7 +1,5 @@
 """Change a run that is under way or has ended."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,24 +12,22 @@ if TYPE_CHECKING:
     from fleet.ledger import Ledger
     from fleet.process.settings import Settings
 
-commands = Commands()
+commands = Commands(panel="Runs")
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer retry cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
-)
+@commands.command(epilog="Example: producer retry cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def retry(
     run_id: RunId,
     every: Annotated[bool, typer.Option("--all", help="Also score shards again that are done.")] = False,
 ) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from fleet.storage.opening import open_output
-    from producer.opening import patient
+    from producer.opening import open_ledger_of, patient
     from producer.planning.steering import retry_run
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
 
-    with _run_in_ledger(run_id) as (settings, ledger):
+    with open_ledger_of(run_id, read_settings()) as (settings, ledger, _):
         spec = ledger.spec(run_id)
         if ledger.is_cancelled(run_id):  # meanwhile another run may have taken its output
             patient(open_output(spec.output_uri, run_id).reserve)(spec)
@@ -52,36 +48,35 @@ def retry(
             say(line)
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
-)
+@commands.command(epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def cancel(run_id: RunId) -> None:
     """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run."""
-    with _run_in_ledger(run_id) as (_, ledger):
+    from producer.opening import open_ledger_of
+
+    with open_ledger_of(run_id, read_settings()) as (_, ledger, _):
         ledger.cancel(run_id)
         say(f"Run {run_id} is cancelled.")
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer pause cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
-)
+@commands.command(epilog="Example: producer pause cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def pause(run_id: RunId) -> None:
     """Pause a run. Workers give its shards back at the next batch, and are free for other runs."""
-    with _run_in_ledger(run_id) as (_, ledger):
+    from producer.opening import open_ledger_of
+
+    with open_ledger_of(run_id, read_settings()) as (_, ledger, _):
         ledger.pause(run_id)
         say(f"Run {run_id} is paused. Resume it: producer resume {run_id}")
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer resume cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
-)
+@commands.command(epilog="Example: producer resume cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
     """Resume a paused run. One that was paused for its cost needs a higher limit."""
+    from producer.opening import open_ledger_of
     from producer.planning.steering import SteeringOptions, resume_run
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
 
-    with _run_in_ledger(run_id) as (settings, ledger):
+    with open_ledger_of(run_id, read_settings()) as (settings, ledger, _):
         was_paused = resume_run(ledger, run_id, SteeringOptions(max_cost=max_cost))
         _send_due_shards(settings, ledger, run_id)
         say(f"Run {run_id} is resumed." if was_paused else f"Run {run_id} is not paused.")
@@ -90,9 +85,7 @@ def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
 
 
 @commands.command(
-    "set",
-    rich_help_panel="Runs",
-    epilog="Example: producer set cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1 --max-workers 8",
+    "set", epilog="Example: producer set cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1 --max-workers 8"
 )
 def set_(
     run_id: RunId,
@@ -101,11 +94,12 @@ def set_(
 ) -> None:
     """Change a run's worker limit or cost limit. Workers above a lowered limit finish their shard first."""
     from fleet.errors import UsageError
+    from producer.opening import open_ledger_of
     from producer.planning.steering import SteeringOptions, steered
 
     if max_workers is None and max_cost is None:
         raise UsageError("Say what to change: --max-workers or --max-cost.")
-    with _run_in_ledger(run_id) as (settings, ledger):
+    with open_ledger_of(run_id, read_settings()) as (settings, ledger, _):
         price = settings.price_per_gpu_hour
         options = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
         steering = steered(ledger, run_id, options)
@@ -114,32 +108,20 @@ def set_(
         say(f"Run {run_id}: {steering}.")
 
 
-@commands.command(
-    rich_help_panel="Runs", epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
-)
+@commands.command(epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def finalize(run_id: RunId) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
-    from producer.opening import patient
+    from producer.opening import open_ledger_of, patient
     from producer.publishing.publish import NotReady, finalize_run, looked_at
     from producer.status import ExitCode, run_status
 
-    with _run_in_ledger(run_id) as (_, ledger):
+    with open_ledger_of(run_id, read_settings()) as (_, ledger, _):
         ledger.clear_publish_error(run_id)
         outcome = patient(finalize_run)(ledger, run_id, without_failed=True)
         if isinstance(outcome, NotReady):
             say(f"Not published: {outcome.reason}.")
             raise typer.Exit(ExitCode.RUNNING)
         report(looked_at(ledger, run_status(ledger, run_id), hashes=False), as_json=False)
-
-
-@contextmanager
-def _run_in_ledger(run_id: str) -> Iterator[tuple["Settings", "Ledger"]]:
-    """Open the ledger that the settings name. Raises UsageError if it has no such run."""
-    from producer.opening import open_ledger
-
-    with open_ledger(read_settings()) as (settings, ledger):
-        ledger.spec(run_id)
-        yield settings, ledger
 
 
 def _send_due_shards(settings: "Settings", ledger: "Ledger", run_id: str) -> None:

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from fsspec import get_filesystem_class
 
 from fleet.errors import UsageError
 from fleet.run.choices import CRAWLS_DATASET
-from fleet.run.model import SEQUENCE_CLASSIFIER, with_revision
+from fleet.run.model import with_revision
 from fleet.storage.hub import repo_id_of
 from fleet.storage.hub_access import check_hub_answers, hub_token
 from producer.planning.options import RunOptions
@@ -43,33 +43,22 @@ def default_repo_id(user: str, *, crawl: str, model: str) -> str:
     return f"{user}/{name[: _LONGEST_REPO_ID - len(user) - 1].removesuffix('.git').strip('-.')}"
 
 
-def check_places(options: RunOptions) -> None:
-    """Raises UsageError for a URL of unknown kind, one that cannot hold an output, or one that needs another package."""
-    for uri in options.input_uris:
-        check_place("--input", uri)
-    check_output_place(options.output_uri)
-    if options.public and not options.output_uri.startswith("hf://"):
-        raise UsageError(f"--public is for an output on the Hub, and {options.output_uri} is none. Leave it out.")
-
-
-def check_output_place(uri: str) -> None:
+def check_output_place(uri: str, *, public: bool = False) -> None:
     """Raises UsageError for a URL that cannot hold an output, or needs another package."""
-    if (protocol := _protocol(uri)) not in _FOR_OUTPUT:
+    protocol = uri.split("::")[0].partition("://")[0] if "://" in uri else "file"
+    if protocol not in _FOR_OUTPUT:
         raise UsageError(
             f"--output {uri} is of a kind that cannot be written to. Name a folder, a bucket "
             "(s3://, gs://, az://), or hf://datasets/<user>/<name>."
         )
     if protocol == "hf":
         repo_id_of(uri)
-    check_place("--output", uri)
-
-
-def check_place(option: str, uri: str) -> None:
-    """Raises UsageError for a URL of unknown kind, or one that needs another package."""
+    elif public:
+        raise UsageError(f"--public is for an output on the Hub, and {uri} is none. Leave it out.")
     try:
-        get_filesystem_class(_protocol(uri))
-    except (ImportError, ValueError) as error:  # fsspec says which package to install
-        raise UsageError(f"{option} {uri} cannot be used: {error}.") from error
+        get_filesystem_class(protocol)
+    except ImportError as error:  # fsspec says which package to install
+        raise UsageError(f"--output {uri} cannot be used: {error}.") from error
 
 
 def check_hub(options: RunOptions) -> None:
@@ -77,23 +66,14 @@ def check_hub(options: RunOptions) -> None:
 
     The Hub's client itself would try for half a minute.
     """
-    if options.crawl is not None or any(uri.startswith("hf://") for uri in (*options.input_uris, options.output_uri)):
-        _ask_the_hub()
-
-
-def check_models(scorer: str, models: Iterable[str]) -> None:
-    """Raises UsageError if a model is no folder here and the Hub does not answer."""
-    names = [with_revision(model)[0] for model in models] if scorer == SEQUENCE_CLASSIFIER else []
-    if on_hub := next(filter(_is_on_hub, names), None):
-        _ask_the_hub(f"There is no folder {on_hub!r} here, so the model must come from the Hub. ")
-
-
-def _ask_the_hub(why: str = "") -> None:
+    places = (*options.input_uris, options.output_uri)
+    if options.crawl is None and not any(place.startswith("hf://") for place in places):
+        return
     try:
         check_hub_answers()
     except UsageError as error:
         advice = "Check the network; --input, --model and --output may also be folders of this machine."
-        raise UsageError(f"{why}{error} {advice}") from error
+        raise UsageError(f"{error} {advice}") from error
 
 
 def _user() -> str:
@@ -107,11 +87,3 @@ def _user() -> str:
             "on the Hub, or name a folder with --output FOLDER."
         )
     return token.user
-
-
-def _protocol(uri: str) -> str:
-    return uri.split("::")[0].partition("://")[0] if "://" in uri else "file"
-
-
-def _is_on_hub(model: str) -> bool:
-    return not model.startswith((".", "/", "~")) and not Path(model).expanduser().exists()

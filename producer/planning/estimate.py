@@ -6,7 +6,6 @@ torch and downloads no weights.
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
 import redis
@@ -121,7 +120,7 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
         "bytes": sum(size for size in sizes if size is not None),
         "model": ", ".join(f"{scoring.model.name} at {scoring.model.revision}" for scoring in spec.scorings),
         "notes": " ".join(plan.notes) or "none",
-        "added_columns": ", ".join(spec.added_columns),
+        "added_columns": ", ".join(spec.output_columns),
         "filter": spec.where or "none",
         "output": spec.output_uri,
         "tasks": len(plan.shards),
@@ -159,18 +158,12 @@ def estimate_run(
     )
 
 
-@contextmanager
-def ledger_if_it_answers(settings: Settings) -> Iterator[Ledger | None]:
-    """The fleet's ledger, to read. None if no Redis is named, or it does not answer."""
+def ledger_if_it_answers(settings: Settings) -> Ledger | None:
+    """The fleet's ledger. None if no Redis is named, or it does not answer."""
     try:
-        ledger = Ledger.connect(settings) if settings.redis_url else None
+        return Ledger.connect(settings) if settings.redis_url else None
     except UsageError:
-        ledger = None
-    try:
-        yield ledger
-    finally:
-        if ledger:
-            ledger.redis.close()
+        return None
 
 
 def rows_by_size(spec: RunSpec, shards: Sequence[Shard], sample: Sequence[SampledShard]) -> int | None:
@@ -226,13 +219,13 @@ def _devices(
 
 def priced(device: str, hours: Range, basis: str, price: float | None) -> DeviceEstimate:
     """`price` is the user's own for an hour; without one, the list price counts."""
-    gpu, estimate = gpu_called(device), DeviceEstimate(device=device, gpu_hours=hours, basis=basis)
-    if price is not None:
-        return replace(estimate, price_per_gpu_hour=price, price_from=GIVEN, cost=hours * price)
-    if gpu is None or gpu.price_per_hour is None:
+    gpu, source = gpu_called(device), "SHARDSIFT_PRICE_PER_GPU_HOUR"
+    if price is None and gpu is not None:
+        price, source = gpu.price_per_hour, f"list price of Hugging Face Jobs on {PRICED_ON}"
+    estimate = DeviceEstimate(device=device, gpu_hours=hours, basis=basis)
+    if price is None:
         return estimate
-    price = gpu.price_per_hour
-    return replace(estimate, price_per_gpu_hour=price, price_from=LISTED, cost=hours * price)
+    return replace(estimate, price_per_gpu_hour=price, price_from=source, cost=hours * price)
 
 
 def _notes(work: Sequence[Work], devices: Sequence[DeviceEstimate]) -> Iterator[str]:
@@ -270,13 +263,12 @@ def _about(number: int) -> str:
 # Prices are those of Hugging Face Jobs for one GPU, https://huggingface.co/docs/hub/jobs-pricing, of the smallest flavor. It has
 # no H100, and what others ask for one differs by a factor of four, so it has no price here.
 
-PRICED_BY = "Hugging Face Jobs"
 PRICED_ON = "2026-11-21"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A kind of GPU. `price_per_hour` is in US dollars, at PRICED_BY on PRICED_ON; None if it is not rented out there."""
+    """A kind of GPU. `price_per_hour` is in US dollars, of Hugging Face Jobs on PRICED_ON; None if it is not rented out there."""
 
     name: str
     peak: float  # operations per second
@@ -300,7 +292,3 @@ def gpu_called(device: str) -> Gpu | None:
     if "MIG" in device.split():
         return None
     return next((gpu for gpu in GPUS if re.search(rf"\b{re.escape(gpu.name)}\b", device)), None)
-
-
-GIVEN = "SHARDSIFT_PRICE_PER_GPU_HOUR"
-LISTED = f"list price of {PRICED_BY} on {PRICED_ON}"

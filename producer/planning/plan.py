@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.columns import Columns
+from fleet.inputs.formats import has_footer
 from fleet.inputs.opening import open_input
 from fleet.process.redact import redacted
 from fleet.process.wording import first_of
@@ -23,10 +24,10 @@ from fleet.run.scorers import model_of, published_run, resolve_model
 from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
 from fleet.run.sequence_classifier import threshold_of
 from fleet.run.spec import RunSpec, Shard, disclosed_inputs
-from fleet.run.text import check_takes_columns, chosen_columns, template_of, text_columns
+from fleet.run.text import chosen_columns, template_of, text_columns
 from fleet.storage.opening import Published, open_output
 from producer.opening import patient
-from producer.planning.destination import check_hub, check_models, check_places, with_output
+from producer.planning.destination import check_hub, check_output_place, with_output
 from producer.planning.inputs import Input, absolute_uri, crawl_input, digest_of, limited, list_input
 from producer.planning.options import RunOptions
 
@@ -50,7 +51,6 @@ def plan_run(options: RunOptions) -> Plan:
     names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub
     options = with_output(options, names.values())
     source = checked_input(options)
-    check_models(options.scorer, names.values())
     schema = schema_of(source.shards[0], chosen_columns(options.columns))
     models = {column: _model(options.scorer, name) for column, name in names.items()}
     given = options_by_model(models, options)
@@ -141,7 +141,7 @@ def checked_input(options: RunOptions) -> Input:
     """The shards that the options name. Raises UsageError if input or output cannot be used, or overlap."""
     for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
         refuse_secrets(option, uri)
-    check_places(options)
+    check_output_place(options.output_uri, public=options.public)
     _check_output_is_apart(options)
     check_hub(options)
     source = list_input(*options.input_uris) if options.crawl is None else crawl_input(options.crawl)
@@ -157,8 +157,10 @@ def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
 
 def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
     """The columns of a shard, or only the chosen ones. Raises UsageError if it cannot be read."""
-    if chosen is not None:
-        check_takes_columns(shard.uri)
+    if chosen is not None and has_footer(shard.uri):
+        raise UsageError(
+            "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave out --columns."
+        )
     try:
         with open_input(shard.uri, chosen, only=chosen is not None) as file:
             return file.schema

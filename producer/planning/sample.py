@@ -21,7 +21,7 @@ from fleet.errors import ShardError, ShardsiftError
 from fleet.inputs.formats import has_footer
 from fleet.inputs.input_file import IgnoredBadRows, InputFile
 from fleet.inputs.opening import open_input
-from fleet.run.flops import Shape
+from fleet.run.flops import Shape, shape_of
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, Shard
@@ -106,7 +106,7 @@ def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work
 
 def texts_in(rows: pa.Table, scoring: Scoring) -> list[str]:
     """The text of each row as it is scored, with its pair's behind it."""
-    texts = texts_of(pa.table({name: _as_texts(rows.column(name)) for name in rows.column_names}), scoring)
+    texts = texts_of(rows, scoring)
     parts = texts.flatten() if isinstance(texts, pa.StructArray) else [texts]
     return ["\n\n".join(filter(None, values)) for values in zip(*(part.to_pylist() for part in parts), strict=True)]
 
@@ -144,13 +144,6 @@ def _first_rows(file: InputFile, columns: list[str], wanted: int) -> pa.Table:
 def _scored_columns(spec: RunSpec) -> list[str]:
     names = (name for scoring in spec.scorings for name in (*scoring.text_columns, scoring.text_pair_column))
     return list(dict.fromkeys(name for name in names if name is not None))
-
-
-def _as_texts(column: pa.ChunkedArray) -> pa.LargeStringArray:
-    """Invalid UTF-8, which Parquet allows, becomes U+FFFD."""
-    values = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
-    texts = [None if value is None else value.decode(errors="replace") for value in values]
-    return pa.array(texts, pa.large_string())
 
 
 def _lengths(texts: list[str], scoring: Scoring, counter: Callable[[list[str]], list[int]]) -> Any:
@@ -195,7 +188,4 @@ def _file(model: Model, name: str) -> Path:
 def _shape(config: dict[str, Any]) -> Shape | None:
     named = {"is_encoder_decoder": False, "model_type": "this model"}
     named |= {_ALSO_CALLED.get(name, name): value for name, value in config.items()}
-    try:
-        return Shape.of(SimpleNamespace(**named))
-    except (ValueError, AttributeError, TypeError):
-        return None
+    return shape_of(SimpleNamespace(**named))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from fleet.errors import UsageError
 from fleet.process.wording import counted
 from fleet.run.filter import Filter
-from fleet.run.output_columns import ERROR, ROW, SHARD, added_fields, row_fields, scores_schema
+from fleet.run.output_columns import ERROR, ROW, SHARD, output_fields, row_fields, scores_schema
 from fleet.run.receipt import Receipt, empty_histogram, with_values
 from fleet.run.spec import RunSpec
 from fleet.run.text import digests_in
@@ -37,7 +37,7 @@ def scored_rows(scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> tupl
     """Read and check the score file of a shard."""
     path, table = receipt.scores.path, scores.read(use_threads=False)
     faults = [Fault(path=path, problem=problem) for problem in _score_problems(table, receipt, spec)]
-    names = [field.name for field in added_fields(spec)]
+    names = [field.name for field in output_fields(spec)]
     errored = pc.is_valid(table[ERROR.name]).to_numpy() if ERROR.name in table.column_names else np.zeros(0, np.bool_)
     added = table.select([name for name in names if name in table.column_names])
     return ScoredRows(added=added, errored=errored, text_digests=digests_in(scores)), faults
@@ -88,7 +88,7 @@ def _kept_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spe
 
 
 def _kept_names(spec: RunSpec) -> list[str]:
-    return [*(name for name, _ in spec.columns), *(field.name for field in row_fields(spec)), *spec.added_columns]
+    return [*(name for name, _ in spec.columns), *(field.name for field in row_fields(spec)), *spec.output_columns]
 
 
 def _refused_rows(data: pq.ParquetFile, spec: RunSpec) -> int:

@@ -92,7 +92,7 @@ class _OtherTexts(Exception):
 def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa.Table]:
     """The rows that the run keeps of the input, window by window, without the columns with the row's position."""
     schema = kept_schema(source.schema, spec)
-    names = [*source.schema.names, *spec.added_columns]
+    names = [*source.schema.names, *spec.output_columns]
     keep: Filter | None = None
     stream = _RowStream(source.batches(bad=IgnoredBadRows(), most_rows=_BATCH_ROWS, use_threads=False), source.schema)
     for (first, end), digests in rows.text_digests.items():

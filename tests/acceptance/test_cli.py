@@ -44,7 +44,7 @@ def light_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def light(
     python: Path, *arguments: str | Path, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return run_command(python, "-m", "producer.cli", *arguments, environment=environment or {}, seconds=60)
+    return run_command(python, "-m", "producer", *arguments, environment=environment or {}, seconds=60)
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])

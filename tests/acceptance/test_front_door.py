@@ -191,28 +191,6 @@ class TestACrawlWithoutAnOutput:
         assert time.monotonic() - started < 10
 
 
-class TestAModelThatIsNotThere:
-    @pytest.mark.parametrize("network", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:1"}])
-    def test_without_a_network_its_folder_is_told_to_be_missing(
-        self, network: dict[str, str], shards: Path, tmp_path: Path
-    ) -> None:
-        done = run_command(
-            *("producer", "enqueue", "--dry-run", "--input", shards, "--output", "out", "--model", "nope"),
-            environment=network,
-            folder=tmp_path,
-        )
-
-        assert done.returncode == 2
-        assert "There is no folder 'nope' here, so the model must come from the Hub. The Hub does not" in done.stderr
-        assert done.stderr.count("\n") == 1
-
-    def test_a_worker_tells_it_too(self, tmp_path: Path) -> None:
-        done = run_command(*("worker", "tune", "--model", "nope"), environment={"HF_HUB_OFFLINE": "1"}, folder=tmp_path)
-
-        assert done.returncode == 2
-        assert "There is no folder 'nope' here either." in done.stderr
-
-
 class TestFlowersPort:
     def test_one_that_is_taken_is_told_in_one_line(self, fleet: Fleet) -> None:
         with socket.socket() as taken:

@@ -1,6 +1,8 @@
 """A Redis for each module, empty for every test, with its clients. A module or a folder may have its own instead."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -29,6 +31,14 @@ def ledger(redis_url: str) -> Ledger:
     ledger = Ledger.connect(Settings(redis_url=redis_url))
     ledger.redis.flushall()
     return ledger
+
+
+@pytest.fixture(scope="session")
+def scorer(tiny_model: Path) -> Any:
+    """The tiny model, loaded as by a worker."""
+    from worker.scoring.load import load_scorer
+
+    return load_scorer(str(tiny_model), "float32", device="cpu", parity_rows=0, threads=1)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from producer.planning.options import RunOptions
 from producer.planning.plan import condition, plan_run
 from support.models import tiny_classifier
 from support.outputs import published_rows
+from support.processes import call_command
 from support.small_run import publish
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -76,12 +77,12 @@ def test_rows_are_kept_by_label_and_by_the_score_of_each(
         input_uris=(str(shards),), output_uri=str(output), models=(str(classifier),), dtype="float32", where=where
     )
 
-    publish(ledger, scorer.scorer, options, scratch=tmp_path / "scratch")
+    spec = publish(ledger, scorer.scorer, options, scratch=tmp_path / "scratch")
 
     kept, scores = published_rows(output).to_pandas(), published_rows(output, "scores").to_pandas()
     expected = scores.query(where.replace("(", "[").replace(")", "]"))
     assert 0 < len(kept) < len(scores)
-    added = ["shard", "row", "score", "label", *COLUMNS]
+    added = ["shard", "row", *spec.output_columns]
     assert kept[added].to_dict("records") == expected[added].to_dict("records")
     card = (output / "README.md").read_text()
     assert [line for line in card.splitlines() if line.startswith("## Scores")] == [
@@ -124,19 +125,19 @@ def test_a_threshold_that_keeps_every_row_or_none_is_refused(
         plan_run(replace(options, **choice))
 
 
-def test_the_plan_says_what_a_threshold_keeps_and_the_condition_that_it_names_works(
+def test_the_user_is_told_what_a_threshold_keeps_and_the_condition_that_is_named_works(
     two_labels: Path, shards: Path, tmp_path: Path
 ) -> None:
-    options = RunOptions(
-        input_uris=(str(shards),), output_uri=str(tmp_path / "out"), models=(str(two_labels),), min_score=0.9
+    options = ("enqueue", "--input", shards, "--output", tmp_path / "out", "--model", two_labels, "--dry-run")
+    of_best, of_one = (
+        call_command("producer", *options, *choice, environment={"REDIS_URL": ""})
+        for choice in (("--min-score", "0.9"), ("--where", "score_1 >= 0.5"))
     )
 
-    notes = plan_run(options).notes
-
-    assert notes == (
+    assert of_best.stderr.splitlines() == [
         "Rows are kept whose best label, whichever it is, scores 0.9 or more. For one label: --where 'score_1 >= 0.5'.",
-    )
-    plan_run(replace(options, min_score=None, where="score_1 >= 0.5"))
+    ]
+    assert (of_one.returncode, of_one.stderr) == (0, "")
 
 
 def test_a_stored_score_is_filtered_by_no_threshold_that_keeps_every_row(

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,20 +20,12 @@ from producer.planning.plan import Plan, plan_run
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.processes import run_command
+from support.records import a_spec
 from support.small_run import Scorers, score
 from worker.scoring.load import load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def loaded(model: Path) -> SequenceClassifier:
-    return load_scorer(str(model), "float32", device="cpu", parity_rows=0)
-
-
-@pytest.fixture(scope="module")
-def scorer(tiny_model: Path) -> SequenceClassifier:
-    return loaded(tiny_model)
 
 
 @pytest.fixture
@@ -69,48 +60,33 @@ class TestAgainstARun:
         assert (estimate.sampled_rows, estimate.sampled_shards) == (96, 8)
         assert estimate.tokens == tokens_of_run(ledger, scorer, plan, tmp_path / "scratch")
 
-    def test_a_sample_is_about_right(
-        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
-    ) -> None:
-        folder = tmp_path / "in"
-        write_shards(folder, shards=12, rows=150, seed=3)
-        plan = plan_run(replace(options, input_uris=(str(folder),)))
+    def test_a_sample_is_about_right(self, options: RunOptions, tmp_path: Path) -> None:
+        for seed, name in enumerate(("one", "two")):
+            write_shards(tmp_path / "in" / name, shards=6, rows=150, seed=seed)
 
-        estimate = estimated(plan)
-        tokens = tokens_of_run(ledger, scorer, plan, tmp_path / "scratch")
+        sampled, first, second = (
+            estimated(plan_run(replace(options, input_uris=(f"{tmp_path}/{folder}",))))
+            for folder in ("in", "in/one", "in/two")
+        )
 
-        assert (estimate.rows, estimate.sampled_rows, estimate.sampled_shards) == (1_800, 1_000, 8)
-        assert estimate.tokens == pytest.approx(tokens, rel=0.15)
+        assert (sampled.rows, sampled.sampled_rows, sampled.sampled_shards) == (1_800, 1_000, 8)
+        assert first.sampled_rows == second.sampled_rows == 900
+        assert first.tokens is not None
+        assert second.tokens is not None
+        assert sampled.tokens == pytest.approx(first.tokens + second.tokens, rel=0.15)
 
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"max_tokens": 32, "passages": "head+tail"},
-            {"text_column": "{id}: {text}"},
-            {"limit_rows": 30},
-        ],
-        ids=str,
-    )
-    def test_texts_are_read_as_the_run_says(
-        self, changes: dict[str, Any], options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
-    ) -> None:
-        plan = plan_run(replace(options, **changes))
-
-        estimate = estimated(plan)
-
-        assert estimate.tokens == pytest.approx(tokens_of_run(ledger, scorer, plan, tmp_path / "scratch"), rel=0.15)
-
-    def test_several_models_and_labels_add_up(
+    def test_several_models_and_labels_add_up_for_texts_that_are_read_as_the_run_says(
         self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
     ) -> None:
         nli = nli_classifier(tmp_path / "nli", "BERT")
         models = (f"edu={options.models[0]}", f"topic={nli}")
-        plan = plan_run(replace(options, models=models, labels=("climate change", "sport")))
+        texts = {"text_column": "{id}: {text}", "limit_rows": 30, "max_tokens": 64, "passages": "head+tail"}
+        plan = plan_run(replace(options, models=models, labels=("climate change", "sport"), **texts))
 
         estimate = estimated(plan)
 
-        tokens = tokens_of_run(ledger, [scorer, loaded(nli)], plan, tmp_path / "scratch")
-        assert estimate.tokens == pytest.approx(tokens, rel=0.15)
+        both = [scorer, load_scorer(str(nli), "float32", device="cpu", parity_rows=0)]
+        assert estimate.tokens == pytest.approx(tokens_of_run(ledger, both, plan, tmp_path / "scratch"), rel=0.15)
 
     def test_an_earlier_run_of_the_model_says_how_fast_its_device_is(
         self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
@@ -129,15 +105,7 @@ class TestAgainstARun:
         assert cpu.basis == f"as run {done.spec.run_id} did"
         assert cpu.gpu_hours.low * 3600 < worked < cpu.gpu_hours.high * 3600
         assert cpu.cost is None
-
-    def test_a_run_of_another_model_says_nothing(
-        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
-    ) -> None:
-        tokens_of_run(ledger, scorer, plan_run(options), tmp_path / "scratch")
-        other = tiny_classifier(tmp_path / "other-model", seed=9)
-        plan = plan_run(replace(options, models=(str(other),), output_uri=str(tmp_path / "other")))
-
-        assert "cpu" not in [device.device for device in estimated(plan, ledger=ledger).devices]
+        assert earlier_speeds(a_spec(), ledger) == ("", {})  # of another model
 
 
 class TestWhatIsMissing:
@@ -169,24 +137,17 @@ class TestWhatIsMissing:
         assert estimate.notes[0].startswith("GPU-hours are unknown")
 
     def test_shards_that_cannot_be_read_leave_the_counted_rows(self, options: RunOptions, tmp_path: Path) -> None:
-        folder = tmp_path / "in"
-        write_shards(folder, shards=2, rows=5, seed=1)
-        plan = plan_run(replace(options, input_uris=(str(folder),)))
-        for file in folder.iterdir():
-            file.unlink()
+        write_shards(tmp_path / "in", shards=2, rows=5, seed=1)
+        pq.write_table(pa.table({"content": ["a"]}), tmp_path / "in/zzz.parquet")
+        plan = plan_run(replace(options, input_uris=(str(tmp_path / "in"),)))
 
-        estimate = estimated(plan, rows=10)
+        of_other_columns = estimated(plan)
+        shutil.rmtree(tmp_path / "in")
+        gone = estimated(plan, rows=11)
 
-        assert (estimate.rows, estimate.tokens) == (10, None)
-        assert "the file does not exist" in estimate.notes[0] or "No such file" in estimate.notes[0]
-
-    def test_a_shard_of_other_columns_is_named(self, options: RunOptions, tmp_path: Path) -> None:
-        folder = tmp_path / "in"
-        write_shards(folder, shards=2, rows=5, seed=1)
-        pq.write_table(pa.table({"content": ["a"]}), folder / "zzz.parquet")
-        plan = plan_run(replace(options, input_uris=(str(folder),)))
-
-        assert estimated(plan).notes == ('tokens are unknown: Shard zzz has no column "text"; it has: content',)
+        assert of_other_columns.notes == ('tokens are unknown: Shard zzz has no column "text"; it has: content',)
+        assert (gone.rows, gone.tokens) == (of_other_columns.rows, None) == (11, None)
+        assert "the file does not exist" in gone.notes[0] or "No such file" in gone.notes[0]
 
     def test_an_input_without_rows_says_so(self, options: RunOptions, tmp_path: Path) -> None:
         pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "empty.parquet")

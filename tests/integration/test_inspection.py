@@ -76,8 +76,9 @@ def test_a_flipped_byte_is_found_by_reading_the_file(case: Case, path: str) -> N
 
 
 @pytest.mark.parametrize("path", ["data/crawl/theirs.parquet", "scores/notes.txt"])
-def test_a_file_that_no_receipt_names_is_foreign(case: Case, path: str) -> None:
-    case.files.write(path, b"theirs")
+def test_a_file_among_the_data_that_no_receipt_names_is_foreign(case: Case, path: str) -> None:
+    for other in (path, "notes.txt", "images/plot.png", ".git/HEAD"):
+        case.files.write(other, b"theirs")
 
     (finding,) = case.findings()
 
@@ -85,46 +86,36 @@ def test_a_file_that_no_receipt_names_is_foreign(case: Case, path: str) -> None:
     assert not finding.is_mendable
 
 
-@pytest.mark.parametrize("path", ["notes.txt", "images/plot.png", ".git/HEAD"])
-def test_other_files_next_to_the_data_are_ignored(case: Case, path: str) -> None:
-    case.files.write(path, b"theirs")
-
-    assert case.findings() == []
-
-
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"not Parquet at all"])
-def test_a_damaged_manifest_is_unreadable(case: Case, content: bytes) -> None:
-    case.files.write(MANIFEST_PATH, content)
-
-    assert case.findings() == [Finding(path=MANIFEST_PATH, problem=Problem.UNREADABLE)]
-
-
-def test_a_manifest_of_other_receipts_is_found(case: Case) -> None:
-    fewer = case.receipts[:1]
-    case.files.write(MANIFEST_PATH, a_manifest(RUN, fewer))
+@pytest.mark.parametrize(
+    ("run_id", "problem", "said"),
+    [(RUN, Problem.SHA256, "it lists other files"), ("theirs", Problem.FOREIGN, "theirs")],
+)
+def test_a_manifest_of_other_receipts_or_another_run_is_found(
+    case: Case, run_id: str, problem: Problem, said: str
+) -> None:
+    case.files.write(MANIFEST_PATH, a_manifest(run_id, [a_receipt(run_id, A)]))
 
     (finding,) = case.findings()
 
-    assert (finding.path, finding.problem) == (MANIFEST_PATH, Problem.SHA256)
+    assert (finding.path, finding.problem) == (MANIFEST_PATH, problem)
+    assert said in str(finding)
 
 
-def test_the_manifest_of_another_run_is_foreign(case: Case) -> None:
-    theirs = [a_receipt("theirs", A)]
-    case.files.write(MANIFEST_PATH, a_manifest("theirs", theirs))
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        (MANIFEST_PATH, b"PAR1"),
+        (CARD_PATH, b""),
+        (CARD_PATH, b"# Card\0\0\0"),
+        (CARD_PATH, b"\xff\xfe\x00"),
+    ],
+)
+def test_a_manifest_or_card_that_is_damaged_is_unreadable(case: Case, path: str, content: bytes) -> None:
+    case.files.write(path, content)
 
     (finding,) = case.findings()
 
-    assert (finding.path, finding.problem) == (MANIFEST_PATH, Problem.FOREIGN)
-    assert "theirs" in str(finding)
-
-
-@pytest.mark.parametrize("content", [b"", b"# Card\0\0\0", b"\xff\xfe\x00"])
-def test_a_card_that_is_not_text_is_found(case: Case, content: bytes) -> None:
-    case.files.write(CARD_PATH, content)
-
-    (finding,) = case.findings()
-
-    assert (finding.path, finding.problem) == (CARD_PATH, Problem.UNREADABLE)
+    assert (finding.path, finding.problem) == (path, Problem.UNREADABLE)
 
 
 def test_a_card_that_its_owner_rewrote_is_told_and_left_alone(case: Case) -> None:

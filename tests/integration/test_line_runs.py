@@ -2,14 +2,13 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import redis
 
 from fleet.errors import Stopped, UsageError
 from fleet.ledger import Ledger
@@ -19,27 +18,15 @@ from producer.planning.options import RunOptions
 from producer.planning.plan import plan_refilter, plan_run
 from producer.verify.verify import verify
 from support.claimed_shards import Office
-from support.line_files import write_as_lines, write_file, write_json_lines
+from support.line_files import write_as_lines, write_file
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.small_run import publish, publish_plan
 from worker.scoring import Scores
-from worker.scoring.load import load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.stored_scores import load_stored_scores
 
 SHARDS, ROWS = 2, 30
 ENDINGS = [".jsonl", ".jsonl.zst", ".json.gz", ".csv.gz"]
-
-
-@pytest.fixture(scope="module")
-def ledger(shared_redis_url: str) -> Iterator[Ledger]:
-    with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
-        yield Ledger(client)
-
-
-@pytest.fixture(scope="module")
-def scorer(tiny_model: Path) -> SequenceClassifier:
-    return load_scorer(str(tiny_model), "float32", parity_rows=0, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Published = Callable[..., Path]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def published(folder: Path, ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path) -> Published:
     """Publish a run over a folder of these."""
 
@@ -78,26 +65,22 @@ def options_of(folder: Path, ending: str, model: Path, output: Path, **options: 
     return RunOptions(**{**given, "input_uris": (str(folder / f"in{ending}"),), "output_uri": str(output), **options})
 
 
-@pytest.fixture(scope="module")
-def as_parquet(published: Published, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    output = published(".parquet", tmp_path_factory.mktemp("as-parquet") / "out")
-    assert 0 < len(published_rows(output)) < SHARDS * ROWS
-    return data_digests(output)
-
-
-@pytest.mark.parametrize("ending", [".jsonl.zst", ".json.gz", ".csv.gz"])
 def test_a_run_publishes_the_bytes_that_the_same_rows_give_as_parquet(
-    published: Published, as_parquet: dict[str, str], folder: Path, tmp_path: Path, ending: str
+    published: Published, folder: Path, tmp_path: Path
 ) -> None:
-    output = published(ending, tmp_path / "out")
+    as_parquet = published(".parquet", tmp_path / "as-parquet")
+    assert 0 < len(published_rows(as_parquet)) < SHARDS * ROWS
 
-    assert data_digests(output) == as_parquet
-    checked = verify(str(output), source=(str(folder / f"in{ending}"),))
-    assert (checked.faults, checked.compared_with_source, checked.rows_errored) == ((), True, SHARDS)
-    (line, _) = manifest_lines(output)
-    assert line["source_uri"] == f"000_00000{ending}"
-    assert line["source_identity"].startswith("sha256:")
-    assert f"in{ending}" in (output / "README.md").read_text()
+    for ending in (".jsonl.zst", ".json.gz", ".csv.gz"):
+        output = published(ending, tmp_path / f"out{ending}")
+
+        assert data_digests(output) == data_digests(as_parquet), ending
+        checked = verify(str(output), source=(str(folder / f"in{ending}"),))
+        assert (checked.faults, checked.compared_with_source, checked.rows_errored) == ((), True, SHARDS)
+        (line, _) = manifest_lines(output)
+        assert line["source_uri"] == f"000_00000{ending}"
+        assert line["source_identity"].startswith("sha256:")
+        assert f"in{ending}" in (output / "README.md").read_text()
 
 
 class TestBadRows:
@@ -120,7 +103,7 @@ class TestBadRows:
         return tmp_path
 
     def test_the_other_rows_are_published_as_without_them(
-        self, published: Published, spoilt: Path, folder: Path, ledger: Ledger, tmp_path: Path
+        self, published: Published, spoilt: Path, tmp_path: Path
     ) -> None:
         whole = published(".jsonl", tmp_path / "whole")
         source = (str(spoilt / "spoilt.jsonl"),)
@@ -166,17 +149,6 @@ class TestBadRows:
         assert manifest_lines(tmp_path / "again")[0]["errors"] == manifest_lines(fresh)[0]["errors"]
 
 
-def test_a_limit_on_rows_takes_the_first_rows(published: Published, folder: Path, tmp_path: Path) -> None:
-    lines, parquet = (
-        published(ending, tmp_path / f"out{ending}", where=None, keep_all=True, limit_rows=ROWS + 5)
-        for ending in (".jsonl.zst", ".parquet")
-    )
-
-    assert data_digests(lines) == data_digests(parquet)
-    assert len(published_rows(lines)) == ROWS + 5 - SHARDS  # one text of each shard is null
-    assert verify(str(lines), source=(str(folder / "in.jsonl.zst"),)).faults == ()
-
-
 def test_chosen_columns_are_published_alone(published: Published, folder: Path, ledger: Ledger, tmp_path: Path) -> None:
     output = published(".json.gz", tmp_path / "out", columns="text,token_count:double,id", keep_all=True, where=None)
 
@@ -194,11 +166,6 @@ def test_chosen_columns_are_published_alone(published: Published, folder: Path, 
 
 
 class TestPlanning:
-    def test_a_dry_run_counts_rows(self, folder: Path, tiny_model: Path, tmp_path: Path) -> None:
-        plan = plan_run(options_of(folder, ".jsonl.zst", tiny_model, tmp_path / "out"))
-
-        assert plan_report(plan)["rows"] == SHARDS * ROWS
-
     def test_rows_that_would_take_long_to_count_are_not(self, folder: Path, tiny_model: Path, tmp_path: Path) -> None:
         plan = plan_run(options_of(folder, ".jsonl.zst", tiny_model, tmp_path / "out"))
         large = replace(plan, shards=tuple(replace(shard, size_bytes=1 << 30) for shard in plan.shards))
@@ -210,38 +177,20 @@ class TestPlanning:
             plan_run(options_of(folder, ".parquet", tiny_model, tmp_path / "out", columns="text"))
 
     @pytest.mark.parametrize(
-        ("content", "problem"),
+        ("name", "content", "problem"),
         [
-            ('{"body": "a"}', 'has no column "text"; it has: body. Name one with --text-column'),
-            ('{"text": 1}', 'The column "text" holds int64, not text'),
-            ('{"text": null}\n{"text": {"en": "a"}}', 'The column "text" holds struct<en: string>, not text'),
-            ("", "The first shard cannot be read. .*a.jsonl has no row with a field"),
+            ("a.jsonl", b"", "The first shard cannot be read. .*a.jsonl has no row with a field"),
+            ("a.csv", b"id;text\n1;a\n", "Commas separate fields, and the first line holds their names"),
+            ("a.csv", b"1,a\n2,b\n", "Commas separate fields, and the first line holds their names"),
         ],
     )
     def test_a_first_shard_that_cannot_be_scored_is_told(
-        self, tiny_model: Path, tmp_path: Path, content: str, problem: str
+        self, tiny_model: Path, tmp_path: Path, name: str, content: bytes, problem: str
     ) -> None:
-        write_file(tmp_path / "in.jsonl/a.jsonl", content.encode())
+        file = write_file(tmp_path / name, content)
 
         with pytest.raises(UsageError, match=problem):
-            plan_run(options_of(tmp_path, ".jsonl", tiny_model, tmp_path / "out"))
-
-    @pytest.mark.parametrize("content", [b"id;text\n1;a\n", b"1,a\n2,b\n"])
-    def test_a_csv_file_of_another_layout_is_told(self, tiny_model: Path, tmp_path: Path, content: bytes) -> None:
-        write_file(tmp_path / "in.csv/a.csv", content)
-
-        with pytest.raises(UsageError, match="Commas separate fields, and the first line holds their names"):
-            plan_run(options_of(tmp_path, ".csv", tiny_model, tmp_path / "out"))
-
-    @pytest.mark.parametrize("broken", ["a", "b"])
-    def test_a_truncated_file_asks_for_the_command_again(self, tiny_model: Path, tmp_path: Path, broken: str) -> None:
-        for name in ("a", "b"):
-            file = write_json_lines(tmp_path / f"in.jsonl/{name}.jsonl.gz", [{"text": "a", "token_count": 1}] * 50)
-            if name == broken:
-                file.write_bytes(file.read_bytes()[:-20])
-
-        with pytest.raises(UsageError, match="Replace it, then repeat the command"):
-            plan_report(plan_run(options_of(tmp_path, ".jsonl", tiny_model, tmp_path / "out")))
+            plan_run(options_of(tmp_path, "", tiny_model, tmp_path / "out", input_uris=(str(file),)))
 
 
 class StopsAfter:
@@ -260,53 +209,25 @@ class StopsAfter:
         return getattr(self._scorer, name)
 
 
-class TestShards:
-    """One shard of a run, as a worker scores it."""
+def test_a_shard_with_bad_rows_that_is_resumed_has_the_bytes_of_one_that_is_not(
+    ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path
+) -> None:
+    office = Office(ledger, scorer, tiny_model, tmp_path)
+    lines = [f'{{"text": "text {row}"}}'.encode() if row % 7 else b"<html>" for row in range(100)]
+    write_file(tmp_path / "in/a.jsonl", b"\n".join(lines))
+    undisturbed, stopped = (office.claim(tmp_path / "in", max_bad_rows=0.2).claim for _ in range(2))
+    spec = replace(undisturbed.spec, window_rows=16)
+    expected = office.desk(replace(undisturbed, spec=spec)).work()
 
-    @pytest.fixture
-    def office(self, ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path) -> Office:
-        return Office(ledger, scorer, tiny_model, tmp_path)
+    stopped = replace(stopped, spec=replace(stopped.spec, window_rows=16))
+    desk = office.desk(stopped)
+    desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=3)
+    with pytest.raises(Stopped):
+        desk.work()
+    desk = office.desk(stopped)
+    desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=10)
+    receipt = desk.work()
 
-    def test_a_row_that_does_not_fit_the_first_shard_is_errored(self, office: Office, tmp_path: Path) -> None:
-        write_json_lines(tmp_path / "in/a.jsonl", [{"text": "a", "n": 1}])
-        write_json_lines(tmp_path / "in/b.jsonl", [{"text": "a"}, {"text": "b", "n": "many"}])
-        desk = office.claim(tmp_path / "in", shard=1, max_bad_rows=0.5)
-
-        receipt = desk.work()
-
-        assert (receipt.rows_in, receipt.rows_kept, receipt.rows_errored) == (2, 1, 1)
-        assert receipt.errors == {"does not fit the run's columns": 1}
-        side = pq.read_table(desk.output / receipt.scores.staged_path)
-        assert side["error"].to_pylist() == [None, 'line 2: "n" has a value that the run cannot read as int64']
-
-    def test_a_shard_with_bad_rows_that_is_resumed_has_the_bytes_of_one_that_is_not(
-        self, office: Office, tmp_path: Path
-    ) -> None:
-        lines = [f'{{"text": "text {row}"}}'.encode() if row % 7 else b"<html>" for row in range(100)]
-        write_file(tmp_path / "in/a.jsonl", b"\n".join(lines))
-        undisturbed, stopped = (office.claim(tmp_path / "in", max_bad_rows=0.2).claim for _ in range(2))
-        spec = replace(undisturbed.spec, window_rows=16)
-        expected = office.desk(replace(undisturbed, spec=spec)).work()
-
-        stopped = replace(stopped, spec=replace(stopped.spec, window_rows=16))
-        desk = office.desk(stopped)
-        desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=3)
-        with pytest.raises(Stopped):
-            desk.work()
-        desk = office.desk(stopped)
-        desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=10)
-        receipt = desk.work()
-
-        assert desk.scorer.windows == 6  # it scored 4 of 7 windows: 3 are in the checkpoint
-        assert (receipt.data.sha256, receipt.scores.sha256) == (expected.data.sha256, expected.scores.sha256)
-        assert receipt.errors == expected.errors == {"not valid JSON": 15}
-
-    def test_a_later_shard_without_rows_has_outputs_without_rows(self, office: Office, tmp_path: Path) -> None:
-        write_json_lines(tmp_path / "in/a.jsonl", [{"text": "a", "n": 1}])
-        write_file(tmp_path / "in/b.jsonl", b"")
-        desk = office.claim(tmp_path / "in", shard=1)
-
-        receipt = desk.work()
-
-        assert receipt.rows_in == 0
-        assert pq.read_schema(desk.output / str(receipt.data.staged_path)).names[:2] == ["text", "n"]
+    assert desk.scorer.windows == 6  # it scored 4 of 7 windows: 3 are in the checkpoint
+    assert (receipt.data.sha256, receipt.scores.sha256) == (expected.data.sha256, expected.scores.sha256)
+    assert receipt.errors == expected.errors == {"not valid JSON": 15}

@@ -137,7 +137,7 @@ class TestSeveralModels:
         files = sorted((tmp_path / "in").glob("*.parquet"))
         found = pa.concat_tables(several.table(pq.read_table(file)["text"]) for file in files)
 
-        assert found.column_names == [*spec.added_columns, "error"]
+        assert found.column_names == [*spec.output_columns, "error"]
         assert {"edu_score", "tox_label", "tox_score_LABEL_2", "far_score"} < set(found.column_names)
         for name in found.column_names:
             assert found[name].equals(published[name]), name

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import random
 import re
 from functools import partial
 from pathlib import Path
@@ -14,12 +13,9 @@ from hypothesis import strategies as st
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.columns import SEEN
 from fleet.inputs.csv_file import CsvFile
-from fleet.inputs.input_file import BadRows
-from fleet.inputs.line_blocks import BLOCK_BYTES
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file
 
 TEXT = (("text", "string"),)
-BAD_RECORDS = [b"1\n", b"1,2,3\n", b"x,1\n", b'1,"\n\xff"\n', b'1,a "b" c\n', b"1,a\rb\n", b'"",1\n', b"\xff\n"]
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
@@ -105,32 +101,6 @@ class TestChosenColumns:
 
         with pytest.raises(error, match=problem):
             columns_of(file, ((name, kind),))
-
-
-def test_bad_rows_of_many_are_found_wherever_they_are(tmp_path: Path) -> None:
-    choice = random.Random(1)
-    records, expected, lines, line = [], [], [], 2
-    for row in range(2_000):
-        is_bad = choice.random() < 0.1
-        record = choice.choice(BAD_RECORDS) if is_bad else f'{row},"t\n{row}"\n'.encode()
-        records.append(record)
-        expected.append(None if is_bad else row)
-        lines.append(line)
-        line += record.count(b"\n")
-    file = write_file(tmp_path / "a.csv", b"id,text\n" + b"".join(records))
-
-    for block_bytes in (40, 1_000, BLOCK_BYTES):
-        columns = (("id", "int64"), ("text", "string"))
-        opened = CsvFile(partial(open, file, "rb"), None, "a.csv", columns, block_bytes=block_bytes)
-        bad: BadRows = {}
-        rows = [row for batch in opened.batches(bad=bad) for row in batch.to_pylist()]
-
-        assert [row["id"] for row in rows] == expected
-        assert [row["text"] for row in rows] == [None if row is None else f"t\n{row}" for row in expected]
-        assert {row: bad[row].place for row in bad} == {
-            row: f"line {lines[row]:,}" for row, value in enumerate(expected) if value is None
-        }
-        assert opened.count_rows() == len(expected)
 
 
 class TestRefusals:

@@ -4,8 +4,7 @@ import pytest
 from huggingface_hub.utils._validators import validate_repo_id
 
 from fleet.errors import UsageError
-from producer.planning.destination import check_places, default_repo_id
-from producer.planning.options import RunOptions
+from producer.planning.destination import check_output_place, default_repo_id
 
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
 
@@ -38,17 +37,20 @@ def test_the_hub_takes_it_whatever_the_model_is_called(user: str, model: str) ->
 
 
 @pytest.mark.parametrize(
-    ("output", "source", "says"),
+    ("output", "public", "says"),
     [
-        ("ftp://host/folder", "in", "--output ftp://host/folder is of a kind that cannot be written to. Name a folder"),
-        ("out", "nosuch://x", "--input nosuch://x cannot be used"),
-        ("s3://bucket/out", "in", "--output s3://bucket/out cannot be used: Install s3fs"),
-        ("hf://datasets/only-a-name", "in", "hf://datasets/only-a-name"),
-        ("out", "in", "--public is for an output on the Hub"),
+        (
+            "ftp://host/folder",
+            False,
+            "--output ftp://host/folder is of a kind that cannot be written to. Name a folder",
+        ),
+        ("s3://bucket/out", False, "--output s3://bucket/out cannot be used: Install s3fs"),
+        ("hf://datasets/only-a-name", True, "hf://datasets/only-a-name"),
+        ("out", True, "--public is for an output on the Hub"),
     ],
 )
-def test_a_place_that_cannot_be_used_is_refused_in_one_line(output: str, source: str, says: str) -> None:
+def test_a_place_that_cannot_be_used_is_refused_in_one_line(output: str, public: bool, says: str) -> None:
     with pytest.raises(UsageError, match=says) as refused:
-        check_places(RunOptions(input_uris=(source,), output_uri=output, public=True))
+        check_output_place(output, public=public)
 
     assert "\n" not in str(refused.value)

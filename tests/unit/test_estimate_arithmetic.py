@@ -1,5 +1,6 @@
 """The arithmetic of an estimate: rows by the size of files, tokens by passages and labels, hours by speeds, costs by prices."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,28 +115,20 @@ def test_the_page_about_hf_jobs_has_the_same_prices() -> None:
 # --- what is printed ------------------------------------------------------------------------------------------------------
 
 
-def an_estimate(**changes: Any) -> Estimate:
-    hours = Range(low=95.0, high=284.0)
-    device = DeviceEstimate(
-        device="H200",
-        gpu_hours=hours,
-        basis="estimated from its peak, not measured",
-        price_per_gpu_hour=5.0,
-        price_from="list price of Hugging Face Jobs on 2026-11-21",
-        cost=hours * 5.0,
-    )
-    fields: dict[str, Any] = {
-        "rows": 211_234_567,
-        "tokens": 77_123_456_789,
-        "sampled_rows": 1_000,
-        "sampled_shards": 4,
-        "devices": (device,),
-    }
-    return Estimate(**(fields | changes))
+HOURS = Range(low=95.0, high=284.0)
+H200 = DeviceEstimate(
+    device="H200",
+    gpu_hours=HOURS,
+    basis="estimated from its peak, not measured",
+    price_per_gpu_hour=5.0,
+    price_from="list price of Hugging Face Jobs on 2026-11-21",
+    cost=HOURS * 5.0,
+)
+ESTIMATE = Estimate(rows=211_234_567, tokens=77_123_456_789, sampled_rows=1_000, sampled_shards=4, devices=(H200,))
 
 
 def test_the_screen_says_about_when_a_figure_is_from_a_sample() -> None:
-    assert list(an_estimate().lines()) == [
+    assert list(ESTIMATE.lines()) == [
         "estimate: about 211,000,000 rows, about 77,100,000,000 tokens, from 1,000 rows of 4 shards",
         "  H200: 95.00 to 284.00 hours, estimated from its peak, not measured; 475.00 to 1,420.00 at 5.00 an hour, list price "
         "of Hugging Face Jobs on 2026-11-21",
@@ -144,9 +137,9 @@ def test_the_screen_says_about_when_a_figure_is_from_a_sample() -> None:
 
 
 def test_a_small_input_has_no_hours_and_prices_that_round_to_nothing() -> None:
-    small = DeviceEstimate(device="H200", gpu_hours=Range(low=1e-6, high=4e-6), basis="estimated from its peak")
+    small = replace(H200, gpu_hours=HOURS * 1e-8)
 
-    assert list(an_estimate(rows=2, rows_are_counted=True, tokens=8, devices=(small,)).lines()) == [
+    assert list(replace(ESTIMATE, rows=2, rows_are_counted=True, tokens=8, devices=(small,)).lines()) == [
         "estimate: 2 rows, about 8 tokens, from 1,000 rows of 4 shards",
         "  under a minute of work on each kind of device",
         "  Starts of workers and their idle time come on top.",

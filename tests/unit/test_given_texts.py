@@ -67,27 +67,26 @@ def test_a_column_of_texts_of_any_kind_is_taken(given: Any) -> None:
     assert texts_of(given) == [TEXTS]
 
 
-@pytest.mark.parametrize("given", [np.array(["a", "b"]), np.array(["a", "b"], dtype=np.dtypes.StringDType())])
-def test_both_kinds_of_numpy_text_are_taken(given: Any) -> None:
-    assert texts_of(given) == [["a", "b"]]
-
-
 @pytest.mark.parametrize(
-    "given", [["a", float("nan"), None, pd.NA], pd.Series(["a", float("nan"), None, pd.NA], dtype=object)]
+    ("given", "windows"),
+    [
+        (np.array(["a", "b"]), [["a", "b"]]),
+        (np.array(["a", "b"], dtype=np.dtypes.StringDType()), [["a", "b"]]),
+        (["a", float("nan"), None, pd.NA], [["a", None, None, None]]),
+        (pd.Series(["a", float("nan"), None, pd.NA], dtype=object), [["a", None, None, None]]),
+        (["a\ud83d", "\ud83d\ude00", None], [["a\ufffd", "\U0001f600", None]]),  # half of a surrogate pair
+        (iter([]), []),
+        (pa.array([], pa.string()), []),
+        (pd.Series([], dtype=str), []),
+        (np.array([], dtype=str), []),
+    ],
 )
-def test_what_pandas_calls_missing_is_a_missing_text(given: Any) -> None:
-    assert texts_of(given) == [["a", None, None, None]]
-
-
-@pytest.mark.parametrize(
-    "given", [[], (), iter([]), pa.array([], pa.string()), pd.Series([], dtype=str), np.array([], dtype=str)]
-)
-def test_no_texts_are_no_windows(given: Any) -> None:
-    assert texts_of(given) == []
+def test_missing_halved_and_no_texts_are_taken_as_they_are_meant(given: Any, windows: list[list[str | None]]) -> None:
+    assert texts_of(given) == windows
 
 
 @pytest.mark.parametrize("given", [list("abcde"), iter("abcde"), pa.chunked_array([["a", "b", "c"], ["d", "e"]])])
-def test_texts_come_in_passages(given: Any) -> None:
+def test_texts_come_in_windows(given: Any) -> None:
     assert texts_of(given, rows=2) == [["a", "b"], ["c", "d"], ["e"]]
 
 
@@ -98,10 +97,6 @@ def test_an_iterator_is_read_window_by_window() -> None:
     next(windows(texts, 2))
 
     assert read == ["a", "b"]
-
-
-def test_half_of_a_surrogate_pair_is_replaced_as_invalid_utf8_is() -> None:
-    assert texts_of(["a\ud83d", "\ud83d\ude00", None]) == [["a\ufffd", "\U0001f600", None]]
 
 
 @pytest.mark.parametrize(

@@ -3,65 +3,35 @@
 import datetime
 import gzip
 import json
-import random
 import re
 import tracemalloc
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.columns import SEEN
-from fleet.inputs.input_file import BadRows
 from fleet.inputs.json_lines import JsonLines
 from fleet.inputs.line_blocks import BLOCK_BYTES
 from fleet.inputs.opening import open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file, write_json_lines
 
 TEXT = (("text", "string"),)
-BAD_LINES = [
-    b"null",
-    b"[",
-    b'{"text": 1}',
-    b'{"text": "\xff"}',
-    b'{"text": "\\ud800"}',
-    b'{"text": "a"} {}',
-    b'{"text":',
-    b"}",
-    b"{",
-]
-ROWS = [
-    {"id": 1, "text": "one", "score": 0.5, "good": True, "tags": ["a", "b"], "meta": {"n": 1, "by": {"name": "x"}}},
-    {"id": 2, "text": 'two "quoted" \n\t\u2028 é 🙂', "score": 1, "good": False, "tags": [], "meta": {"n": None}},
-    {"id": None, "text": None, "score": None, "good": None, "tags": None, "meta": None},
-]
 
 
 @pytest.mark.parametrize(
     "ending", [f"{kind}{codec}" for kind in (".jsonl", ".ndjson", ".json") for codec in ("", ".gz", ".zst")]
 )
 def test_rows_are_read_as_they_were_written(tmp_path: Path, ending: str) -> None:
-    file = write_json_lines(tmp_path / f"a{ending}", ROWS)
+    rows = [{"id": 1, "text": 'one "quoted" \n\t\u2028 é 🙂'}, {"id": None, "text": None}]
 
-    table = read(file)
+    file = write_json_lines(tmp_path / f"a{ending}", rows)
 
-    by = pa.struct([("name", pa.string())])
-    assert table.schema == pa.schema(
-        [
-            ("id", pa.int64()),
-            ("text", pa.string()),
-            ("score", pa.float64()),
-            ("good", pa.bool_()),
-            ("tags", pa.list_(pa.string())),
-            ("meta", pa.struct([("n", pa.int64()), ("by", by)])),
-        ]
-    )
-    assert table.to_pylist() == [ROWS[0], {**ROWS[1], "meta": {"n": None, "by": None}}, ROWS[2]]
+    assert rows_of(file) == rows
 
 
 VALUES = st.fixed_dictionaries(
@@ -116,7 +86,7 @@ class TestTypes:
             (["18446744073709551615", "0"], "uint64"),
             (["true", "null"], "bool"),
             (["null"], "string"),
-            (["[]", "null"], "list<item: string>"),
+            (["[]", "null", '["a"]'], "list<item: string>"),
             (["[[1], []]"], "list<item: list<item: int64>>"),
             (['[{"a": 1}, {"b": "x"}]'], "list<item: struct<a: int64, b: string>>"),
             (['{"a b": {"c": [1.5]}}'], "struct<a b: struct<c: list<item: double>>>"),
@@ -188,17 +158,14 @@ class TestRowsThatDoNotFitTheRun:
         ("row", "problem"),
         [
             ('{"text": 3}', '"text" has a value that the run cannot read as string'),
-            ('{"n": "3"}', '"n" has a value that the run cannot read as int64'),
-            ('{"n": NaN}', '"n" has a value'),
+            ('{"n": "12345"}', '"n" has a value that the run cannot read as int64'),
             ('{"n": 9223372036854775808}', '"n" has a value'),
             ('{"u": -1}', '"u" has a value that the run cannot read as uint64'),
-            ('{"b": 1}', '"b" has a value'),
             ('{"l": ["a", 1]}', '"l" has a value that the run cannot read as list<item: string>'),
             ('{"s": {"l": [{"z": "x"}]}}', '"s" has a value'),
             ('{"s": {"more": 1}}', '"s" has a value'),
             ('{"more": null}', '"more" is a field that the run does not have'),
             (r'{"text": "\ud800"}', "not valid JSON: half of a surrogate pair"),
-            (r'{"\ud800": 1}', "not valid JSON: half of a surrogate pair"),
             ('{"s": {"a": 1, "a": 2}}', "not valid JSON, perhaps because a field stands twice in an object"),
             ('{"f": 1e400}', "not valid JSON, perhaps because .* a number is too large"),
             ('{"text": "a"', "not valid JSON: .+"),
@@ -215,16 +182,9 @@ class TestRowsThatDoNotFitTheRun:
         rows, bad = read_with_bad(file, self.COLUMNS)
         assert list(bad) == [2]
         assert re.match(f"line 4: {problem}", str(bad[2]))
+        assert "12345" not in str(bad[2])  # a value of the user's
         assert rows["n"].to_pylist() == [1, 1, None, 1]
         assert rows.slice(2, 1).to_pylist() == [dict.fromkeys(rows.schema.names)]
-
-    def test_say_nothing_of_the_text(self, tmp_path: Path) -> None:
-        file = write_file(tmp_path / "a.jsonl", b'{"text": 12345}\n')
-
-        with pytest.raises(ShardError) as refusal:
-            read(file, TEXT)
-
-        assert "12345" not in str(refusal.value)
 
     def test_columns_that_only_parquet_has_are_refused(self, tmp_path: Path) -> None:
         file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}])
@@ -259,20 +219,20 @@ class TestChosenColumns:
         assert read_rows["meta"].to_pylist() == [{"n": 1}, None, None]
         assert list(bad) == [2]
 
-    def test_a_column_that_no_first_row_has_is_told(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("column", "problem"),
+        [
+            ("title", 'a.jsonl has no field "title" in its first rows; it has: edited, id, text, gildings, meta, ups.'),
+            ("ups:float", "'float' is not a type of --columns: string, int64, double or bool."),
+        ],
+    )
+    def test_a_column_that_no_first_row_has_and_what_is_not_a_type_are_told(
+        self, tmp_path: Path, column: str, problem: str
+    ) -> None:
         file = write_file(tmp_path / "a.jsonl", self.ROWS)
 
-        with pytest.raises(
-            UsageError,
-            match='a.jsonl has no field "title" in its first rows; it has: edited, id, text, gildings, meta, ups.',
-        ):
-            columns_of(file, (("text", SEEN), ("title", SEEN)))
-
-    def test_what_is_not_a_type_is_told_with_the_types(self, tmp_path: Path) -> None:
-        file = write_file(tmp_path / "a.jsonl", self.ROWS)
-
-        with pytest.raises(UsageError, match="'float' is not a type of --columns: string, int64, double or bool."):
-            columns_of(file, (("ups:float", SEEN), ("text", SEEN)))
+        with pytest.raises(UsageError, match=problem):
+            columns_of(file, (("text", SEEN), (column, SEEN)))
 
 
 def test_lines_are_counted_one_at_a_time(tmp_path: Path) -> None:
@@ -299,25 +259,6 @@ class TestBadRows:
         assert [(row, str(found)) for row, found in bad.items()] == [
             (row, f'line {row + 1}: "n" has a value that the run cannot read as double') for row in (2, 4)
         ]
-
-    def test_of_many_are_found_wherever_they_are(self, tmp_path: Path) -> None:
-        choice = random.Random(1)
-        lines, expected = [], []
-        for row in range(2_000):
-            is_bad = choice.random() < 0.1
-            lines.append(choice.choice(BAD_LINES) if is_bad else json.dumps({"text": f"t{row}"}).encode())
-            expected.append(None if is_bad else f"t{row}")
-        file = write_file(tmp_path / "a.jsonl", b"\n".join(lines))
-
-        for block_bytes in (40, 1_000, BLOCK_BYTES):
-            opened = JsonLines(partial(open, file, "rb"), None, "a.jsonl", TEXT, block_bytes=block_bytes)
-            bad: BadRows = {}
-            texts = [text for batch in opened.batches(bad=bad) for text in batch["text"].to_pylist()]
-
-            assert texts == expected
-            assert [row for row, text in enumerate(expected) if text is None] == list(bad)
-            assert {row: bad[row].place for row in bad} == {row: f"line {row + 1:,}" for row in bad}
-            assert opened.count_rows() == len(expected)
 
     def test_an_object_over_several_lines_is_a_bad_row_for_each_even_if_lines_and_objects_are_equally_many(
         self, tmp_path: Path
@@ -358,7 +299,8 @@ class TestDamage:
             cut.write_bytes(whole[:left])
 
             with pytest.raises(
-                ShardError, match=r"Reading .*cut.jsonl.*: (not a readable|the file is empty, so it is not a)"
+                ShardError,
+                match=r"Reading .*cut.jsonl.*: (not a readable .* Replace it, then repeat|the file is empty, so)",
             ):
                 read(cut, TEXT)
 

@@ -80,32 +80,21 @@ def test_wrong_options_are_refused(changes: dict[str, Any], says: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_another_kind_of_scorer_takes_no_labels() -> None:
+def test_models_that_take_no_labels_and_those_that_lack_them_are_refused() -> None:
     with pytest.raises(UsageError, match="is for the scorer sequence-classifier, not for word-count"):
         zero_shot(ScoreOptions(labels=("a",)), replace(NLI, scorer="word-count"))
-
-
-def test_a_model_that_knows_no_entailment_is_refused() -> None:
     with pytest.raises(UsageError, match="none of its outputs is called entailment; they are sport, politics"):
         zero_shot(ScoreOptions(labels=("a",)), CLASSIFIER)
-
-
-def test_a_model_whose_recipe_needs_labels_says_so() -> None:
-    model = replace(NLI, name="MoritzLaurer/deberta-v3-large-zeroshot-v2.0")
-
     with pytest.raises(UsageError, match="chooses from labels that you name: add --labels"):
-        zero_shot(ScoreOptions(), model)
+        zero_shot(ScoreOptions(), replace(NLI, name="MoritzLaurer/deberta-v3-large-zeroshot-v2.0"))
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "labels").write_bytes(b"\xff\xfe")
-
-    with pytest.raises(UsageError, match="cannot be read: 'utf-8' codec"):
-        zero_shot(ScoreOptions(labels=(f"@{tmp_path}/labels",)), NLI)
-
-
-def test_a_file_without_labels_is_named(tmp_path: Path) -> None:
-    (tmp_path / "labels").write_text("\n \n")
-
-    with pytest.raises(UsageError, match=f"There are no labels in --labels @{tmp_path / 'labels'}"):
-        zero_shot(ScoreOptions(labels=(f"@{tmp_path}/labels",)), NLI)
+def test_a_file_that_is_not_text_or_has_no_labels_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "labels"
+    for content, says in (
+        (b"\xff\xfe", f"{file} cannot be read: 'utf-8' codec"),
+        (b"\n \n", f"no labels in --labels @{file}"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(UsageError, match=says):
+            zero_shot(ScoreOptions(labels=(f"@{file}",)), NLI)

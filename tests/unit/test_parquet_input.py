@@ -2,6 +2,7 @@
 
 import datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,8 @@ from fleet.inputs.opening import open_input
 from support.line_files import columns_of, read, read_with_bad
 
 TEXT, VIEW = pa.string(), pa.string_view()
+ELEMENT = pa.field("element", TEXT)
+LONG = "a text that is longer than twelve bytes"
 
 
 def not_utf8(kind: pa.DataType) -> pa.Array:
@@ -90,27 +93,24 @@ def test_columns_come_in_the_runs_order_and_others_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "plain"),
+    ("written", "plain", "value"),
     [
-        (VIEW, pa.string()),
-        (pa.binary_view(), pa.binary()),
-        (pa.list_(VIEW), pa.list_(pa.field("element", pa.string()))),
-        (pa.large_list(VIEW), pa.large_list(pa.field("element", pa.string()))),
-        (pa.list_(VIEW, 2), pa.list_(pa.field("element", pa.string()), 2)),
-        (pa.struct([("a", pa.int64()), ("b", pa.list_(VIEW))]), None),
-        (pa.map_(VIEW, VIEW), pa.map_(pa.string(), pa.string())),
+        (VIEW, TEXT, LONG),
+        (pa.binary_view(), pa.binary(), LONG.encode()),
+        (pa.list_(VIEW), pa.list_(ELEMENT), [LONG]),
+        (pa.large_list(VIEW), pa.large_list(ELEMENT), [LONG]),
+        (pa.list_(VIEW, 2), pa.list_(ELEMENT, 2), [LONG, LONG]),
+        (
+            pa.struct([("a", VIEW), ("b", pa.list_(VIEW))]),
+            pa.struct([("a", TEXT), ("b", pa.list_(ELEMENT))]),
+            {"a": LONG, "b": []},
+        ),
+        (pa.map_(VIEW, VIEW), pa.map_(TEXT, TEXT), [(LONG, LONG)]),
     ],
 )
 def test_views_are_read_as_the_plain_types_that_are_the_same_in_parquet(
-    tmp_path: Path, written: pa.DataType, plain: pa.DataType | None
+    tmp_path: Path, written: pa.DataType, plain: pa.DataType, value: Any
 ) -> None:
-    plain = plain or pa.struct([("a", pa.int64()), ("b", pa.list_(pa.field("element", pa.string())))])
-    text = "a text that is longer than twelve bytes"
-    value = {VIEW: text, pa.binary_view(): text.encode()}.get(written, [text, text])
-    if pa.types.is_struct(written):
-        value = {"a": 1, "b": [text]}
-    if pa.types.is_map(written):
-        value = [(text, text)]
     file = parquet(tmp_path, x=pa.array([value, None], written))
 
     rows = read(file)

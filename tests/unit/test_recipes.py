@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 from fleet.run.choices import is_passages
 from fleet.run.model import Model
 from fleet.run.options import recipe_options
-from fleet.run.recipes import RECIPES, Recipe, adds_int_score, as_arguments, recipe_line, recipe_of
+from fleet.run.recipes import RECIPES, Recipe, adds_int_score, as_arguments, recipe_line
 from fleet.run.text import columns_of
 from producer.cli import cli
 from producer.planning.options import RunOptions
-from worker.api.score import scorings_of
 
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
 TOPICS = "WebOrganizer/TopicClassifier"
@@ -49,7 +48,7 @@ def used(model: str | Model, **given: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.model)
 class TestEachRecipe:
-    def test_sets_options_of_a_run_to_values_that_they_take(self, recipe: Recipe) -> None:
+    def test_sets_options_of_a_run_with_its_model_to_values_that_they_take(self, recipe: Recipe) -> None:
         types = get_type_hints(RunOptions, include_extras=True)
 
         assert recipe.options
@@ -57,13 +56,9 @@ class TestEachRecipe:
             kind, *_ = get_args(types[name])
             assert TypeAdapter(kind).validate_python(value, strict=True) == value
             assert getattr(RunOptions(), name) is None
-
-    def test_reads_texts_in_a_way_that_there_is(self, recipe: Recipe) -> None:
         assert is_passages(recipe.passages or "head")
         assert columns_of(recipe.text_column or "{text}")
         assert "{}" in (recipe.hypothesis_template or "{}")
-
-    def test_is_used_for_its_model(self, recipe: Recipe) -> None:
         assert used(recipe.model, labels=("a", "b") if recipe.zero_shot else ()) == recipe.options
 
     def test_is_called_checked_if_a_test_compares_its_scores_with_the_authors_code(self, recipe: Recipe) -> None:
@@ -103,9 +98,7 @@ class TestWhoseOptionWins:
     def test_the_other_options_are_still_the_recipes(self) -> None:
         assert used(PDFS, max_tokens=512) == {"passages": "finepdfs"}
         assert used(TOPICS, text_column="content") == {"max_tokens": 8192, "function_to_apply": "softmax"}
-
-    def test_a_pair_of_texts_leaves_out_the_passages(self) -> None:
-        assert used(PDFS, text_pair_column="summary") == {"max_tokens": 2048}
+        assert used(PDFS, text_pair_column="summary") == {"max_tokens": 2048}  # passages are of a single text
 
     def test_a_function_of_the_user_leaves_out_the_rounded_score_which_is_for_raw_ones(self) -> None:
         model = Model(name=EDU, revision="1", labels=("LABEL_0",))
@@ -114,31 +107,26 @@ class TestWhoseOptionWins:
         assert not adds_int_score(replace(model, revision="sha256-1"), "none")  # a folder
         assert not adds_int_score(replace(model, name=PDFS), "none")
 
-    def test_a_task_of_the_user_leaves_out_the_recipe_of_another(self) -> None:
-        assert used(PDFS, labels=("a",)) == {}
-
 
 @pytest.mark.parametrize(
-    "model",
+    ("model", "given"),
     [
-        model_of(EDU, scorer="own"),
-        model_of("me/fineweb-edu-classifier"),
-        model_of("fineweb-edu-classifier"),
-        model_of(f"/models/{EDU}", revision="sha256-1"),
+        (model_of(PDFS), {"labels": ("a",)}),  # another task
+        (model_of(EDU, scorer="own"), {}),
+        (model_of("me/fineweb-edu-classifier"), {}),
+        (model_of("fineweb-edu-classifier"), {}),
+        (model_of(f"/models/{EDU}", revision="sha256-1"), {}),
     ],
 )
-def test_no_recipe_is_used_if_another_model_has_that_name(model: Model) -> None:
-    assert used(model) == {}
+def test_no_recipe_is_used_for_another_task_or_another_model_of_that_name(model: Model, given: dict[str, Any]) -> None:
+    assert used(model, **given) == {}
 
 
-class TestWhatTheUserIsTold:
-    def test_the_options_that_the_recipe_sets(self) -> None:
-        assert recipe_line(PDFS, used(PDFS, max_tokens=512)) == f"{PDFS}: --passages finepdfs (checked)"
-
-    def test_arguments_are_those_of_a_shell(self) -> None:
-        assert as_arguments(recipe_of(TOPICS).options) == (  # type: ignore[union-attr]
-            "--text-column '{url}\\n\\n{text}' --max-tokens 8192 --function-to-apply softmax"
-        )
+def test_the_user_is_told_the_options_as_arguments_of_a_shell() -> None:
+    assert recipe_line(PDFS, used(PDFS, max_tokens=512)) == f"Recipe of {PDFS}: --passages finepdfs (checked)."
+    assert as_arguments(used(TOPICS)) == (
+        "--text-column '{url}\\n\\n{text}' --max-tokens 8192 --function-to-apply softmax"
+    )
 
 
 class TestTheCommand:
@@ -162,27 +150,3 @@ class TestTheCommand:
             "note": "Adds int_score, the rounded score.",
             "options": {"min_score": 3.0},
         }
-
-
-class TestInPython:
-    """`shardsift.score` reads texts and applies functions as a run with the same options does."""
-
-    def scoring(self, name: str, *, outputs: tuple[str, ...] = ("a", "b"), revision: str = "1", **options: Any) -> Any:
-        model = Model(name=name, revision=revision, labels=outputs, function="softmax" if len(outputs) > 1 else "none")
-        (scoring,) = scorings_of({"score": model}, None, options, has_pairs=False)
-        return scoring
-
-    @pytest.mark.parametrize("recipe", [one for one in RECIPES if not one.zero_shot], ids=lambda recipe: recipe.model)
-    def test_a_model_by_name_gets_the_options_of_its_run(self, recipe: Recipe) -> None:
-        options = RunOptions(**used(recipe.model))
-
-        scoring = self.scoring(recipe.model, outputs=("a",) if recipe.int_score else ("a", "b"))
-
-        assert (scoring.max_tokens, scoring.passages) == (options.max_tokens, options.passages or "head")
-        assert scoring.function_to_apply == (options.function_to_apply or scoring.model.function)
-        assert scoring.int_score == recipe.int_score
-
-    def test_labels_get_the_template_of_the_recipe(self) -> None:
-        scoring = self.scoring(NLI, outputs=("entailment", "not_entailment"), labels=["x", "y"])
-
-        assert scoring.zero_shot.hypothesis_template == "This text is about {}"

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import MISSING, fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from fleet.run.scoring import Scoring, ZeroShot
 from fleet.run.spec import RunSpec, is_run_id
 from support.records import a_spec
 
+MODEL = a_spec().scorings[0].model
 OTHER_MODEL = Model(name="org/other", revision="89ab", labels=("LABEL_0",))
 CHANGES: dict[str, Any] = {
     "input_uris": ("hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/000_*.parquet",),
@@ -53,19 +53,12 @@ class TestRunId:
 
     @pytest.mark.parametrize("field", [field.name for spec in (RunSpec, Scoring) for field in fields(spec)])
     def test_each_field_makes_another_run(self, field: str) -> None:
-        changed = a_spec(**{field: CHANGES[field]})
+        assert a_spec(**{field: CHANGES[field]}).run_id != a_spec().run_id
 
-        assert changed.run_id != a_spec().run_id
+    def test_a_model_of_the_same_name_with_another_revision_or_label_makes_another_run(self) -> None:
+        models = MODEL, replace(MODEL, revision="other"), replace(MODEL, labels=("good",))
 
-    @pytest.mark.parametrize(
-        "model",
-        [
-            Model(name="HuggingFaceFW/fineweb-edu-classifier", revision="other", labels=("LABEL_0",)),
-            Model(name="HuggingFaceFW/fineweb-edu-classifier", revision="4567def", labels=("good",)),
-        ],
-    )
-    def test_a_model_of_the_same_name_with_another_revision_or_label_makes_another_run(self, model: Model) -> None:
-        assert a_spec(model=model).run_id != a_spec().run_id
+        assert len({a_spec(model=model).run_id for model in models}) == 3
 
     @pytest.mark.parametrize(
         ("changes", "head"),
@@ -151,14 +144,11 @@ class TestJson:
 
 class TestQueue:
     def test_it_names_model_revision_and_dtype(self) -> None:
-        model = Model(name="org/Big Model_v2", revision="0123456789abcdef", labels=("a",))
+        on_hub = Model(name="org/Big Model_v2", revision="0123456789abcdef", labels=("a",))
+        folder = Model(name="/models/mine", revision="sha256-0123456789abcdef", labels=("a",))
 
-        assert model.queue("float32") == "score.sequence-classifier.big-model-v2.0123456789ab.float32"
-
-    def test_a_folder_is_named_by_its_last_part_and_digest(self, tmp_path: Path) -> None:
-        model = Model(name=str(tmp_path / "mine"), revision="sha256-0123456789abcdef", labels=("a",))
-
-        assert model.queue("auto") == "score.sequence-classifier.mine.0123456789ab.auto"
+        assert on_hub.queue("float32") == "score.sequence-classifier.big-model-v2.0123456789ab.float32"
+        assert folder.queue("auto") == "score.sequence-classifier.mine.0123456789ab.auto"
 
     def test_a_run_of_several_models_has_the_queue_of_all_of_them_and_counts_each_once(self) -> None:
         (one,), (other,) = a_spec().scorings, a_spec(model=OTHER_MODEL).scorings
@@ -170,39 +160,27 @@ class TestQueue:
         assert a_spec(where=None, output_uri="memory://b").queue == a_spec().queue
 
 
-class TestAddedColumns:
-    @pytest.mark.parametrize(
-        ("labels", "int_score", "columns"),
-        [
-            (("a",), False, ("edu",)),
-            (("a",), True, ("edu", "int_edu")),
-            (("a", "b"), False, ("edu", "edu_label", "edu_a", "edu_b")),
-            (("climate change", "C++", "C#"), False, ("edu", "edu_label", "edu_climate_change", "edu_C", "edu_C_2")),
-            (("Good", "good", "good_2"), False, ("edu", "edu_label", "edu_Good", "edu_good_2", "edu_good_2_2")),
-            (("", "-"), False, ("edu", "edu_label", "edu_", "edu__2")),
-            (("label", "logits"), False, ("edu", "edu_label", "edu_label_2", "edu_logits_2")),
-            (tuple(map(str, range(300))), False, ("edu", "edu_label")),
-        ],
-    )
-    def test_they_follow_from_labels_and_rounding(
-        self, labels: tuple[str, ...], int_score: bool, columns: tuple[str, ...]
-    ) -> None:
-        model = Model(name="m", revision="1", labels=labels)
+@pytest.mark.parametrize(
+    ("score_column", "labels", "columns"),
+    [
+        ("edu", ("a",), ("edu",)),
+        ("edu", ("a", "b"), ("edu", "edu_label", "edu_a", "edu_b")),
+        ("score", ("a", "b"), ("score", "label", "score_a", "score_b")),
+        ("tox_score", ("a", "b"), ("tox_score", "tox_label", "tox_score_a", "tox_score_b")),
+        ("edu", ("climate change", "C++", "C#"), ("edu", "edu_label", "edu_climate_change", "edu_C", "edu_C_2")),
+        ("edu", ("Good", "good", "good_2"), ("edu", "edu_label", "edu_Good", "edu_good_2", "edu_good_2_2")),
+        ("edu", ("", "-"), ("edu", "edu_label", "edu_", "edu__2")),
+        ("edu", ("label", "logits"), ("edu", "edu_label", "edu_label_2", "edu_logits_2")),
+        ("edu", tuple(map(str, range(300))), ("edu", "edu_label")),
+    ],
+)
+def test_output_columns_follow_from_the_score_column_the_labels_and_rounding(
+    score_column: str, labels: tuple[str, ...], columns: tuple[str, ...]
+) -> None:
+    spec = a_spec(model=replace(MODEL, labels=labels), score_column=score_column, int_score=False)
 
-        assert a_spec(model=model, int_score=int_score, score_column="edu").added_columns == columns
-
-    @pytest.mark.parametrize(
-        ("score_column", "label_column"),
-        [
-            ("score", "label"),
-            ("tox_score", "tox_label"),
-            ("quality", "quality_label"),
-        ],
-    )
-    def test_the_labels_column_goes_with_the_scores(self, score_column: str, label_column: str) -> None:
-        model = Model(name="m", revision="1", labels=("a", "b"))
-
-        assert a_spec(model=model, score_column=score_column).added_columns[:2] == (score_column, label_column)
+    assert spec.output_columns == columns
+    assert replace(spec.scorings[0], int_score=True).output_columns == (*columns, f"int_{score_column}")
 
 
 def _required(part: type[Any]) -> set[str]:

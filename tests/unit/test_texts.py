@@ -29,13 +29,9 @@ def texts(columns: tuple[str, ...], template: str | None = None, rows: pa.Table 
     return list(texts_of(rows, scoring).to_pylist())
 
 
-def test_one_column_is_its_text() -> None:
+def test_one_column_is_its_text_and_several_are_joined_without_the_blank_ones() -> None:
     assert texts(("selftext",)) == POSTS["selftext"].to_pylist()
-
-
-def test_several_columns_are_joined_without_the_blank_ones() -> None:
     joined = texts(("title", "selftext"))
-
     assert joined == ["A title\n\nA body", "Only a title", "Only a title", "Only a body", None, " "]
 
 
@@ -59,10 +55,6 @@ def test_texts_do_not_depend_on_how_the_rows_are_chunked() -> None:
 
     assert texts(("title", "selftext"), rows=chunked) == texts(("title", "selftext"))
     assert texts(("url", "score"), "{url} {score}", chunked) == texts(("url", "score"), "{url} {score}")
-
-
-def test_a_shells_line_end_in_a_template_is_one() -> None:
-    assert template_of(r"{url}\n\n{title}") == "{url}\n\n{title}"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +101,7 @@ def test_what_cannot_be_read_is_refused(options: dict[str, Any], says: str) -> N
 
 def test_a_template_is_read_into_literals_and_columns() -> None:
     assert parts_of("{a}b{{{c d}}}") == [("", "a"), ("b{", None), ("", "c d"), ("}", None)]
+    assert template_of(r"{url}\n\n{title}") == "{url}\n\n{title}"  # a shell's line end
 
 
 @pytest.mark.parametrize("passages", ["head", "head+tail", "head+middle+tail", "stride:256", "finepdfs"])
@@ -124,17 +117,14 @@ def test_other_passages_are_refused(passages: str) -> None:
         check_scoring(*a_spec(passages=passages).scorings)
 
 
-def test_passages_further_apart_than_they_are_long_are_refused() -> None:
-    with pytest.raises(UsageError, match="--passages stride:17 would leave out tokens between passages of 16"):
-        check_scoring(*a_spec(max_tokens=16, passages="stride:17").scorings)
-
-
-def test_the_passages_of_finepdfs_and_labels_do_not_go_together() -> None:
+def test_passages_that_leave_out_tokens_or_do_not_go_with_labels_are_refused() -> None:
     labels = ZeroShot(labels=("a",))
     check_scoring(*a_spec(passages="head+tail", zero_shot=labels).scorings)
 
     with pytest.raises(UsageError, match="--passages finepdfs does not go with --labels"):
         check_scoring(*a_spec(passages="finepdfs", zero_shot=labels).scorings)
+    with pytest.raises(UsageError, match="--passages stride:17 would leave out tokens between passages of 16"):
+        check_scoring(*a_spec(max_tokens=16, passages="stride:17").scorings)
 
 
 @pytest.mark.parametrize(

@@ -181,9 +181,9 @@ def test_a_model_of_three_labels_adds_the_highest_logit_its_label_and_a_score_of
     added = [
         {"topic": 2.0, "topic_label": "high", "topic_low": 0.5, "topic_middle": -1.0, "topic_high": 2.0},
         {"topic": 3.0, "topic_label": "low", "topic_low": 3.0, "topic_middle": 1.0, "topic_high": -2.0},
-        dict.fromkeys(spec.added_columns),
+        dict.fromkeys(spec.output_columns),
     ]
-    assert written.kept.select(spec.added_columns).to_pylist() == added[:2]
+    assert written.kept.select(spec.output_columns).to_pylist() == added[:2]
     assert written.lines == [
         {"shard": "s", "row": 0, **added[0], "topic_logits": [0.5, -1.0, 2.0], "error": None},
         {"shard": "s", "row": 1, **added[1], "topic_logits": [3.0, 1.0, -2.0], "error": None},
@@ -201,19 +201,15 @@ def test_a_kept_row_finds_its_line_in_the_scores_file_by_shard_and_row(tmp_path:
     assert [(row["place"], lines[row["shard"], row["row"]]) for row in kept] == [(3, 3.0), (11, 11.0), (24, 24.0)]
 
 
-@pytest.mark.parametrize(
-    ("row_columns", "names"),
-    [
-        (None, ["text", "place", "score", "int_score"]),
-        (("from", "at"), ["text", "place", "from", "at", "score", "int_score"]),
-    ],
-)
+@pytest.mark.parametrize("row_columns", [None, ("from", "at")])
 def test_the_columns_that_say_where_a_row_is_from_can_be_named_or_left_out(
-    tmp_path: Path, row_columns: tuple[str, str] | None, names: list[str]
+    tmp_path: Path, row_columns: tuple[str, str] | None
 ) -> None:
-    written = write_shard(tmp_path, some_texts(5), np.zeros((5, 1), np.float32), spec=a_spec(row_columns=row_columns))
+    spec = a_spec(row_columns=row_columns)
 
-    assert written.kept.schema.names == names
+    written = write_shard(tmp_path, some_texts(5), np.zeros((5, 1), np.float32), spec=spec)
+
+    assert written.kept.schema.names == ["text", "place", *(row_columns or ()), *spec.output_columns]
     assert written.lines[4]["shard"] == "s"
 
 
@@ -250,7 +246,7 @@ def test_the_counts_add_up_over_windows(tmp_path: Path) -> None:
 def test_a_shard_that_keeps_nothing_gives_an_empty_file_with_all_columns(tmp_path: Path) -> None:
     written = write_shard(tmp_path, rows_of_every_type(20), np.zeros((20, 1), np.float32), kept=[], window_rows=6)
 
-    expected = [*rows_of_every_type(1).schema.names, "shard", "row", "score", "int_score"]
+    expected = [*rows_of_every_type(1).schema.names, "shard", "row", *a_spec().output_columns]
     assert (len(written.kept), written.kept.schema.names) == (0, expected)
     assert len(written.lines) == 20
 

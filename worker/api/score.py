@@ -21,7 +21,7 @@ from fleet.process.wording import counted
 from fleet.run.choices import DEFAULT_MODEL, Dtype
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
 from fleet.run.options import ScoreOptions, options_by_model, recipe_options, scoring_of
-from fleet.run.output_columns import ERROR, check_added_columns
+from fleet.run.output_columns import ERROR, check_output_columns
 from fleet.run.scorers import check_requirements, resolve_model, scorer_kind
 from fleet.run.scoring import Scoring, check_names_differ, score_column_of
 from fleet.run.spec import WINDOW_ROWS, Shard
@@ -139,7 +139,7 @@ class LoadedScorers:
         by_column = {score_column_of(name): one for name, one in self.by_name.items()}
         scorings, scored = _scored(by_column, texts, text_pairs, options, keywords)
         with _arguments_told():
-            check_added_columns(scorings)
+            check_output_columns(scorings)
         return _as_table(scorings, scored)
 
     score = table  # an array of the scores of several models would not say whose they are

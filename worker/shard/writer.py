@@ -193,7 +193,7 @@ def _score_lines(
     spec: RunSpec,
 ) -> pa.Table:
     schema = scores_schema(spec)
-    columns = {name: scored.column(name) for name in spec.added_columns}
+    columns = {name: scored.column(name) for name in spec.output_columns}
     columns[SHARD.name], columns[ROW.name] = _row_columns(window, shard)
     columns[ERROR.name] = pa.array([errors.get(row) for row in range(len(scored))], ERROR.type)
     for scoring, found in zip(spec.scorings, scores, strict=True):

@@ -163,7 +163,7 @@ def _scoring(published: Published, label_column: str | None) -> Scoring:
     """The scoring of a run's only model, or of the one that has added the column."""
     scorings = published.spec.scorings
     for scoring in scorings:
-        if len(scorings) == 1 or label_column in scoring.added_columns:
+        if len(scorings) == 1 or label_column in scoring.output_columns:
             return scoring
     raise UsageError(
         f"The run at {published.uri} has {len(scorings)} models. Name what to learn with --label-column: "

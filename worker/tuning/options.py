@@ -11,7 +11,6 @@ import typer
 from fleet.errors import UsageError
 from fleet.process.settings import Settings
 from fleet.run.options import (
-    PANEL,
     Columns,
     Labels,
     MaxTokens,
@@ -19,7 +18,7 @@ from fleet.run.options import (
     ScoreOptions,
     TextColumn,
     TextPairColumn,
-    given_labels,
+    reading_option,
     scoring_of,
 )
 from fleet.run.scoring import Scoring
@@ -34,11 +33,8 @@ class TuneOptions:
 
     input_uri: Annotated[
         str | None,
-        typer.Option(
-            "--input",
-            metavar="URI",
-            help="Texts to try, as for `producer run`. Default: texts that come with Python.",
-            rich_help_panel=PANEL,
+        reading_option(
+            "--input", metavar="URI", help="Texts to try, as for `producer run`. Default: texts that come with Python."
         ),
     ] = None
     columns: Columns = None
@@ -85,9 +81,7 @@ def scoring_to_tune(settings: Settings, options: TuneOptions) -> Scoring:
     model = resolve_classifier(name, revision)
     scoring = scoring_of(
         model,
-        ScoreOptions(
-            labels=tuple(given_labels(options.labels)), max_tokens=options.max_tokens, passages=options.passages
-        ),
+        ScoreOptions(labels=options.labels, max_tokens=options.max_tokens, passages=options.passages),
         text_columns=("text",),
         text_pair_column=options.text_pair_column,
     )

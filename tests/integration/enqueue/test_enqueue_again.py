@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -108,40 +109,33 @@ class TestChangedInput:
 class TestSteering:
     """How fast a run is scored is no part of what is scored."""
 
-    def test_another_limit_of_workers_is_the_same_run(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
-        plan = plan_run(options)
-        given = [SteeringOptions(max_workers=2), SteeringOptions(), SteeringOptions(max_workers=0)]
-
-        done = [enqueue(plan, ledger, app, resend_seconds=60, steering=steering) for steering in given]
-
-        assert len({one.run_id for one in done}) == 1
-        assert [one.sent for one in done] == [2, 0, 1]
-
-    def test_a_limit_of_cost_without_a_price_is_refused_before_anything_is_written(
-        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
+    def test_other_limits_are_the_same_run_and_0_is_none(
+        self, options: RunOptions, ledger: Ledger, app: Celery
     ) -> None:
+        plan = plan_run(options)
+        workers = [{"max_workers": 2}, {}, {"max_workers": 0}]
+        costs: list[dict[str, Any]] = [{"price_per_gpu_hour": 1.2}, {"max_cost": 50}, {"max_cost": 0}]
+
+        done, steered = [], []
+        for given in [*workers, *costs]:
+            done.append(enqueue(plan, ledger, app, resend_seconds=60, steering=SteeringOptions(**given)))
+            steered.append(ledger.steering(plan.spec.run_id))
+
+        assert {one.run_id for one in done} == {plan.spec.run_id}
+        assert [one.sent for one in done] == [2, 0, 1, 0, 0, 0]
+        assert [one.max_cost for one in steered[3:]] == [None, 50, None]
+        assert {one.price_per_gpu_hour for one in steered[3:]} == {1.2}
+
+    def test_a_wrong_limit_is_refused_before_anything_is_written(
+        self, options: RunOptions, ledger: Ledger, app: Celery, out: Path
+    ) -> None:
+        with pytest.raises(UsageError, match="A run cannot have -1 workers. 0 means any number."):
+            SteeringOptions(max_workers=-1)
         with pytest.raises(UsageError, match="set SHARDSIFT_PRICE_PER_GPU_HOUR, such as 1.20"):
             enqueue(plan_run(options), ledger, app, resend_seconds=60, steering=SteeringOptions(max_cost=50))
 
         assert ledger.run_ids() == []
-        assert not (tmp_path / "out").exists()
-
-    def test_a_price_is_remembered_and_a_limit_of_zero_is_none(
-        self, options: RunOptions, ledger: Ledger, app: Celery
-    ) -> None:
-        given = [SteeringOptions(price_per_gpu_hour=1.2), SteeringOptions(max_cost=50), SteeringOptions(max_cost=0)]
-
-        steered = []
-        for steering in given:
-            run_id = enqueue(plan_run(options), ledger, app, resend_seconds=60, steering=steering).run_id
-            steered.append(ledger.steering(run_id))
-
-        assert [one.max_cost for one in steered] == [None, 50, None]
-        assert {one.price_per_gpu_hour for one in steered} == {1.2}
-
-    def test_a_negative_number_of_workers_is_refused(self) -> None:
-        with pytest.raises(UsageError, match="A run cannot have -1 workers. 0 means any number."):
-            SteeringOptions(max_workers=-1)
+        assert not out.exists()
 
 
 class TestTakingOver:
