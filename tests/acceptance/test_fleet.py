@@ -63,7 +63,7 @@ def test_a_killed_workers_shard_is_finished_by_another(
     quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     fleet = quick_fleet
-    faults.at("worker.shard.window_scoring:WindowScoring.scores", "after", "freeze")  # scored, and not yet written
+    faults.at("worker.shard.window_scoring:WindowScoring.fetch", "after", "freeze")  # scored, and not yet written
     fleet.environment |= faults.environment | {"SHARDSIFT_LEASE_SECONDS": "3"}
     run_id = fleet.enqueue(*options(shards, tiny_model, tmp_path / "out", "--limit-rows", "48"))
 

@@ -64,7 +64,7 @@ class Trouble:
 @pytest.fixture
 def trouble(fleet: Fleet, faults: InjectedFaults, tiny_model: Path, tmp_path: Path) -> Iterator[Trouble]:
     faults.use_stand_in(seconds_a_batch=0.3)
-    faults.at("worker.shard.window_scoring:WindowScoring.scores", "after", "freeze")
+    faults.at("worker.shard.window_scoring:WindowScoring.fetch", "after", "freeze")
     fleet.environment |= faults.environment | {"SHARDSIFT_LEASE_SECONDS": "24"}
     shards = tmp_path / "shards"
     write_shards(shards, shards=12, rows=12, seed=1)

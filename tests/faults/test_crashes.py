@@ -126,7 +126,7 @@ def process_start_seconds(runs: DisturbedRuns) -> float:
 def test_after_a_fault_of_the_device_another_process_continues(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "device fault")
+    faults.at("worker.shard.window_scoring:WindowScoring.launch", "before", "device fault")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:
@@ -143,7 +143,7 @@ def test_after_a_fault_of_the_device_another_process_continues(
 def test_a_lack_of_memory_is_retried_later_and_ends_no_process(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "memory error")
+    faults.at("worker.shard.window_scoring:WindowScoring.launch", "before", "memory error")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:

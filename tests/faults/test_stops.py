@@ -138,7 +138,7 @@ def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_ke
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    "place", ["worker.shard.window_scoring:WindowScoring.scores", "fleet.storage.folder:FolderOutput.stage"]
+    "place", ["worker.shard.window_scoring:WindowScoring.launch", "fleet.storage.folder:FolderOutput.stage"]
 )
 def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_given_back(
     place: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
@@ -162,7 +162,7 @@ def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_give
 def test_a_worker_whose_process_cannot_handle_signals_is_killed_in_time(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang locked")
+    faults.at("worker.shard.window_scoring:WindowScoring.launch", "before", "hang locked")
     run_id = runs.enqueue()
 
     with runs.worker(**LESS_TIME) as worker:
@@ -178,7 +178,7 @@ def test_a_worker_whose_process_cannot_handle_signals_is_killed_in_time(
 def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goes(
     runs: DisturbedRuns, faults: InjectedFaults
 ) -> None:
-    faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang")
+    faults.at("worker.shard.window_scoring:WindowScoring.launch", "before", "hang")
     run_id = runs.enqueue()
 
     with watched_worker(runs) as (cloud, worker):

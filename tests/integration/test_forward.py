@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from worker.scoring import DeviceFault
-from worker.scoring.forward import forward
+from worker.scoring import DeviceFault, Scores
+from worker.scoring.forward import launch
 from worker.scoring.tokenizing.tokens import Tokens
 
 OUTPUTS = 2
@@ -34,6 +34,10 @@ def window(lengths: list[int]) -> Tokens:
     """Token ids in which text i consists of the id i."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return Tokens(ids=np.repeat(np.arange(len(lengths)), lengths).astype(np.int32), offsets=offsets)
+
+
+def forward(backend: MeanOfIds, tokens: Tokens, **options: Any) -> Scores:
+    return launch(backend, tokens, outputs=OUTPUTS, **options)()
 
 
 def padded(batch: Tokens) -> int:
@@ -68,7 +72,7 @@ LACKS = [
 def test_where_memory_lacks_all_rows_are_scored_in_smaller_batches(room: int, error: type[Exception] | str) -> None:
     backend = MeanOfIds(failing=above(room, error))
 
-    scores = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+    scores = forward(backend, window(LENGTHS), max_batch_tokens=1024)
 
     assert scores.values.tolist() == EXPECTED.tolist()
     assert scores.errors == {}
@@ -77,7 +81,7 @@ def test_where_memory_lacks_all_rows_are_scored_in_smaller_batches(room: int, er
 def test_after_a_lack_of_memory_the_rest_of_the_window_is_tried_in_halves_at_once() -> None:
     backend = MeanOfIds(failing=above(256, torch.OutOfMemoryError))
 
-    forward(backend, window([64] * 32), outputs=OUTPUTS, max_batch_tokens=512)
+    forward(backend, window([64] * 32), max_batch_tokens=512)
 
     failed = [lengths for lengths in backend.tried if len(lengths) * 64 > 256]
     assert len(failed) == 1
@@ -86,9 +90,9 @@ def test_after_a_lack_of_memory_the_rest_of_the_window_is_tried_in_halves_at_onc
 def test_a_window_is_batched_the_same_whatever_went_before() -> None:
     backend = MeanOfIds(failing=above(100, torch.OutOfMemoryError))
 
-    forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=512)
+    forward(backend, window(LENGTHS), max_batch_tokens=512)
     first, backend.tried = backend.tried, []
-    forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=512)
+    forward(backend, window(LENGTHS), max_batch_tokens=512)
 
     assert backend.tried == first
 
@@ -96,7 +100,7 @@ def test_a_window_is_batched_the_same_whatever_went_before() -> None:
 def test_a_row_too_large_for_the_memory_is_an_errored_row_and_the_others_keep_their_scores() -> None:
     backend = MeanOfIds(failing=above(50, torch.OutOfMemoryError))
 
-    scores = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+    scores = forward(backend, window(LENGTHS), max_batch_tokens=1024)
 
     too_long = [row for row, length in enumerate(LENGTHS) if length > 50]
     assert scores.errors == dict.fromkeys(too_long, "not enough memory for this row")
@@ -110,14 +114,14 @@ def test_memory_that_lacks_for_short_rows_too_is_the_machines_fault_and_loses_no
     backend = MeanOfIds(failing=lambda batch: lack if 8 in batch.ids else None)
 
     with pytest.raises(MemoryError, match="rows that should fit.*SHARDSIFT_MAX_BATCH_TOKENS"):
-        forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+        forward(backend, window(LENGTHS), max_batch_tokens=1024)
 
 
 def test_a_row_that_the_model_refuses_is_an_errored_row_and_the_others_keep_their_scores() -> None:
     refusal = ValueError("All examples must have the same number of <eos> tokens.")
     backend = MeanOfIds(failing=lambda batch: refusal if 5 in batch.ids else None)
 
-    scores = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+    scores = forward(backend, window(LENGTHS), max_batch_tokens=1024)
 
     assert scores.errors == {5: "All examples must have the same number of <eos> tokens."}
     assert np.delete(scores.values, 5, axis=0).tolist() == np.delete(EXPECTED, 5, axis=0).tolist()
@@ -127,7 +131,7 @@ def test_rows_that_the_model_refuses_only_together_are_scored_apart() -> None:
     refusal = ValueError("not these two in one batch")
     backend = MeanOfIds(failing=lambda batch: refusal if {0, 5} <= set(batch.ids.tolist()) else None)
 
-    scores = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+    scores = forward(backend, window(LENGTHS), max_batch_tokens=1024)
 
     assert scores.values.tolist() == EXPECTED.tolist()
     assert scores.errors == {}
@@ -137,7 +141,7 @@ def test_an_error_of_the_device_ends_the_scoring() -> None:
     backend = MeanOfIds(failing=lambda batch: RuntimeError("CUDA error: an illegal memory access was encountered"))
 
     with pytest.raises(DeviceFault, match="illegal memory access"):
-        forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+        forward(backend, window(LENGTHS), max_batch_tokens=1024)
 
 
 class Unfetched(torch.Tensor):
@@ -158,7 +162,7 @@ class FetchedLate(MeanOfIds):
 def test_memory_that_lacks_when_the_scores_are_fetched_halves_the_batches_too() -> None:
     backend = FetchedLate()
 
-    scores = forward(backend, window([64] * 8), outputs=OUTPUTS, max_batch_tokens=512)
+    scores = forward(backend, window([64] * 8), max_batch_tokens=512)
 
     assert scores.values[:, 0].tolist() == list(range(8))
     assert [len(batch) for batch in backend.tried] == [8, 4, 4, 2, 2, 2, 2]
@@ -167,7 +171,7 @@ def test_memory_that_lacks_when_the_scores_are_fetched_halves_the_batches_too() 
 def test_an_id_that_the_model_does_not_have_is_an_errored_row() -> None:
     backend = MeanOfIds()
 
-    scores = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024, vocabulary=11)
+    scores = forward(backend, window(LENGTHS), max_batch_tokens=1024, vocabulary=11)
 
     assert scores.errors == {11: "the tokenizer's id 11 is not among the model's 11"}
     assert scores.values[:11].tolist() == EXPECTED[:11].tolist()
@@ -181,7 +185,7 @@ def test_a_device_that_fails_while_its_memory_is_freed_has_failed(monkeypatch: p
     monkeypatch.setattr(torch.cuda, "empty_cache", dead)
 
     with pytest.raises(DeviceFault, match="unspecified launch failure"):
-        forward(MeanOfIds(failing=above(50, LACKS[2])), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+        forward(MeanOfIds(failing=above(50, LACKS[2])), window(LENGTHS), max_batch_tokens=1024)
 
 
 def test_progress_counts_every_row_once() -> None:
@@ -194,7 +198,6 @@ def test_progress_counts_every_row_once() -> None:
     forward(
         MeanOfIds(failing=above(100, torch.OutOfMemoryError)),
         window(LENGTHS),
-        outputs=OUTPUTS,
         max_batch_tokens=512,
         go_on=go_on,
     )
@@ -204,7 +207,7 @@ def test_progress_counts_every_row_once() -> None:
 
 
 def test_scoring_that_is_ended_gives_what_it_has_and_says_what_is_missing() -> None:
-    scores = forward(MeanOfIds(), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128, go_on=lambda rows: rows < 4)
+    scores = forward(MeanOfIds(), window(LENGTHS), max_batch_tokens=128, go_on=lambda rows: rows < 4)
 
     known = np.flatnonzero(scores.known)
     assert not scores.has_all_rows
@@ -215,12 +218,12 @@ def test_scoring_that_is_ended_gives_what_it_has_and_says_what_is_missing() -> N
 
 def test_only_batches_that_lack_a_score_are_computed_and_always_whole() -> None:
     backend, undisturbed = MeanOfIds(), MeanOfIds()
-    first = forward(MeanOfIds(), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128, go_on=lambda rows: rows < 6)
+    first = forward(MeanOfIds(), window(LENGTHS), max_batch_tokens=128, go_on=lambda rows: rows < 6)
     known = first.known
     known[np.flatnonzero(known)[-1]] = False  # as if the batches of another worker had ended elsewhere
 
-    forward(undisturbed, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128)
-    rest = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128, known=known)
+    forward(undisturbed, window(LENGTHS), max_batch_tokens=128)
+    rest = forward(backend, window(LENGTHS), max_batch_tokens=128, known=known)
 
     assert set(map(tuple, backend.tried)) < set(map(tuple, undisturbed.tried))
     assert rest.filled_from(first).values.tolist() == EXPECTED.tolist()

@@ -199,11 +199,11 @@ class StopsAfter:
     def __init__(self, scorer: SequenceClassifier, stopping: threading.Event, *, windows: int) -> None:
         self._scorer, self._stopping, self.windows = scorer, stopping, windows
 
-    def score_encoded(self, *arguments: Any) -> Scores:
+    def launch(self, *arguments: Any) -> Callable[[], Scores]:
         self.windows -= 1
         if not self.windows:
             self._stopping.set()
-        return self._scorer.score_encoded(*arguments)
+        return self._scorer.launch(*arguments)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._scorer, name)

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -193,9 +193,9 @@ class Counting:
         self.calls["encoded"] += len(texts)
         return self._scorer.encode(texts, place)
 
-    def score_encoded(self, encoded: Any, *arguments: Any) -> Scores:
+    def launch(self, encoded: Any, *arguments: Any) -> Callable[[], Scores]:
         self.calls["scored"] += encoded.rows
-        return self._scorer.score_encoded(encoded, *arguments)
+        return self._scorer.launch(encoded, *arguments)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._scorer, name)

@@ -124,6 +124,17 @@ class Scorer(Protocol[Encoded]):
         """
 
 
+@runtime_checkable
+class LaunchingScorer(Protocol):
+    """A scorer whose device computes while its caller does something else."""
+
+    def launch(self, encoded: Any, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
+        """Do as `score_encoded`, and return when the device has all batches. The function that is returned waits for the scores.
+
+        Another thread may call it.
+        """
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
     """Labels that come with the run and not with the model: each is an output."""

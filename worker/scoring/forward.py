@@ -1,6 +1,7 @@
 """Run all batches of a window. A batch that does not fit in memory is halved; a row that fails alone is errored."""
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ _SIGNS_OF_NO_MEMORY = (
 )
 
 
-def forward(
+def launch(
     backend: Backend,
     tokens: Sequences,
     *,
@@ -35,13 +36,15 @@ def forward(
     go_on: GoOn = always,
     known: Known | None = None,
     work: DeviceWork | None = None,
-) -> Scores:
-    """The logits of texts, in order. `missing` lists the texts of batches that were not reached or are entirely `known`.
+) -> Callable[[], Scores]:
+    """Give all batches to the device. The function that is returned waits for it; any thread may call it, once.
+
+    It returns the logits of texts, in order. `missing` lists the texts of batches that were not reached or are entirely `known`.
 
     The same window must always give the same bytes, so the result depends on nothing that was scored before. A budget
     that is lowered for lack of memory applies to this window only, and a batch is computed whole or not at all.
-    Results are copied from the device once, at the end. If memory lacks only then, the window is computed again with half
-    the budget. A text with an id that is not in the model's `vocabulary` is errored.
+    Results are copied from the device once, when they are waited for. If memory lacks only then, the window is computed again
+    with half the budget. A text with an id that is not in the model's `vocabulary` is errored.
     Raises MemoryError if a row does not fit in memory although another, at least as long, did: then the machine is
     short of memory and the row is not at fault. Raises DeviceFault if the device fails.
     """
@@ -75,21 +78,26 @@ def forward(
         if not go_on(rows_done):
             break
     _check_memory(lengths, [batch for batch, _ in done], errors)
-    try:
-        return _scores(done, errors, (len(tokens), outputs))
-    except MemoryError:
-        if max_batch_tokens <= lengths.max():
-            raise
-    return forward(
-        backend,
-        tokens,
-        outputs=outputs,
-        max_batch_tokens=max_batch_tokens // 2,
-        vocabulary=vocabulary,
-        go_on=go_on,
-        known=known,
-        work=work,
-    )
+
+    def fetched() -> Scores:
+        try:
+            return _scores(done, errors, (len(tokens), outputs))
+        except MemoryError:
+            if max_batch_tokens <= lengths.max():
+                raise
+        again = launch(
+            backend,
+            tokens,
+            outputs=outputs,
+            max_batch_tokens=max_batch_tokens // 2,
+            vocabulary=vocabulary,
+            go_on=go_on,
+            known=known,
+            work=work,
+        )
+        return again()
+
+    return fetched
 
 
 def _check_memory(lengths: Counts, fitted: list[Counts], errors: dict[int, str]) -> None:

@@ -24,7 +24,7 @@ from worker.scoring import (
 from worker.scoring.backends import Backend
 from worker.scoring.backends.graphed import Graphed
 from worker.scoring.device import device_name, device_use
-from worker.scoring.forward import forward
+from worker.scoring.forward import launch
 from worker.scoring.parity_trial import ParityTrial, sample_texts
 from worker.scoring.peak import DeviceWork, measured_work
 from worker.scoring.readings import TextReader, one_sequence_each, text_reader, texts_of
@@ -113,9 +113,12 @@ class SequenceClassifier:
 
         A text is errored if one of its sequences cannot be scored, and missing if one of them was not reached.
         """
+        return self.launch(encoded, go_on, earlier)()
+
+    def launch(self, encoded: EncodedRows, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
         row_of, offsets, sequences = encoded.row_of_text, encoded.offsets, len(encoded.sequences)
         known = None if earlier is None else np.repeat(earlier.known[row_of], np.diff(offsets))
-        found = forward(
+        logits = launch(
             self.backend,
             encoded.sequences,
             outputs=self.outputs,
@@ -125,6 +128,11 @@ class SequenceClassifier:
             known=known,
             work=self.work,
         )
+        return lambda: self._of_rows(encoded, logits(), earlier)
+
+    def _of_rows(self, encoded: EncodedRows, found: Scores, earlier: Scores | None) -> Scores:
+        """The scores of rows from those of sequences."""
+        row_of, offsets = encoded.row_of_text, encoded.offsets
         values = np.full((encoded.rows, self._reader.outputs), np.nan, dtype=np.float32)
         if len(row_of):
             values[row_of] = self._reader.combine(found.values, offsets)

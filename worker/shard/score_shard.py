@@ -4,7 +4,6 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from worker.shard.pipelining import in_background, prefetched
 from worker.shard.reader import Window, read_windows
 from worker.shard.scratch import scratch_folder
 from worker.shard.vitals import Progress, Vitals
-from worker.shard.window_scoring import WindowScoring
+from worker.shard.window_scoring import Launched, PreparedWindow, WindowScoring
 from worker.shard.writer import RowCounts, ShardWriter, row_errors, score_columns, with_scores
 
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
@@ -85,21 +84,33 @@ def _write_windows(
     vitals.counts = writer.counts
     keep = Filter(spec.where, writer.kept_schema) if spec.where else None
     scoring = WindowScoring(claim.shard, spec.scorings, scorers, checkpoint)
+    write_seconds = 0.0  # of the last window
+
+    def fetch_and_write(prepared: PreparedWindow, launched: Launched) -> None:
+        nonlocal write_seconds
+        scores = scoring.fetch(prepared, launched)
+        begun = time.monotonic()
+        if all(one.has_all_rows for one in scores):  # otherwise the work stops here
+            _write(writer, keep, claim, prepared.window, scores, prepared.digests)
+        write_seconds = time.monotonic() - begun
+
     with (
         prefetched(read_windows(file, claim.shard, spec), "reader") as windows,
         prefetched(scoring.prepared(windows), "tokenizer") as prepared_windows,
-        in_background(partial(_write, writer, keep, claim), "writer") as write,
+        in_background(fetch_and_write, "writer") as write,
     ):
         for prepared in prepared_windows:
-            vitals.waited_for_window(prepared.encode_seconds)
+            vitals.waited(Phase.TOKENIZE, prepared.encode_seconds, rest=Phase.INPUT)
             vitals.enter(Phase.DEVICE)
-            scores = scoring.scores(prepared, progress)
+            launched = scoring.launch(prepared, progress)
+            vitals.enter(Phase.DEVICE)
+            write(prepared, launched)  # waits for the window before, and so for the device
+            vitals.waited(Phase.WRITE, write_seconds, rest=Phase.DEVICE)
             progress.check()
-            vitals.enter(Phase.WRITE)
-            write(prepared.window, scores, prepared.digests)
             progress.on_window()
             vitals.enter(Phase.INPUT)
-        vitals.enter(Phase.WRITE)
+        vitals.enter(Phase.DEVICE)
+    vitals.waited(Phase.WRITE, write_seconds, rest=Phase.DEVICE)
 
 
 @contextmanager

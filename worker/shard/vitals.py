@@ -22,12 +22,12 @@ class Vitals:
         self._spent[self._phase] += self._elapsed()
         self._phase = phase
 
-    def waited_for_window(self, encode_seconds: float) -> None:
-        """A wait for input ends now. At most this much of it was for the tokenizer, the rest for the reader."""
+    def waited(self, phase: Phase, most_seconds: float, *, rest: Phase) -> None:
+        """A wait ends now. At most so much of it was for `phase`."""
         waited = self._elapsed()
-        tokenizing = min(waited, encode_seconds)
-        self._spent[Phase.TOKENIZE] += tokenizing
-        self._spent[Phase.INPUT] += waited - tokenizing
+        of_phase = min(waited, most_seconds)
+        self._spent[phase] += of_phase
+        self._spent[rest] += waited - of_phase
 
     def seconds(self) -> dict[str, float]:
         """The time of each phase up to now."""

@@ -13,7 +13,7 @@ from fleet.errors import ShardError
 from fleet.run.scoring import Scoring
 from fleet.run.spec import Shard
 from fleet.run.text import is_blank, scored_digest, texts_of
-from worker.scoring import Place, Scorer, Scores, token_count
+from worker.scoring import GoOn, LaunchingScorer, Place, Scorer, Scores, token_count
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.reader import Window
 from worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
@@ -83,11 +83,12 @@ class WindowScoring:
         return encoded
 
     def scores(self, prepared: PreparedWindow, progress: Progress) -> tuple[Scores, ...]:
-        """The scores by each scoring, which are also stored. If the work must stop here, they are partial."""
+        """The scores of a window by each scoring, when nothing else is to be done meanwhile."""
+        return self.fetch(prepared, self.launch(prepared, progress))
+
+    def launch(self, prepared: PreparedWindow, progress: Progress) -> "Launched":
+        """Give a window to the device. If the work must stop here, that is a part of it."""
         rows = len(prepared.window.rows)
-        found = [
-            scores or _nothing(rows, scoring) for scores, scoring in zip(prepared.earlier, self._scorings, strict=True)
-        ]
         due = [
             (group, encoded)
             for group, encoded in zip(self._groups, prepared.encoded, strict=True)
@@ -96,26 +97,50 @@ class WindowScoring:
         progress.vitals.rows_resumed += _known_rows(prepared.earlier)
         if not due:
             progress.on_batch(rows)
-            return tuple(found)
+        launched: Launched = []
         for number, (group, encoded) in enumerate(due):
             progress.vitals.tokens += token_count(encoded)
-            go_on = _part_of(progress.on_batch, number, len(due), rows)
-            for place, scores in self._scored(group, encoded, prepared, go_on):
-                found[place] = scores
-            if not all(found[place].has_all_rows for place in group.places):
+            go_on = _Heeded(_part_of(progress.on_batch, number, len(due), rows))
+            earlier = group.joined([prepared.earlier[place] for place in group.places])
+            launched.append((group, _launched(group.scorer, encoded, go_on, earlier)))
+            if go_on.has_stopped:
                 break
-        self._checkpoint.store(prepared.window.first_row, found, prepared.digests)
+        return launched
+
+    def fetch(self, prepared: PreparedWindow, launched: "Launched") -> tuple[Scores, ...]:
+        """Wait for the scores by each scoring, and store them. They are partial if the work stopped within the window."""
+        rows = len(prepared.window.rows)
+        found = [
+            scores or _nothing(rows, scoring) for scores, scoring in zip(prepared.earlier, self._scorings, strict=True)
+        ]
+        for group, scores in launched:
+            for place, scoring, part in zip(group.places, group.scorings, group.parted(scores()), strict=True):
+                found[place] = with_reasons(part, prepared.unscorable[place], scoring, rows=rows)
+        if launched:
+            self._checkpoint.store(prepared.window.first_row, found, prepared.digests)
         return tuple(found)
 
-    def _scored(
-        self, group: ScoringGroup, encoded: Any, prepared: PreparedWindow, go_on: Callable[[int], bool]
-    ) -> Iterator[tuple[int, Scores]]:
-        """The place and the scores of each scoring of a group."""
-        rows = len(prepared.window.rows)
-        earlier = group.joined([prepared.earlier[place] for place in group.places])
-        scores = group.scorer.score_encoded(encoded, go_on, earlier)
-        for place, scoring, part in zip(group.places, group.scorings, group.parted(scores), strict=True):
-            yield place, with_reasons(part, prepared.unscorable[place], scoring, rows=rows)
+
+Launched = list[tuple[ScoringGroup, Callable[[], Scores]]]
+
+
+def _launched(scorer: Scorer[Any], encoded: Any, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
+    if isinstance(scorer, LaunchingScorer):
+        return scorer.launch(encoded, go_on, earlier)
+    scores = scorer.score_encoded(encoded, go_on, earlier)
+    return lambda: scores
+
+
+@dataclass
+class _Heeded:
+    """Remembers whether the work must stop."""
+
+    go_on: GoOn
+    has_stopped: bool = False
+
+    def __call__(self, rows: int) -> bool:
+        self.has_stopped |= not self.go_on(rows)
+        return not self.has_stopped
 
 
 @dataclass(frozen=True, kw_only=True)
