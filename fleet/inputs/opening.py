@@ -15,10 +15,11 @@ from fleet.inputs.csv_file import CsvFile
 from fleet.inputs.formats import ENDINGS, format_of, has_footer
 from fleet.inputs.input_file import InputFile
 from fleet.inputs.json_lines import JsonLines
-from fleet.inputs.parquet_file import READ_AHEAD_BYTES, ParquetInput, open_parquet
+from fleet.inputs.parquet_file import ParquetInput, open_parquet
 from fleet.storage.errors import did_you_mean, translated
 from fleet.storage.hub_access import filesystem_of
 
+_READ_AHEAD_BYTES = 32 << 20  # of a file of lines, which is read in order
 _GLOB = set("*?[")
 _OFTEN_METADATA = ".json"  # also the ending of what stands beside data, such as `dataset_info.json`
 _BESIDE_DATA = ("readme", "license", "checksums", "md5sum", "sha1sum", "sha256sum", "sha512sum")
@@ -40,7 +41,7 @@ def open_input(uri: str, columns: Columns | None = None, *, only: bool = False) 
         return
     with translated(f"Opening {uri}"):
         filesystem, path = filesystem_of(uri)
-        opened = partial(filesystem.open, path, "rb", block_size=READ_AHEAD_BYTES)
+        opened = partial(filesystem.open, path, "rb", block_size=_READ_AHEAD_BYTES)
     kind = JsonLines if known.kind == "JSON Lines" else CsvFile
     yield kind(opened, known.codec, uri, columns, only=only)
 

@@ -14,7 +14,9 @@ from fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows, w
 from fleet.storage.errors import translated
 from fleet.storage.hub_access import filesystem_of
 
-READ_AHEAD_BYTES = 32 << 20  # read-ahead; without it, each of FineWeb's 1,000-row groups would cost a request
+# Remote files are read in blocks, one ahead of the reader: else each of FineWeb's 1,000-row groups would cost a request. Several
+# are kept, because columns of a row group are not read in order.
+_BLOCK_BYTES, _BLOCKS_KEPT = 8 << 20, 8
 _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
 _STEP_BYTES = 8 << 20  # rows are decoded in steps of about this size
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
@@ -28,7 +30,9 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
     """
     filesystem, path = filesystem_of(uri)
     with translated(f"Opening {uri}"):
-        file = filesystem.open(path, "rb", block_size=READ_AHEAD_BYTES)
+        file = filesystem.open(
+            path, "rb", block_size=_BLOCK_BYTES, cache_type="background", cache_options={"maxblocks": _BLOCKS_KEPT}
+        )
     with file:
         with translated(f"Opening {uri}"):
             parquet = _parquet_file(file, uri)

@@ -4,9 +4,12 @@ import datetime
 from pathlib import Path
 from typing import Any
 
+import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from fleet.errors import ShardError
 from fleet.inputs.opening import open_input
@@ -123,3 +126,39 @@ def test_json_in_a_file_that_arrow_has_not_written_stays_json(tmp_path: Path) ->
     pq.write_table(pa.table({"x": pa.array(["{}"], pa.json_())}), tmp_path / "a.parquet", store_schema=False)
 
     assert read(tmp_path / "a.parquet").schema.field("x").type == pa.json_()
+
+
+class Counted(AbstractFileSystem):
+    """A file on a far machine, which counts the bytes that are fetched of it."""
+
+    protocol, cachable = "counted", False
+    content = b""
+    fetched = 0
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        return {"name": path, "size": len(self.content), "type": "file"}
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> AbstractBufferedFile:
+        return CountedFile(self, path, mode, **options)
+
+
+class CountedFile(AbstractBufferedFile):
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        found = Counted.content[start:end]
+        Counted.fetched += len(found)
+        return found
+
+
+def test_a_remote_file_is_fetched_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads read its columns in any order. Only the block with the footer is fetched twice."""
+    rng, sink = np.random.default_rng(0), pa.BufferOutputStream()
+    rows = pa.table({f"column {number}": rng.random(1_000_000) for number in range(12)})
+    pq.write_table(rows, sink, row_group_size=20_000, use_dictionary=False)
+    monkeypatch.setattr(Counted, "content", sink.getvalue().to_pybytes())
+    fsspec.register_implementation("counted", Counted, clobber=True)
+
+    with open_input("counted://a.parquet") as file:
+        read_rows = sum(batch.num_rows for batch in file.batches())
+
+    assert read_rows == len(rows)
+    assert Counted.fetched <= 1.1 * len(Counted.content)
