@@ -13,6 +13,7 @@ import redis
 from fleet.errors import LeaseLost, Stopped
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.ledger.base import Keys
+from fleet.process.settings import Settings
 from support.records import a_shard, a_spec
 from support.redis_servers import redis_server
 from support.waiting import wait_until
@@ -31,7 +32,7 @@ def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @contextmanager
 def connected(socket: Path) -> Iterator[Ledger]:
     with redis.Redis(unix_socket_path=str(socket), decode_responses=True) as client:
-        yield Ledger(client, lease_seconds=LEASE_SECONDS, max_attempts=1000)
+        yield Ledger(client, Settings(lease_seconds=LEASE_SECONDS, max_attempts=1000))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import redis
 
 from fleet.errors import Stopped, UsageError
 from fleet.ledger import Ledger
+from fleet.process.settings import Settings
 from producer.local.demo_data import write_shards
 from producer.planning.estimate import plan_report
 from producer.planning.options import RunOptions
@@ -34,7 +35,7 @@ ENDINGS = [".jsonl", ".jsonl.zst", ".json.gz", ".csv.gz"]
 @pytest.fixture(scope="module")
 def ledger(shared_redis_url: str) -> Iterator[Ledger]:
     with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
-        yield Ledger(client)
+        yield Ledger(client, Settings())
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
+from fleet.process.settings import Settings
 from fleet.run.scorers import published_run
 from fleet.run.spec import RunSpec
 from producer.local.demo_data import write_shards
@@ -39,7 +40,7 @@ SHARDS, ROWS = 3, 40
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     with embedded_redis(tmp_path_factory.mktemp("redis")) as url:
-        yield Ledger(redis.Redis.from_url(url, decode_responses=True))
+        yield Ledger(redis.Redis.from_url(url, decode_responses=True), Settings())
 
 
 @pytest.fixture(scope="module")
