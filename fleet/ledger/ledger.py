@@ -55,14 +55,7 @@ class Ledger(Attempts, Results):
         with suppress(redis.ResponseError):  # this user, or a managed service, does not allow INFO
             refuse_eviction(client.info("memory"))
         refuse_other_version(client)
-        return Ledger(
-            client,
-            lease_seconds=settings.lease_seconds,
-            sweep_seconds=settings.sweep_seconds,
-            max_attempts=settings.max_attempts,
-            max_errors=settings.max_errors,
-            checkpoint_bytes=settings.checkpoint_mib << 20,
-        )
+        return Ledger(client, settings)
 
     def create_run(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
         """Write a run and its new shards. Returns the number of new shards. May run twice. Ends a cancellation."""
