@@ -124,7 +124,7 @@ def hidden(error: Exception) -> FileNotFoundError:
 
 def of_s3(code: str) -> Exception:
     """As s3fs raises it."""
-    error = PermissionError("The provided token has expired.")
+    error = PermissionError(code)
     error.__cause__ = of_package("ClientError", "botocore", response={"Error": {"Code": code}})
     return error
 
@@ -198,7 +198,8 @@ OF_MACHINE: list[tuple[Exception, str]] = [
     (made(hub_errors.LocalTokenNotFoundError), "Check the token"),
     (of_xet("client error (403 Forbidden)"), "domain: http://hub). If it is about the token, give HF_TOKEN"),
     (of_xet("client error (401 Unauthorized)", ConnectionError), "give HF_TOKEN the rights"),
-    (PermissionError("Access Denied"), "permission denied"),  # s3fs's, without an errno
+    (PermissionError("Access Denied"), "Check the token or the file permissions."),  # hf_xet's, without an errno
+    *((of_s3(code), "Check the key of this machine") for code in ("AccessDenied", "InvalidAccessKeyId")),
     *((of_path(code), os.strerror(getattr(errno, code))) for code in ("EACCES", "EPERM", "EROFS")),
     (of_package("ClientResponseError", "aiohttp.client", status=403), "the storage refuses it"),
     (of_package("HttpResponseError", "azure.core", status_code=403), "the storage refuses it"),
