@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
 from fleet.ledger import Ledger, Publication
-from fleet.process.wording import counted
+from fleet.process.wording import counted, place_taken
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem
@@ -42,7 +42,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     """
     spec = ledger.spec(run_id)
     if why := _why_not_ready(ledger, run_id, without_failed=without_failed):
-        return NotReady(reason=why)
+        return NotReady(reason=_place_taken(ledger, run_id) or why)
     version = ledger.begin_publishing(run_id)
     receipts, failed = list(ledger.receipts(run_id)), [failure.shard for failure in ledger.failures(run_id)]
     shards = ledger.counts(run_id).shards
@@ -50,7 +50,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         return NotReady(reason="its record has changed meanwhile; the next sweep looks again")
     output = open_output(spec.output_uri, run_id)
     if version is None and not _was_published(ledger, spec, output, receipts):
-        return NotReady(reason="it is cancelled; `producer retry` resumes it")
+        return NotReady(reason=_place_taken(ledger, run_id) or "it is cancelled; `producer retry` resumes it")
     try:
         commit = _published(output, spec, receipts, shards=shards, left_out=failed, hashes=hashes)
     except OutputDamaged as damage:
@@ -132,6 +132,11 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
     if counts.failed and not without_failed:
         return f"{counted(counts.failed, 'shard')} failed; `producer retry` them, or `producer finalize` without them"
     return None if counts.done else "no shard is done"
+
+
+def _place_taken(ledger: Ledger, run_id: str) -> str | None:
+    other = ledger.replaced_by(run_id)
+    return f"it is cancelled. {place_taken(other)}".removesuffix(".") if other else None
 
 
 def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt]) -> bool:
