@@ -13,7 +13,7 @@ from fleet.ledger import Ledger, Publication
 from fleet.process.wording import counted, place_taken
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec
-from fleet.storage.inspection import Finding, Problem
+from fleet.storage.inspection import Finding, Problem, lines_of
 from fleet.storage.manifest import Manifest
 from fleet.storage.opening import is_on_hub, open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Output
@@ -116,7 +116,7 @@ def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequ
     """Queue the shards again whose stored files are damaged. All others stay as they are."""
     queued = ledger.requeue(run_id, damage.damaged, of=receipts)
     ledger.end_publishing(run_id)
-    for line in _first(damage.damaged):
+    for line in lines_of([f"shard {shard} is scored again: {reason}" for shard, reason in damage.damaged.items()]):
         logger.warning("Run %s: %s", run_id, line, extra={"run_id": run_id})
     return NotReady(reason=f"{counted(queued, 'shard')} queued again, since the stored files are lost or damaged")
 
@@ -215,8 +215,3 @@ def _tidy(output: Output, receipts: Sequence[Receipt]) -> None:
         patient(output.tidy)(receipts)
     except (ShardError, TransientError) as error:
         logger.warning("%s The data are published; remove it by hand.", error)
-
-
-def _first(damaged: dict[str, str], limit: int = 10) -> list[str]:
-    lines = [f"shard {shard} is scored again: {reason}" for shard, reason in damaged.items()]
-    return lines[:limit] + ([f"and {len(lines) - limit:,} more"] if len(lines) > limit else [])
