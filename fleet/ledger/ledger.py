@@ -30,6 +30,7 @@ from fleet.ledger.records import Due, OpenRun, Publication, Steering
 from fleet.ledger.results import Results
 from fleet.process.redact import redacted
 from fleet.process.settings import Settings
+from fleet.process.wording import place_taken
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 
@@ -152,7 +153,9 @@ class Ledger(Attempts, Results):
         """
         match self._run_script("pause", Keys(run_id).of(), [reason]):
             case "cancelled":
-                raise UsageError(f"Run {run_id} is cancelled, so it is not paused. Resume it: producer retry {run_id}")
+                other = self.replaced_by(run_id)
+                advice = place_taken(other) if other else f"Resume it: producer retry {run_id}"
+                raise UsageError(f"Run {run_id} is cancelled, so it is not paused. {advice}")
             case "published":
                 raise UsageError(f"Run {run_id} is published: there is nothing left to pause.")
             case "over":
