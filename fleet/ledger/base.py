@@ -9,42 +9,32 @@ import redis
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import UsageError
+from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec, Shard
 
 SHARD = TypeAdapter(Shard)
 _T = TypeVar("_T")
 _BATCH = 200  # shards per call: a script blocks Redis for all clients, here for a few milliseconds
-_SCRIPTS = (
-    *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
-    *("take_due", "queue_again", "forget_messages"),
-    *("retry", "restore", "requeue", "update_shards", "take_receipts"),
-    *("cancel", "pause", "begin_publishing", "record_publication"),
-)
+_LUA = resources.files("fleet.ledger") / "lua"
 
 
 class LedgerBase:
-    """Each transition is one script, so it is atomic."""
+    """Each transition is one script, so it is atomic. The settings have the length of a lease and the limits of attempts."""
 
-    def __init__(
-        self,
-        client: redis.Redis,
-        *,
-        lease_seconds: float = 60.0,
-        sweep_seconds: float = 15.0,
-        max_attempts: int = 3,
-        max_errors: int = 8,
-        checkpoint_bytes: int = 512 << 20,
-    ) -> None:
+    def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self.redis = client
-        self.lease_seconds = lease_seconds
-        self._sweep_seconds = sweep_seconds
-        self._lease_ms = int(lease_seconds * 1000)
-        self._outage_ms = int(max(lease_seconds / 2, 3 * sweep_seconds) * 1000)
-        self._max_attempts = max_attempts
-        self._max_errors = max_errors
-        self._checkpoint_bytes = checkpoint_bytes
-        prelude = _lua("prelude")
-        self._scripts = {name: client.register_script(prelude + _lua(name)) for name in _SCRIPTS}
+        self.lease_seconds = settings.lease_seconds
+        self._lease_ms = int(settings.lease_seconds * 1000)
+        self._outage_ms = int(max(settings.lease_seconds / 2, 3 * settings.sweep_seconds) * 1000)
+        self._max_attempts = settings.max_attempts
+        self._max_errors = settings.max_errors
+        self._checkpoint_bytes = settings.checkpoint_mib * 2**20
+        prelude = (_LUA / "prelude.lua").read_text()
+        self._scripts = {
+            script.name.removesuffix(".lua"): client.register_script(prelude + script.read_text())
+            for script in _LUA.iterdir()
+            if script.name != "prelude.lua"
+        }
 
     def spec(self, run_id: str) -> RunSpec:
         """The spec of a run. Raises UsageError if the ledger does not have the run, or cannot read it."""
@@ -82,10 +72,6 @@ def batches(items: Iterable[_T]) -> Iterator[list[_T]]:
     remaining = iter(items)
     while batch := list(islice(remaining, _BATCH)):
         yield batch
-
-
-def _lua(name: str) -> str:
-    return resources.files("fleet.ledger").joinpath("lua", f"{name}.lua").read_text()
 
 
 def read_spec(run_id: str, spec: str | bytes) -> RunSpec:

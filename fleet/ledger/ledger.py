@@ -30,6 +30,7 @@ from fleet.ledger.records import Due, OpenRun, Publication, Steering
 from fleet.ledger.results import Results
 from fleet.process.redact import redacted
 from fleet.process.settings import Settings
+from fleet.process.wording import place_taken
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 
@@ -55,14 +56,7 @@ class Ledger(Attempts, Results):
         with suppress(redis.ResponseError):  # this user, or a managed service, does not allow INFO
             refuse_eviction(client.info("memory"))
         refuse_other_version(client)
-        return Ledger(
-            client,
-            lease_seconds=settings.lease_seconds,
-            sweep_seconds=settings.sweep_seconds,
-            max_attempts=settings.max_attempts,
-            max_errors=settings.max_errors,
-            checkpoint_bytes=settings.checkpoint_mib << 20,
-        )
+        return Ledger(client, settings)
 
     def create_run(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
         """Write a run and its new shards. Returns the number of new shards. May run twice. Ends a cancellation."""
@@ -159,7 +153,9 @@ class Ledger(Attempts, Results):
         """
         match self._run_script("pause", Keys(run_id).of(), [reason]):
             case "cancelled":
-                raise UsageError(f"Run {run_id} is cancelled, so it is not paused. Resume it: producer retry {run_id}")
+                other = self.replaced_by(run_id)
+                advice = place_taken(other) if other else f"Resume it: producer retry {run_id}"
+                raise UsageError(f"Run {run_id} is cancelled, so it is not paused. {advice}")
             case "published":
                 raise UsageError(f"Run {run_id} is published: there is nothing left to pause.")
             case "over":

@@ -78,8 +78,7 @@ def kill(child: Child) -> None:
 def terminate(*children: Child) -> None:
     """Signal all processes before waiting for the first one, because each takes seconds to stop."""
     for child in children:
-        if child.poll() is None:
-            child.terminate()
+        child.terminate()  # does nothing to one that has ended
 
 
 @contextmanager

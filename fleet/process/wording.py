@@ -20,6 +20,11 @@ def first_of(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def place_taken(run_id: str) -> str:
+    """Advice about a run that was cancelled for this other one."""
+    return f"Run {run_id} of the same output has taken its place. To do both, enqueue this one with another --output."
+
+
 def parse_duration(text: str) -> float:
     """The seconds of a duration. Raises UsageError."""
     match = _DURATION.fullmatch(text.strip())

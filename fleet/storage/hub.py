@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from huggingface_hub import CommitOperationAdd, HfApi
-from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
 from fleet.errors import OutputDamaged, OutputTaken, PublishConflict, ShardError, UsageError
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.errors import translated
-from fleet.storage.hub_access import HubFiles
+from fleet.storage.hub_access import HubFiles, entries_in
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile
 from fleet.storage.manifest import findings, read_manifest, receipts_listed
 from fleet.storage.output import (
@@ -157,11 +157,7 @@ class HubOutput(Output):
         return None
 
     def _files_in(self, folder: str) -> Iterator[tuple[str, StoredFile]]:
-        try:
-            entries = list(self._api.list_repo_tree(self._repo_id, folder, recursive=True, repo_type="dataset"))
-        except EntryNotFoundError:
-            return
-        for entry in entries:
+        for entry in entries_in(self._api, self._repo_id, folder, revision=MAIN):
             if isinstance(entry, RepoFile):
                 # All our files are LFS files.
                 sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
@@ -196,7 +192,8 @@ class HubOutput(Output):
         if manifest and manifest.run_id != self._run_id:
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
         if not manifest and not self._publication() and not self._branch.is_reserved():
-            names = [entry.path for entry in self._api.list_repo_tree(self._repo_id, repo_type="dataset")]
+            files = self._api.dataset_info(self._repo_id).siblings or []
+            names = [file.rfilename.partition("/")[0] for file in files]
             refuse_files_of_others(self.uri, names, self._content(CARD_PATH))
         return manifest is not None
 

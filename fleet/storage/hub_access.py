@@ -7,7 +7,8 @@ import fsspec
 import httpx2
 from fsspec.core import url_to_fs
 from huggingface_hub import HfApi, HfFileSystem, get_session, get_token
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
+from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.hf_file_system import HfFileSystemFile
 
 from fleet.errors import TransientError, UsageError
@@ -57,6 +58,21 @@ def hub_token() -> HubToken | None:
         raise TransientError(f"{asking}: the Hub's answer cannot be used, and may be a proxy's.")
     access = said.get("auth", {}).get("accessToken", {})
     return HubToken(user=str(said["name"]), role=str(access.get("role", "unknown")))
+
+
+def entries_in(api: HfApi, repo_id: str, folder: str, *, revision: str) -> list[RepoFile | RepoFolder]:
+    """All that a folder of a dataset holds; none if there is no such folder.
+
+    Git has no empty folders, so an empty listing is not the Hub's: the client takes `{}` for one.
+    """
+    try:
+        entries = list(api.list_repo_tree(repo_id, folder, recursive=True, revision=revision, repo_type="dataset"))
+    except EntryNotFoundError:
+        return []
+    if not entries:
+        listing = f"Listing hf://datasets/{repo_id}/{folder}"
+        raise TransientError(f"{listing}: the Hub's answer cannot be used, and may be a proxy's.")
+    return entries
 
 
 # Read files on the Hub through fsspec. An answer that is not the file's bytes, such as a proxy's page, is an error.

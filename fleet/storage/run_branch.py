@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import islice
 
 from huggingface_hub import CommitOperationAdd, HfApi
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.lfs import UploadInfo
 
@@ -20,7 +20,7 @@ from fleet.errors import OutputDamaged, PublishConflict
 from fleet.process.wording import counted
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec, disclosed_spec
-from fleet.storage.hub_access import HubFiles
+from fleet.storage.hub_access import HubFiles, entries_in
 from fleet.storage.output import FileDigest, is_among, output_files, read_receipt
 
 MAIN = "main"
@@ -194,21 +194,11 @@ class RunBranch:
 
     def _stored_receipts(self, revision: str) -> Iterator[Receipt]:
         files = HubFiles(skip_instance_cache=True)
-        for path in self._documents(revision):
-            with files.open(f"datasets/{self._repo_id}@{revision}/{path}", "rb") as document:
+        for entry in entries_in(self._api, self._repo_id, self._receipts_folder, revision=revision):
+            with files.open(f"datasets/{self._repo_id}@{revision}/{entry.path}", "rb") as document:
                 for line in document.read().splitlines():
-                    if receipt := read_receipt(line, self._run_id, source=path):
+                    if receipt := read_receipt(line, self._run_id, source=entry.path):
                         yield receipt
-
-    def _documents(self, revision: str) -> list[str]:
-        """The receipt files of all waves. There are none if a finalizer died before its first wave."""
-        try:
-            entries = list(
-                self._api.list_repo_tree(self._repo_id, self._receipts_folder, revision=revision, repo_type="dataset")
-            )
-        except EntryNotFoundError:
-            return []
-        return [entry.path for entry in entries]
 
 
 def _spec_path(run_id: str) -> str:

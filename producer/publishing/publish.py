@@ -10,10 +10,10 @@ from hashlib import sha256
 
 from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
 from fleet.ledger import Ledger, Publication
-from fleet.process.wording import counted
+from fleet.process.wording import counted, place_taken
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec
-from fleet.storage.inspection import Finding, Problem
+from fleet.storage.inspection import Finding, Problem, lines_of
 from fleet.storage.manifest import Manifest
 from fleet.storage.opening import is_on_hub, open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Output
@@ -42,7 +42,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     """
     spec = ledger.spec(run_id)
     if why := _why_not_ready(ledger, run_id, without_failed=without_failed):
-        return NotReady(reason=why)
+        return NotReady(reason=_place_taken(ledger, run_id) or why)
     version = ledger.begin_publishing(run_id)
     receipts, failed = list(ledger.receipts(run_id)), [failure.shard for failure in ledger.failures(run_id)]
     shards = ledger.counts(run_id).shards
@@ -50,7 +50,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         return NotReady(reason="its record has changed meanwhile; the next sweep looks again")
     output = open_output(spec.output_uri, run_id)
     if version is None and not _was_published(ledger, spec, output, receipts):
-        return NotReady(reason="it is cancelled; `producer retry` resumes it")
+        return NotReady(reason=_place_taken(ledger, run_id) or "it is cancelled; `producer retry` resumes it")
     try:
         commit = _published(output, spec, receipts, shards=shards, left_out=failed, hashes=hashes)
     except OutputDamaged as damage:
@@ -116,7 +116,7 @@ def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequ
     """Queue the shards again whose stored files are damaged. All others stay as they are."""
     queued = ledger.requeue(run_id, damage.damaged, of=receipts)
     ledger.end_publishing(run_id)
-    for line in _first(damage.damaged):
+    for line in lines_of([f"shard {shard} is scored again: {reason}" for shard, reason in damage.damaged.items()]):
         logger.warning("Run %s: %s", run_id, line, extra={"run_id": run_id})
     return NotReady(reason=f"{counted(queued, 'shard')} queued again, since the stored files are lost or damaged")
 
@@ -132,6 +132,11 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
     if counts.failed and not without_failed:
         return f"{counted(counts.failed, 'shard')} failed; `producer retry` them, or `producer finalize` without them"
     return None if counts.done else "no shard is done"
+
+
+def _place_taken(ledger: Ledger, run_id: str) -> str | None:
+    other = ledger.replaced_by(run_id)
+    return f"it is cancelled. {place_taken(other)}".removesuffix(".") if other else None
 
 
 def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt]) -> bool:
@@ -210,8 +215,3 @@ def _tidy(output: Output, receipts: Sequence[Receipt]) -> None:
         patient(output.tidy)(receipts)
     except (ShardError, TransientError) as error:
         logger.warning("%s The data are published; remove it by hand.", error)
-
-
-def _first(damaged: dict[str, str], limit: int = 10) -> list[str]:
-    lines = [f"shard {shard} is scored again: {reason}" for shard, reason in damaged.items()]
-    return lines[:limit] + ([f"and {len(lines) - limit:,} more"] if len(lines) > limit else [])

@@ -7,7 +7,7 @@ from typing import Literal
 
 from fleet.ledger import Failure, RunningShard
 from fleet.presence.announcements import machine_names
-from fleet.process.wording import counted, first_of, shown_duration
+from fleet.process.wording import counted, first_of, place_taken, shown_duration
 from fleet.storage.inspection import lines_of
 from producer.status.view import Checked, RunView
 
@@ -173,10 +173,7 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
     """Say what must happen before the run goes on. Nothing if it runs or has ended."""
     match status.word:
         case "cancelled" if status.replaced_by:
-            yield (
-                f"Run {status.replaced_by} of the same output has taken its place. To do both, enqueue this one with another "
-                "--output."
-            )
+            yield place_taken(status.replaced_by)
         case "cancelled":
             yield f"Take it up again: producer retry {status.run_id}"
         case "paused":

@@ -13,6 +13,8 @@ import redis
 from fleet.errors import LeaseLost, Stopped
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.ledger.base import Keys
+from fleet.process.settings import Settings
+from support.ledger_states import claimed as claim_of
 from support.records import a_shard, a_spec
 from support.redis_servers import redis_server
 from support.waiting import wait_until
@@ -31,7 +33,7 @@ def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @contextmanager
 def connected(socket: Path) -> Iterator[Ledger]:
     with redis.Redis(unix_socket_path=str(socket), decode_responses=True) as client:
-        yield Ledger(client, lease_seconds=LEASE_SECONDS, max_attempts=1000)
+        yield Ledger(client, Settings(lease_seconds=LEASE_SECONDS, max_attempts=1000))
 
 
 @pytest.fixture
@@ -44,13 +46,7 @@ def claimed(ledger: Ledger) -> Claim:
     """A claim on the only shard of a new run."""
     spec = a_spec(input_revision=str(next(_numbers)))
     ledger.create_run(spec, [a_shard("a")], now=0)
-    return claim_of(ledger, spec.run_id, owner="w1")
-
-
-def claim_of(ledger: Ledger, run_id: str, *, owner: str) -> Claim:
-    claim = ledger.claim(run_id, "a", owner)
-    assert isinstance(claim, Claim)
-    return claim
+    return claim_of(ledger, spec.run_id, a_shard("a"))
 
 
 def lease_of(
@@ -132,7 +128,7 @@ def test_a_batch_after_another_claim_took_over_ends_the_work(ledger: Ledger) -> 
 
     with lease_of(ledger, claim) as lease:
         lease.on_batch(10)
-        second = claim_of(ledger, claim.run_id, owner="w1")  # the worker's next child: the first counts as dead
+        second = claim_of(ledger, claim.run_id, a_shard("a"))  # the worker's next child: the first counts as dead
         error = wait_until(lambda: lost(lease), description="the loss is noticed", seconds=20)
 
     assert second.token > claim.token

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -78,19 +77,11 @@ def test_scores_are_those_of_a_run_to_the_last_bit(
     assert table["error"].to_pylist() == in_second["error"].to_pylist()
 
 
-def test_a_column_of_a_frame_becomes_a_column_of_scores(scorer: shardsift.LoadedScorer) -> None:
-    frame = pd.DataFrame({"text": TEXTS}, index=range(100, 100 + len(TEXTS)))
-
-    frame["score"] = scorer.score(frame["text"])
-
-    assert frame["score"].dtype == np.float32
-    assert frame["score"].isna().tolist() == [False, True, True, True, False, False]
-
-
 def test_shapes_follow_the_number_of_labels(
     scorer: shardsift.LoadedScorer, three_labels: shardsift.LoadedScorer
 ) -> None:
     assert (scorer.score(TEXTS).shape, scorer.score([]).shape) == ((6,), (0,))
+    assert scorer.score(TEXTS).dtype == np.float32
     assert (three_labels.score(TEXTS).shape, three_labels.score([]).shape) == ((6, 3), (0, 3))
     assert three_labels.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
     assert three_labels.table([]).column_names == ["score", "label", *EACH_LABEL, "error"]

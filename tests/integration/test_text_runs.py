@@ -47,12 +47,11 @@ def options(posts: Path, tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "texts", "reading"),
+    ("given", "texts"),
     [
         (
             {"text_column": "title,selftext"},
             ["On light\n\nLight becomes sugar.", "Only a body.", "Buy", "", "Long\n\n" + "word " * 300],
-            {},
         ),
         (
             {"text_column": r"{title}\n{ups}: {selftext}", "max_tokens": 16},
@@ -63,17 +62,14 @@ def options(posts: Path, tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
                 "\n{ups}:  ",
                 "Long\n{ups}: " + "word " * 300,
             ],
-            {"max_tokens": 16},
         ),
         (
             {"text_column": "selftext", "max_tokens": 32, "passages": "head+tail:mean"},
             BODIES[:5],
-            {"max_tokens": 32, "passages": "head+tail:mean"},
         ),
         (
             {"text_column": "selftext", "max_tokens": 32, "passages": "finepdfs"},
             BODIES[:5],
-            {"max_tokens": 32, "passages": "finepdfs"},
         ),
     ],
     ids=["joined", "template", "windows", "finepdfs"],
@@ -81,7 +77,6 @@ def options(posts: Path, tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
 def test_scores_are_those_of_the_texts_as_a_user_puts_them_together(
     given: dict[str, Any],
     texts: list[str | None],
-    reading: dict[str, Any],
     options: dict[str, Any],
     scorer: shardsift.LoadedScorer,
     ledger: Ledger,
@@ -91,6 +86,7 @@ def test_scores_are_those_of_the_texts_as_a_user_puts_them_together(
     published = published_rows(tmp_path / "out", "scores")
 
     whole = [text and text.replace("{ups}", str(row)) for row, text in enumerate(texts * 4)]
+    reading = {name: value for name, value in given.items() if name != "text_column"}
     table = scorer.table(whole, **reading)
 
     assert published["error"].to_pylist() == table["error"].to_pylist()

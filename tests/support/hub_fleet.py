@@ -203,7 +203,3 @@ def publish_as_other_run(hub: HubServer, repo: str, folder: Path) -> None:
     (folder / "other").mkdir()
     (folder / "other" / MANIFEST_PATH).write_bytes(a_manifest("other", []))
     hub.add_folder(repo, folder / "other", message="Other")
-
-
-def spec_on_branch(hub: HubServer, repo: str, spec: RunSpec) -> bytes:
-    return hub.read(repo, f".shardsift/{spec.run_id}/spec.json", revision=f"shardsift/{spec.run_id}")

@@ -25,7 +25,6 @@ from support.hub_fleet import (
     outputs,
     publish_as_other_run,
     reserve,
-    spec_on_branch,
     stage,
     titles,
 )
@@ -104,7 +103,8 @@ class HubRun:
         self.worker.call(reserve, self.spec, token=token)
 
     def reserved_spec(self) -> RunSpec:
-        return RunSpec.from_json(spec_on_branch(self.hub, self.repo, self.spec))
+        path = f".shardsift/{self.run_id}/spec.json"
+        return RunSpec.from_json(self.hub.read(self.repo, path, revision=self.branch))
 
     def score(self, *shards: Shard, data_bytes: int = 3_000) -> dict[str, bytes]:
         """Stage shards and record them as done. Returns path → content of their files."""

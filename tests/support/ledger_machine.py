@@ -26,6 +26,7 @@ from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.ledger.base import REFUSED, Keys
 from fleet.ledger.records import Steering
+from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
 from fleet.run.spec import Shard
 from producer.local.redis import embedded_redis
@@ -83,13 +84,8 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.spec = a_spec()
         self.run = self.spec.run_id
-        self.ledger = Ledger(
-            self.client,
-            lease_seconds=LEASE / 1000,
-            max_attempts=MAX_CRASHES,
-            max_errors=MAX_ERRORS,
-            checkpoint_bytes=CHECKPOINT_BYTES,
-        )
+        settings = Settings(lease_seconds=LEASE / 1000, max_attempts=MAX_CRASHES, max_errors=MAX_ERRORS)
+        self.ledger = Ledger(self.client, settings.model_copy(update={"checkpoint_mib": CHECKPOINT_BYTES / 2**20}))
         self.model = LedgerModel(self.spec, START)
         self.claims: list[Claim] = []
         self.stored: dict[str, Receipt] = {}  # stored with the outputs, so they survive a loss of Redis

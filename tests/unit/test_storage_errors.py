@@ -124,7 +124,7 @@ def hidden(error: Exception) -> FileNotFoundError:
 
 def of_s3(code: str) -> Exception:
     """As s3fs raises it."""
-    error = PermissionError("The provided token has expired.")
+    error = PermissionError(code)
     error.__cause__ = of_package("ClientError", "botocore", response={"Error": {"Code": code}})
     return error
 
@@ -198,7 +198,8 @@ OF_MACHINE: list[tuple[Exception, str]] = [
     (made(hub_errors.LocalTokenNotFoundError), "Check the token"),
     (of_xet("client error (403 Forbidden)"), "domain: http://hub). If it is about the token, give HF_TOKEN"),
     (of_xet("client error (401 Unauthorized)", ConnectionError), "give HF_TOKEN the rights"),
-    (PermissionError("Access Denied"), "permission denied"),  # s3fs's, without an errno
+    (PermissionError("Access Denied"), "Check the token or the file permissions."),  # hf_xet's, without an errno
+    *((of_s3(code), "Check the key of this machine") for code in ("AccessDenied", "InvalidAccessKeyId")),
     *((of_path(code), os.strerror(getattr(errno, code))) for code in ("EACCES", "EPERM", "EROFS")),
     (of_package("ClientResponseError", "aiohttp.client", status=403), "the storage refuses it"),
     (of_package("HttpResponseError", "azure.core", status_code=403), "the storage refuses it"),
@@ -287,10 +288,21 @@ def test_a_missing_file_is_of_the_machine_if_its_folder_is_missing_too(tmp_path:
     assert str(gone) == f"Looking at a: No such file or directory ({tmp_path / 'a.parquet'})."
 
 
-def test_no_server_lets_a_shard_wait_for_longer_than_an_hour() -> None:
-    response = httpx2.Response(429, request=REQUEST, headers={"Retry-After": "31536000"})
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "120"}, 120),
+        ({"Retry-After": "31536000"}, 3600),
+        ({"RateLimit": '"api";r=0;t=1200'}, 1200),
+        ({}, None),
+    ],
+)
+def test_a_server_says_how_long_a_shard_waits_but_at_most_an_hour(
+    headers: dict[str, str], seconds: float | None
+) -> None:
+    response = httpx2.Response(429, request=REQUEST, headers=headers)
 
     ours = raised(HfHubHTTPError("slow down", response=response))
 
     assert isinstance(ours, TransientError)
-    assert ours.retry_after_seconds == 3600
+    assert ours.retry_after_seconds == seconds

@@ -1,8 +1,9 @@
 """Hold a shard's lease while it is scored, and find out between batches whether to stop.
 
-A thread renews the lease, so a long batch does not lose it. Scoring continues while Redis does not answer or has lost the
-run: only the answer "lost" ends it, and the fencing token keeps late writers out. If there is no progress for too long,
-the thread stops renewing and the watchdog ends the process, so a hung device cannot hold its shard.
+A thread renews the lease, whose length is the setting `lease_seconds`, so a long batch does not lose it. Scoring continues
+while Redis does not answer or has lost the run: only the answer "lost" ends it, and the fencing token keeps late writers
+out. If there is no progress for too long, the thread stops renewing and the watchdog ends the process, so a hung device
+cannot hold its shard.
 """
 
 import faulthandler

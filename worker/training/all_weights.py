@@ -153,12 +153,9 @@ def _arguments(options: TrainOptions, device: torch.device, dtype: str) -> Train
         **loading_arguments(options.loader_processes),
         eval_strategy="steps",
         eval_steps=options.checkpoint_steps,
-        save_strategy="steps",
         save_steps=options.checkpoint_steps,
         save_total_limit=_KEPT_CHECKPOINTS,
-        load_best_model_at_end=True,
-        metric_for_best_model="eval_loss",
-        greater_is_better=False,
+        load_best_model_at_end=True,  # the one with the lowest loss on the held-out rows
         logging_steps=max(1, options.checkpoint_steps // _LOGS_PER_CHECKPOINT),
         seed=options.seed,
         report_to="none",

@@ -103,7 +103,7 @@ def measure(logits: npt.NDArray[np.floating], targets: Targets, target: Target, 
     scores = values[:, 0]
     return dataclasses.replace(
         _metrics(*_levels(scores, targets, threshold)),
-        at_threshold=_quality(targets >= threshold, scores >= threshold, None, "binary"),
+        at_threshold=_quality(targets >= threshold, scores >= threshold, "binary"),
         mae=float(np.abs(scores - targets).mean()),
     )
 
@@ -111,11 +111,10 @@ def measure(logits: npt.NDArray[np.floating], targets: Targets, target: Target, 
 def _metrics(names: tuple[str, ...], truth: Targets, predicted: Targets) -> Metrics:
     from sklearn.metrics import confusion_matrix
 
-    found = np.union1d(truth, predicted)  # other classes must not lower a mean
     confusion = confusion_matrix(truth, predicted, labels=range(len(names)))
     return Metrics(
         rows=len(truth),
-        macro=_quality(truth, predicted, found, "macro"),
+        macro=_quality(truth, predicted, "macro"),
         classes=names,
         confusion=tuple(map(tuple, confusion.tolist())),
     )
@@ -133,12 +132,11 @@ def _levels(scores: Targets, labels: Targets, threshold: float) -> tuple[tuple[s
     return sides, (labels >= threshold).astype(np.int64), (scores >= threshold).astype(np.int64)
 
 
-def _quality(truth: Any, predicted: Any, classes: Any, average: str) -> Quality:
+def _quality(truth: Any, predicted: Any, average: str) -> Quality:
+    """A mean is over the classes that are in one of the two, so that others do not lower it."""
     from sklearn.metrics import precision_recall_fscore_support
 
-    precision, recall, f1, _ = precision_recall_fscore_support(
-        truth, predicted, labels=classes, average=average, zero_division=0
-    )
+    precision, recall, f1, _ = precision_recall_fscore_support(truth, predicted, average=average, zero_division=0)
     accuracy = float(np.mean(np.equal(truth, predicted)))
     return Quality(accuracy=accuracy, precision=float(precision), recall=float(recall), f1=float(f1))
 

@@ -161,9 +161,13 @@ class TestARunThatHasScoredNothing:
 
         assert (first.instead_of, second.instead_of) == (None, first.run_id)
         assert ledger.is_cancelled(first.run_id)
-        assert what_next(run_status(ledger, first.run_id)) == [
-            f"Run {second.run_id} of the same output has taken its place. To do both, enqueue this one with another --output."
-        ]
+        taken = f"Run {second.run_id} of the same output has taken its place."
+        advice = f"{taken} To do both, enqueue this one with another --output."
+        assert what_next(run_status(ledger, first.run_id)) == [advice]
+        outcome = finalize_run(ledger, first.run_id, without_failed=True)
+        assert f"{outcome.reason}." == f"it is cancelled. {advice}"
+        with pytest.raises(UsageError, match=f"{advice}$"):
+            ledger.pause(first.run_id)
         assert [path.name for path in (out / ".shardsift").iterdir()] == [second.run_id]
         assert ledger.counts(second.run_id).queued == 3
 

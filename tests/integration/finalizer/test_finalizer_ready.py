@@ -7,7 +7,6 @@ from fleet.ledger.base import FINISHED
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
 from producer.finalizer import Finalizer, Publisher
-from producer.publishing.publish import finalize_run
 from producer.publishing.waves import WaveRule, WaveWatch
 from producer.status import run_status
 from support.finalizer_runs import A, B, C, do, fail, finish
@@ -28,20 +27,6 @@ def test_other_runs_are_not(ledger: Ledger, spec: RunSpec, publisher: Publisher,
 
     assert ledger.publication(spec.run_id) is None
     assert ledger.publish_error(spec.run_id) is None
-
-
-def test_a_run_is_published_again_when_a_retried_shard_came_after_the_publication(
-    ledger: Ledger, spec: RunSpec, publisher: Publisher
-) -> None:
-    do(ledger, spec, A, B)
-    fail(ledger, spec, C)
-    finalize_run(ledger, spec.run_id, without_failed=True)
-    ledger.retry(spec.run_id)
-    do(ledger, spec, C)
-
-    publisher.publish_ready()
-
-    assert ledger.publication(spec.run_id).shards == 3
 
 
 def test_a_run_whose_last_shards_were_done_while_it_was_paused_is_published(

@@ -32,23 +32,13 @@ class TestPublishingThatCannotSucceed:
         assert run.main_has(content)
         assert run.ledger.publication(run.run_id).shards == 4
 
-    def test_a_token_that_lost_its_rights_is_said_and_not_asked_again(self, run: HubRun) -> None:
-        run.score(*SHARDS)
-        run.hub.fault("/commit/", method="POST", status=403)
-
-        with pytest.raises(ShardError, match="refuses this .403: .*the rights for this repository"):
-            run.look(100)
-        run.hub.forget_requests()
-        run.look(100)
-
-        assert run.hub.requests == []
-
     @pytest.mark.parametrize(
         ("path", "answer"),
         [
             ("/refs", b"{}"),
             ("/refs", b"[]"),
             ("/tree/", b'{"error": "login"}'),
+            ("/tree/", b"{}"),
             ("/preupload/", b"{}"),
             ("/commit/", b"{}"),
         ],

@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from fleet.ledger import Ledger
+from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
 from support.ledger_states import (
     LEASE_SECONDS,
@@ -29,7 +30,7 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def ledger(client: redis.Redis) -> Ledger:
-    return Ledger(client, lease_seconds=LEASE_SECONDS, sweep_seconds=SWEEP_SECONDS)
+    return Ledger(client, Settings(lease_seconds=LEASE_SECONDS, sweep_seconds=SWEEP_SECONDS))
 
 
 @pytest.fixture

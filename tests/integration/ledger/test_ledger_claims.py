@@ -62,7 +62,7 @@ class TestLostAnswers:
         with redis.Redis.from_url(
             redis_url, decode_responses=True, connection_class=LossyConnection, retry=retry
         ) as client:
-            lossy = Ledger(client)
+            lossy = Ledger(client, Settings())
             warm_up(lossy, run)
             yield lossy
         assert LossyConnection.answers_to_lose == 0
