@@ -4,6 +4,7 @@ import redis
 
 from fleet.ledger import Ledger
 from fleet.ledger.base import Keys
+from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
 from support.ledger_states import A, B, C, claimed
 from support.records import a_receipt, a_shard
@@ -53,4 +54,4 @@ class TestTaking:
                 ledger.complete(held, a_receipt(run, C))
                 return super()._run_script(*arguments)
 
-        assert Late(client).take_receipts(run) == [a_receipt(run, C)]
+        assert Late(client, Settings()).take_receipts(run) == [a_receipt(run, C)]
