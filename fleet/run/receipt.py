@@ -193,6 +193,7 @@ class AttemptReport:
     memory_share: float | None = None  # of the device's memory that is taken
     busy_share: float | None = None  # of the last second, in which the device computed anything
     idle_seconds: float | None = None  # since the last progress of any kind
+    backend: str = ""  # how batches run, such as graphed
 
     def to_json(self) -> bytes:
         """At most 4 KiB: a worker adds this much to Redis, and replaces it every few seconds."""

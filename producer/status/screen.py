@@ -135,10 +135,11 @@ def _of_attempt(shard: RunningShard) -> str:
 
 
 def _of_device(report: AttemptReport) -> str:
-    """Say how the device is used: `; 41% of peak, 63% of memory, 97% busy`."""
+    """Say how the device is used: `; graphed, 41% of peak, 63% of memory, 97% busy`."""
     shares = {"of peak": report.peak_share, "of memory": report.memory_share, "busy": report.busy_share}
     known = [f"{share:.0%} {what}" for what, share in shares.items() if share is not None]
-    return f"; {', '.join(known)}" if known else ""
+    told = ", ".join(filter(None, [report.backend, *known]))
+    return f"; {told}" if told else ""
 
 
 def _stored(status: RunView) -> str:

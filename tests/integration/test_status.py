@@ -679,14 +679,18 @@ class TestVerdict:
     def test_the_line_of_a_worker_says_what_is_known_of_its_device(self, ledger: Ledger, claim: Claim) -> None:
         announce(ledger.redis, replace(READY, activity="busy", run_id=claim.run_id, shard=A.name))
         told = []
-        for shares in ({}, {"peak_share": 0.412}, {"peak_share": 0.412, "memory_share": 0.63, "busy_share": 1.0}):
+        for shares in (
+            {},
+            {"peak_share": 0.412},
+            {"peak_share": 0.412, "memory_share": 0.63, "busy_share": 1.0, "backend": "graphed"},
+        ):
             ledger.renew(claim, rows=4, report=replace(REPORT, **shares))
             (line,) = [line for line in status_lines(run_status(ledger, claim.run_id)) if "w1@host/7" in line]
             told.append(line.partition("90% device, 10% input")[2])
 
         (running,) = run_status(ledger, claim.run_id).as_json()["running"]
 
-        assert told == ["", "; 41% of peak", "; 41% of peak, 63% of memory, 100% busy"]
+        assert told == ["", "; 41% of peak", "; graphed, 41% of peak, 63% of memory, 100% busy"]
         assert [running["report"][name] for name in ("peak_share", "memory_share", "busy_share")] == [0.412, 0.63, 1.0]
 
     def test_a_run_that_goes_on_beside_failures_or_without_a_finalizer_is_not_on_track(

@@ -133,6 +133,7 @@ class Lease(Progress):
             memory_share=_rounded(use.memory_share),
             busy_share=_rounded(use.busy_share),
             idle_seconds=round(self._watchdog.idle_seconds, 1),
+            backend=self._device.backend,
         )
 
 
@@ -177,11 +178,12 @@ class Watchdog:
 class DeviceMeter:
     """Measures the share of the matmul peak from now on, and how busy and full the device is.
 
-    `scorers` are those of one attempt, which all run on the device called `name`.
+    `scorers` are those of one attempt, which all run on the device called `name`. `backend` says how they run batches.
     """
 
-    def __init__(self, name: str, scorers: Sequence[Scorer[Any]]) -> None:
+    def __init__(self, name: str, scorers: Sequence[Scorer[Any]], *, backend: str = "") -> None:
         self.name = name
+        self.backend = backend
         self._metered = [scorer for scorer in scorers if isinstance(scorer, MeteredScorer)]
         self._counts_all = len(self._metered) == len(scorers)
         self._before = self._seconds_at_peak()

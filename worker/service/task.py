@@ -141,7 +141,8 @@ class Attempt:
         child, claim = self.child, self.claim
         output = open_output(claim.spec.output_uri, claim.run_id)
         scorers = [child.scorers[scoring.queue] for scoring in claim.spec.scorings]
-        device = DeviceMeter(scorers[0].info.device, scorers)
+        info = scorers[0].info
+        device = DeviceMeter(info.device, scorers, backend=info.backend)
         with Lease(child.ledger, claim, device=device, stopping=child.stopping, watchdog=child.watchdog) as lease:
             with open_checkpoint(claim, child.ledger, output, child.stopping) as checkpoint:
                 scratch = child.settings.scratch_dir
