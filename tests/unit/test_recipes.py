@@ -169,7 +169,7 @@ class TestInPython:
 
     def scoring(self, name: str, *, outputs: tuple[str, ...] = ("a", "b"), revision: str = "1", **options: Any) -> Any:
         model = Model(name=name, revision=revision, labels=outputs, function="softmax" if len(outputs) > 1 else "none")
-        (scoring,) = scorings_of({"score": model}, None, options, has_pairs=False)
+        (scoring,) = scorings_of({"score": model}, has_pairs=False, **options)
         return scoring
 
     @pytest.mark.parametrize("recipe", [one for one in RECIPES if not one.zero_shot], ids=lambda recipe: recipe.model)
