@@ -294,7 +294,8 @@ class _Progress(TrainerCallback):
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
 
-    def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, float], **_: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        logs = given["logs"]
         for name, called in (("loss", "loss"), ("eval_loss", "held-out loss")):
             if name in logs:
                 self._tell(f"step {state.global_step:,} of {state.max_steps:,}: {called} {logs[name]:.4f}")
