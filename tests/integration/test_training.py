@@ -117,29 +117,18 @@ def test_the_card_has_figures_a_picture_and_commands(topics: TrainReport) -> Non
     assert (folder / "confusion.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_card_names_the_demos_encoder_as_the_hub_does(topics: TrainReport) -> None:
-    options = dataclasses.replace(topics.options, base_model=DEMO_ENCODER)
+def test_the_card_names_the_demos_encoder_as_the_hub_does_and_no_signature_of_an_address(topics: TrainReport) -> None:
+    signed = "https://bucket.s3.amazonaws.com/topics.parquet?X-Amz-Credential=me&X-Amz-Signature=s3cret"
+    options = dataclasses.replace(topics.options, base_model=DEMO_ENCODER, data=signed, validation=signed)
+    source = dataclasses.replace(topics.source, shown=signed)
 
-    card = ModelCard(model_card(dataclasses.replace(topics, options=options)))
+    card = ModelCard(model_card(dataclasses.replace(topics, options=options, source=source)))
 
     assert card.data.base_model == "sentence-transformers/all-MiniLM-L6-v2"
     assert "the base model is `sentence-transformers/all-MiniLM-L6-v2`." in card.text
     assert "--base-model demo" in card.text  # the command that trains it again
-
-
-def test_the_card_names_no_signature_of_the_address_that_was_read(topics: TrainReport) -> None:
-    signed = "https://bucket.s3.amazonaws.com/topics.parquet?X-Amz-Credential=me&X-Amz-Signature=s3cret"
-
-    card = model_card(
-        dataclasses.replace(
-            topics,
-            options=dataclasses.replace(topics.options, data=signed, validation=signed),
-            source=dataclasses.replace(topics.source, shown=signed),
-        )
-    )
-
-    assert "s3cret" not in card
-    assert "`topics.parquet?***`" in card
+    assert "s3cret" not in card.content
+    assert "`topics.parquet?***`" in card.text
 
 
 def test_a_ridge_finds_a_linear_relation_whatever_the_units() -> None:
