@@ -159,7 +159,10 @@ class Ledger(Attempts, Results):
         """
         match self._run_script("pause", Keys(run_id).of(), [reason]):
             case "cancelled":
-                raise UsageError(f"Run {run_id} is cancelled, so it is not paused. Resume it: producer retry {run_id}")
+                why = f"Run {run_id} is cancelled, so it is not paused."
+                if taken_by := self.replaced_by(run_id):
+                    raise UsageError(f"{why} Run {taken_by} of the same output has taken its place.")
+                raise UsageError(f"{why} Resume it: producer retry {run_id}")
             case "published":
                 raise UsageError(f"Run {run_id} is published: there is nothing left to pause.")
             case "over":

@@ -202,6 +202,8 @@ class TestARunThatHasScoredNothing:
         assert what_next(run_status(ledger, first.run_id)) == [
             f"Run {second.run_id} of the same output has taken its place. To do both, enqueue this one with another --output."
         ]
+        with pytest.raises(UsageError, match=f"Run {second.run_id} of the same output has taken its place"):
+            ledger.pause(first.run_id)
         assert [path.name for path in (out / ".shardsift").iterdir()] == [second.run_id]
         assert ledger.counts(second.run_id).queued == 3
 
