@@ -193,11 +193,9 @@ def test_a_redis_that_does_not_answer_is_named_without_its_password(
 ) -> None:
     environment = {"REDIS_URL": "redis://:sesame@127.0.0.1:1/0", "SHARDSIFT_REDIS_WAIT_SECONDS": "0"}
 
-    done = run_command(
-        *("producer", "enqueue", "--input", shards, "--model", tiny_model, "--output", tmp_path / "out"),
-        environment=environment,
-    )
-    worker = run_command("worker", "start", "--model", tiny_model, environment=environment)
+    options = ("--input", shards, "--model", tiny_model, "--output", tmp_path / "out")
+    done = call_command("producer", "enqueue", *options, environment=environment)
+    worker = call_command("worker", "start", "--model", tiny_model, environment=environment)
 
     for said in (done, worker):
         assert said.returncode == 2

@@ -46,13 +46,6 @@ class TestTheCommandsThemselves:
         assert short.stdout == long.stdout
         assert "Usage" in short.stdout
 
-    @pytest.mark.parametrize("program", ["producer", "worker"])
-    def test_they_are_modules_too(self, program: str) -> None:
-        done = run_command("python", "-m", program, "--help", environment={})
-
-        assert done.returncode == 0
-        assert f"python -m {program}" in done.stdout
-
     def test_the_shell_completes_them(self) -> None:
         words = {"_PRODUCER_COMPLETE": "complete_bash", "COMP_WORDS": "producer enq", "COMP_CWORD": "1"}
 
@@ -191,41 +184,27 @@ class TestACrawlWithoutAnOutput:
         assert time.monotonic() - started < 10
 
 
-class TestAModelThatIsNotThere:
-    @pytest.mark.parametrize("network", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:1"}])
-    def test_without_a_network_its_folder_is_told_to_be_missing(
-        self, network: dict[str, str], shards: Path, tmp_path: Path
-    ) -> None:
-        done = run_command(
-            *("producer", "enqueue", "--dry-run", "--input", shards, "--output", "out", "--model", "nope"),
-            environment=network,
-            folder=tmp_path,
-        )
+def test_a_model_that_is_not_here_is_told_to_be_a_missing_folder_without_a_network(
+    shards: Path, tmp_path: Path
+) -> None:
+    command = ("producer", "enqueue", "--dry-run", "--input", shards, "--output", "out", "--model", "nope")
 
-        assert done.returncode == 2
-        assert "There is no folder 'nope' here, so the model must come from the Hub. The Hub does not" in done.stderr
-        assert done.stderr.count("\n") == 1
+    done = run_command(*command, environment={"HF_ENDPOINT": "http://127.0.0.1:1"}, folder=tmp_path)
 
-    def test_a_worker_tells_it_too(self, tmp_path: Path) -> None:
-        done = run_command(*("worker", "tune", "--model", "nope"), environment={"HF_HUB_OFFLINE": "1"}, folder=tmp_path)
-
-        assert done.returncode == 2
-        assert "There is no folder 'nope' here either." in done.stderr
+    assert done.returncode == 2
+    assert "There is no folder 'nope' here, so the model must come from the Hub. The Hub does not" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
-class TestFlowersPort:
-    def test_one_that_is_taken_is_told_in_one_line(self, fleet: Fleet) -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            port = taken.getsockname()[1]
+def test_a_port_of_flower_that_is_taken_is_told_in_one_line(fleet: Fleet) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = fleet.call_producer("flower", "--port", str(port))
 
-            done = fleet.producer("flower", "--port", str(port))
-
-        assert done.returncode == 2
-        assert done.stderr == (
-            f"producer: Flower cannot listen on 127.0.0.1:{port}: Address already in use. Choose another --port or --address.\n"
-        )
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"producer: Flower cannot listen on 127.0.0.1:{port}: Address already in use. Choose another --port or --address.\n"
+    )
 
 
 class TestFilesOfTheUser:
