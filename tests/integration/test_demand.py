@@ -85,19 +85,18 @@ def test_each_queue_wants_its_own_workers_and_a_stopping_one_does_not_count(ledg
     assert demand_json(demands)["wanted"] == 4
 
 
-def test_the_table_has_a_line_for_each_queue(ledger: Ledger, run: str, redis_url: str) -> None:
+def test_the_table_has_a_line_for_each_queue_and_without_one_a_sentence_says_so(
+    ledger: Ledger, run: str, redis_url: str
+) -> None:
     done = call_command("producer", "demand", environment={"REDIS_URL": redis_url})
+    ledger.cancel(run)
+    none = call_command("producer", "demand", environment={"REDIS_URL": redis_url})
 
     heads, line = done.stdout.splitlines()
     assert heads.split() == ["models", "dtype", "queued", "running", "workers", "wanted"]
     assert line.split() == [SPEC.scorings[0].model.name, SPEC.scorings[0].dtype, "5", "0", "0", "5"]
-
-
-def test_without_open_shards_a_sentence_says_so(ledger: Ledger, redis_url: str) -> None:
-    done = call_command("producer", "demand", environment={"REDIS_URL": redis_url})
-
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "No shard is open: no worker is needed.\n"
+    assert (none.returncode, none.stdout) == (0, "")
+    assert none.stderr == "No shard is open: no worker is needed.\n"
 
 
 # ---- over HTTP -----------------------------------------------------------------------------------------------------
