@@ -96,9 +96,8 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
     if isinstance(error, (FileNotFoundError, hub_errors.EntryNotFoundError)):
         return ShardError(f"{doing}: the file does not exist ({_line(error)}).")
     if isinstance(error, (PermissionError, hub_errors.LocalTokenNotFoundError)):
-        return ShardError(
-            f"{doing}: permission denied ({_line(error)}). Check the token or the file permissions.", of_machine=True
-        )
+        check = "HF_TOKEN" if isinstance(error, hub_errors.LocalTokenNotFoundError) else "the key and its rights"
+        return ShardError(f"{doing}: permission denied ({_line(error)}). Check {check}.", of_machine=True)
     if isinstance(error, MemoryError):
         return TransientError(f"{doing}: out of memory ({_line(error)}).")
     if isinstance(error, pa.ArrowException):

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub import CommitOperationAdd
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
@@ -18,7 +18,7 @@ from fleet.errors import OutputDamaged, OutputTaken, PublishConflict, ShardError
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.errors import translated
-from fleet.storage.hub_access import HubFiles
+from fleet.storage.hub_access import HubApi, HubFiles
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile
 from fleet.storage.manifest import findings, read_manifest, receipts_listed
 from fleet.storage.output import (
@@ -48,7 +48,7 @@ class HubOutput(Output):
         self.uri = uri
         self._run_id = run_id
         self._repo_id = repo_id_of(uri)
-        self._api = HfApi()
+        self._api = HubApi()
         self._branch = RunBranch(self._api, self._repo_id, run_id)
 
     def check_free(self, spec: RunSpec) -> None:

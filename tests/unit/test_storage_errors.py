@@ -195,10 +195,10 @@ OF_MACHINE: list[tuple[Exception, str]] = [
     (hidden(made(hub_errors.RepositoryNotFoundError, 404)), "Check the name and HF_TOKEN"),
     (made(hub_errors.GatedRepoError, 403), "Accept its terms on the Hub"),
     (hidden(made(hub_errors.GatedRepoError, 403)), "Accept its terms on the Hub"),
-    (made(hub_errors.LocalTokenNotFoundError), "Check the token"),
+    (made(hub_errors.LocalTokenNotFoundError), "Check HF_TOKEN."),
     (of_xet("client error (403 Forbidden)"), "domain: http://hub). If it is about the token, give HF_TOKEN"),
     (of_xet("client error (401 Unauthorized)", ConnectionError), "give HF_TOKEN the rights"),
-    (PermissionError("Access Denied"), "permission denied"),  # s3fs's, without an errno
+    (of_s3("InvalidAccessKeyId"), "Check the key and its rights."),
     *((of_path(code), os.strerror(getattr(errno, code))) for code in ("EACCES", "EPERM", "EROFS")),
     (of_package("ClientResponseError", "aiohttp.client", status=403), "the storage refuses it"),
     (of_package("HttpResponseError", "azure.core", status_code=403), "the storage refuses it"),

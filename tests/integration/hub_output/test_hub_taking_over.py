@@ -49,6 +49,7 @@ class TestPublishingThatCannotSucceed:
             ("/refs", b"{}"),
             ("/refs", b"[]"),
             ("/tree/", b'{"error": "login"}'),
+            ("/tree/", b"{}"),
             ("/preupload/", b"{}"),
             ("/commit/", b"{}"),
         ],
