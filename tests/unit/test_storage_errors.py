@@ -287,10 +287,21 @@ def test_a_missing_file_is_of_the_machine_if_its_folder_is_missing_too(tmp_path:
     assert str(gone) == f"Looking at a: No such file or directory ({tmp_path / 'a.parquet'})."
 
 
-def test_no_server_lets_a_shard_wait_for_longer_than_an_hour() -> None:
-    response = httpx2.Response(429, request=REQUEST, headers={"Retry-After": "31536000"})
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "60"}, 60),
+        ({"Retry-After": "31536000"}, 3600),
+        ({"RateLimit": '"api";r=0;t=1200'}, 1200),
+        ({}, None),
+    ],
+)
+def test_a_server_that_asks_to_wait_is_heard_for_at_most_an_hour(
+    headers: dict[str, str], seconds: float | None
+) -> None:
+    response = httpx2.Response(429, request=REQUEST, headers=headers)
 
     ours = raised(HfHubHTTPError("slow down", response=response))
 
     assert isinstance(ours, TransientError)
-    assert ours.retry_after_seconds == 3600
+    assert ours.retry_after_seconds == seconds

@@ -4,10 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fleet.errors import ShardError, TransientError, UsageError
+from fleet.errors import ShardError, TransientError
 from fleet.ledger import Ledger, Publication
 from fleet.process.settings import Settings
-from fleet.run.scorers import published_run
 from fleet.storage.inspection import Finding
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.publishing.publish import NotReady, inspect_published
@@ -15,8 +14,6 @@ from producer.verify.verify import verify
 from support.hub_fleet import finalize, published
 from support.hub_runs import A, HubRun
 from support.waiting import wait_until
-from worker.scoring import Place
-from worker.shard.stored_scores import StoredRows, StoredScores
 
 
 def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Publication | NotReady]:
@@ -26,12 +23,6 @@ def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Pub
 
 def findings(redis_url: str, run_id: str) -> tuple[Finding, ...]:
     return inspect_published(Ledger.connect(Settings(redis_url=redis_url)), run_id, hashes=False)
-
-
-def read_scores(uri: str) -> None:
-    run = published_run(uri)
-    place = Place(shard=run.receipts[0].shard, source_identity=run.receipts[0].source_identity, first_row=0)
-    StoredScores(run).scores_of(StoredRows(place=place, rows=1))
 
 
 @pytest.mark.usefixtures("staged")
@@ -57,15 +48,6 @@ class TestPublishing:
         assert {path: run.hub.read(run.repo, path) for path in staged} == staged
         assert publication == Publication(uri=run.spec.output_uri, commit=run.hub.commits(run.repo)[0].oid, shards=2)
         assert run.ledger.publication(run.run_id) == publication
-
-    @pytest.mark.parametrize("running_fleet", ["lfs"], indirect=True)
-    def test_an_upload_that_is_answered_in_another_shape_is_tried_again_and_named(self, run: HubRun) -> None:
-        json = {"Content-Type": "application/json"}
-        run.hub.fault("/info/lfs/objects/batch", status=200, headers=json, body=b"{}")
-
-        with pytest.raises(TransientError, match=f"Uploading data/.* to {run.spec.output_uri}: the Hub's answer"):
-            run.stage(A)
-        run.hub.forget_faults()
 
     @pytest.mark.parametrize(
         ("status", "headers", "says"),
@@ -102,13 +84,6 @@ class TestPublishing:
 
         assert run.finalizer.call(published, run.spec) == run.run_id
 
-    def test_a_page_in_place_of_a_scores_file_is_not_taken_for_it(self, run: HubRun) -> None:
-        run.publish()
-        run.hub.fault("/scores/", method="GET", status=200, body=b"<html>Sign in</html>")
-
-        with pytest.raises(TransientError, match="the network failed"):
-            run.finalizer.call(read_scores, run.spec.output_uri)
-
     def test_finalizers_that_race_make_one_commit(self, run: HubRun) -> None:
         run.hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)  # all have looked before the first commit
 
@@ -142,17 +117,6 @@ class TestPublishing:
         assert run.commit_statuses() == [412, 200]
         assert "notes.txt" in run.hub.files(run.repo)
 
-    @pytest.mark.parametrize("status", [409, 503])
-    def test_a_hub_in_trouble_is_tried_again_later(self, run: HubRun, status: int) -> None:
-        run.hub.fault("/commit/", method="POST", status=status)
-        with pytest.raises(TransientError, match=f"the Hub answered {status}"):
-            run.publish()
-        assert run.titles() == ["initial commit"]
-
-        run.publish()
-
-        assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
-
     def test_shards_whose_blobs_the_hub_has_dropped_are_queued_again(self, run: HubRun) -> None:
         run.hub.forget_unreferenced_blobs()
 
@@ -161,28 +125,6 @@ class TestPublishing:
         assert outcome == NotReady(reason="2 shards queued again, since the stored files are lost or damaged")
         assert run.titles() == ["initial commit"]
         assert run.ledger.counts(run.run_id).queued == 2
-
-    @pytest.mark.parametrize(
-        ("headers", "seconds"),
-        [({"Retry-After": "3600"}, 3600), ({"RateLimit": '"api";r=0;t=1200'}, 1200), ({}, None)],
-    )
-    def test_a_hub_that_asks_to_wait_says_for_how_long(
-        self, run: HubRun, headers: dict[str, str], seconds: float | None
-    ) -> None:
-        run.hub.fault("/commit/", method="POST", status=429, headers=headers)
-
-        with pytest.raises(TransientError) as refused:
-            run.publish()
-
-        assert refused.value.retry_after_seconds == seconds
-
-    def test_data_that_another_run_published_meanwhile_is_left_alone(self, run: HubRun) -> None:
-        run.publish_as_other_run()
-
-        with pytest.raises(UsageError, match="now holds the data of another run, other"):
-            run.publish()
-
-        assert run.titles() == ["Other", "initial commit"]
 
 
 class TestStaging:
