@@ -68,19 +68,6 @@ CASES = {
     "a score file is deleted": Case(
         happens=(("delete", SCORES_B),), said=(f"{SCORES_B} is missing",), shards=(B,), rows=ROWS
     ),
-    "a score file is flipped": Case(
-        happens=(("flip", SCORES_B),),
-        said=(f"{SCORES_B} has changed since it was written (its sha256 differs)",),
-        shards=(B,),
-        rows=ROWS,
-        verify=True,
-    ),
-    "both files of a shard are deleted": Case(
-        happens=(("delete", DATA_B), ("delete", SCORES_B)),
-        said=(f"{DATA_B} is missing", f"{SCORES_B} is missing"),
-        shards=(B,),
-        rows=ROWS,
-    ),
     "the manifest is deleted": Case(
         happens=(("delete", MANIFEST_PATH),), said=(f"{MANIFEST_PATH} is missing",), said_without_ledger=()
     ),
