@@ -201,9 +201,9 @@ def _from_hub(error: hub_errors.HfHubHTTPError, doing: str) -> ShardError | Tran
 
 def _from_status(status: int, error: Exception, doing: str) -> ShardError | TransientError:
     if status in _TRANSIENT_STATUS:
-        return TransientError(
-            f"{doing}: the Hub answered {status} ({_line(error)}).", retry_after_seconds=_asked_to_wait(error)
-        )
+        asked = _asked_to_wait(error)
+        wait = None if asked is None else min(asked, _LONGEST_WAIT_SECONDS)
+        return TransientError(f"{doing}: the Hub answered {status} ({_line(error)}).", retry_after_seconds=wait)
     if status in _NOT_ALLOWED:
         reason = _short(str(getattr(error, "server_message", error) or "no reason given"))
         return ShardError(
@@ -215,12 +215,7 @@ def _from_status(status: int, error: Exception, doing: str) -> ShardError | Tran
 
 
 def _asked_to_wait(error: Exception) -> float | None:
-    """How long the server asks us to wait, at most an hour: by Retry-After (seconds or a date) or the Hub's RateLimit header."""
-    asked = _asked_seconds(error)
-    return None if asked is None else min(asked, _LONGEST_WAIT_SECONDS)
-
-
-def _asked_seconds(error: Exception) -> float | None:
+    """How long the server asks us to wait: by Retry-After (seconds or a date) or the Hub's RateLimit header."""
     if not isinstance(error, hub_errors.HfHubHTTPError) or error.response is None:
         return None
     headers = error.response.headers

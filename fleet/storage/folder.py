@@ -147,7 +147,7 @@ class FolderOutput(Output):
                 ours = (file.path for receipt in receipts for file in output_files(receipt))
                 stored = hashed(self._files, stored, ours)
             manifest, card = self._files.content(MANIFEST_PATH), self._files.content(CARD_PATH)
-        return findings(self._run_id, receipts, stored, manifest, card)
+        return list(findings(self._run_id, receipts, stored, manifest, card))
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
         with translated(f"Looking at {self.uri}"):

@@ -119,7 +119,7 @@ class HubOutput(Output):
         with translated(f"Looking at {self.uri}"):
             stored = {path: file for folder in DATA_FOLDERS for path, file in self._files_in(folder)}
             manifest, card = self._content(MANIFEST_PATH), self._content(CARD_PATH)
-        return findings(self._run_id, receipts, stored, manifest, card)
+        return list(findings(self._run_id, receipts, stored, manifest, card))
 
     @contextmanager
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:

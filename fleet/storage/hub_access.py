@@ -71,13 +71,13 @@ def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
 
 
 class HubApi(HfApi):
-    def list_repo_tree(  # type: ignore[override]
+    def list_repo_tree(
         self, repo_id: str, path_in_repo: str | None = None, **options: Any
     ) -> Iterator[RepoFile | RepoFolder]:
         """Raises TransientError for the answer `{}`, which the client takes for an empty folder: Git has none."""
         entries = list(super().list_repo_tree(repo_id, path_in_repo, **options))
         kind, revision = options["repo_type"], options.get("revision")
-        if not entries and self.repo_info(repo_id, repo_type=kind, revision=revision).siblings:
+        if not entries and getattr(self.repo_info(repo_id, repo_type=kind, revision=revision), "siblings", None):
             raise TransientError(f"Listing hf://{kind}s/{repo_id}/{path_in_repo or ''}: {_UNUSABLE}.")
         yield from entries
 

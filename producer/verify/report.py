@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from fleet.process.wording import counted
+from fleet.storage.inspection import lines_of
 
 _LINES = 20
 _CHECKED = "sha256 of every file, manifest, schemas, counts, each row once, scores"
@@ -72,9 +73,7 @@ class Verification:
         else:
             yield "checked  the manifest only: it says which files there should be"
         yield from self.edited
-        yield from (str(fault) for fault in self.faults[:_LINES])
-        if len(self.faults) > _LINES:
-            yield f"and {len(self.faults) - _LINES:,} more"
+        yield from lines_of(self.faults, limit=_LINES)
         if any(fault.is_mendable for fault in self.faults):
             yield "To repair it, run the command that started the run again, with --verify added."
         if not all(fault.is_mendable for fault in self.faults):
