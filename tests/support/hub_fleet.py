@@ -25,10 +25,10 @@ from fleet.process.settings import Settings
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import HubOutput
-from fleet.storage.output import MANIFEST_PATH, AcceptedFiles
+from fleet.storage.output import AcceptedFiles
 from hubserver import HubServer
 from producer.publishing.publish import NotReady, finalize_run
-from support.records import a_manifest, a_receipt, a_spec
+from support.records import a_receipt, a_spec
 
 T = TypeVar("T")
 _numbers = count()
@@ -189,21 +189,3 @@ def spec(repo: str) -> RunSpec:
 def noise(file: Path, size_bytes: int) -> Path:
     file.write_bytes(_random.randbytes(size_bytes))
     return file
-
-
-def titles(hub: HubServer, repo: str) -> list[str]:
-    return [commit.title for commit in hub.commits(repo)]
-
-
-def outputs(hub: HubServer, repo: str) -> set[str]:
-    return hub.files(repo).keys() - {".gitattributes"}
-
-
-def publish_as_other_run(hub: HubServer, repo: str, folder: Path) -> None:
-    (folder / "other").mkdir()
-    (folder / "other" / MANIFEST_PATH).write_bytes(a_manifest("other", []))
-    hub.add_folder(repo, folder / "other", message="Other")
-
-
-def spec_on_branch(hub: HubServer, repo: str, spec: RunSpec) -> bytes:
-    return hub.read(repo, f".shardsift/{spec.run_id}/spec.json", revision=f"shardsift/{spec.run_id}")

@@ -262,18 +262,15 @@ def test_a_bug_of_ours_that_the_client_calls_is_not_taken_for_an_answer() -> Non
         validate_hf_hub_args(eval("lambda: {}['bug']", {"__name__": "fleet.storage.made_up"}))()
 
 
-@pytest.mark.parametrize("error", [LeaseLost("lost"), ShardError("broken"), TransientError("later")])
-def test_our_own_errors_pass_unchanged(error: ShardsiftError) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [LeaseLost("lost"), ShardError("broken"), TransientError("later"), TypeError(), KeyError(), AssertionError()],
+)
+def test_our_own_errors_and_bugs_pass_unchanged(error: Exception) -> None:
     with pytest.raises(type(error)) as ours, translated("Reading shard a"):
         raise error
 
     assert ours.value is error
-
-
-@pytest.mark.parametrize("kind", [TypeError, KeyError, AssertionError])
-def test_a_bug_of_ours_is_not_taken_for_trouble_of_storage(kind: type[Exception]) -> None:
-    with pytest.raises(kind), translated("Reading shard a"):
-        raise kind
 
 
 def test_a_missing_file_is_of_the_machine_if_its_folder_is_missing_too(tmp_path: Path) -> None:

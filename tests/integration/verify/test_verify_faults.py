@@ -51,14 +51,6 @@ def test_columns_in_another_order_in_a_later_shard_are_published_in_the_runs(
 
 
 class TestFiles:
-    @pytest.mark.parametrize("kind", ["data", "scores"])
-    def test_a_deleted_file_is_missing(self, dataset: Dataset, kind: str) -> None:
-        path = a_file(dataset, kind)
-
-        (dataset.output / path).unlink()
-
-        assert dataset.faults() == [f"{path}: is missing"]
-
     def test_a_flipped_bit_is_found(self, dataset: Dataset) -> None:
         file = dataset.output / a_file(dataset)
 
