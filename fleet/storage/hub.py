@@ -48,6 +48,7 @@ class HubOutput(Output):
         self.uri = uri
         self._run_id = run_id
         self._repo_id = repo_id_of(uri)
+        self._title = f"Publish run {run_id}"
         self._api = HubApi()
         self._branch = RunBranch(self._api, self._repo_id, run_id)
 
@@ -166,10 +167,6 @@ class HubOutput(Output):
                 # All our files are LFS files.
                 sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
                 yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
-
-    @property
-    def _title(self) -> str:
-        return f"Publish run {self._run_id}"
 
     def _listed_receipts(self) -> Sequence[Receipt]:
         """The receipts in the manifest on main, or, if that was lost, in the manifest of the latest publication."""
