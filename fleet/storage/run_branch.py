@@ -89,9 +89,8 @@ class RunBranch:
 
         If the Hub has dropped blobs, the wave is halved until their shards are found. OutputDamaged then names them.
         """
-        heads = (
-            self._heads()
-        )  # read first: a wave that another process commits after this is a conflict, not a duplicate
+        # Read first: a wave that another process commits after this is a conflict, not a duplicate.
+        heads = self._heads()
         parent = heads.get(self.name, heads[MAIN])
         wave = self._not_in(parent, receipts)
         if not wave:
@@ -241,7 +240,8 @@ def commit(
     errors. OutputDamaged names all shards, because the Hub does not say which blob is missing. The client does not
     retry. A commit whose response was lost may have succeeded: look at the branch before you try again.
     """
-    additions = [*_uploaded_files(receipts), *(CommitOperationAdd(path, text) for path, text in documents.items())]
+    additions = [_uploaded(file) for receipt in receipts for file in output_files(receipt)]
+    additions += [CommitOperationAdd(path, text) for path, text in documents.items()]
     try:
         done = api.create_commit(
             repo_id, additions, repo_type="dataset", commit_message=message, revision=to, parent_commit=parent
@@ -258,13 +258,8 @@ def commit(
 
 
 def _dropped(receipt: Receipt) -> str:
-    return (
-        f"the Hub has dropped {receipt.data.path} or {receipt.scores.path}; it keeps uncommitted files for about a day"
-    )
-
-
-def _uploaded_files(receipts: Iterable[Receipt]) -> list[CommitOperationAdd]:
-    return [_uploaded(file) for receipt in receipts for file in output_files(receipt)]
+    files = f"{receipt.data.path} or {receipt.scores.path}"
+    return f"the Hub has dropped {files}; it keeps uncommitted files for about a day"
 
 
 def _uploaded(file: OutputFile) -> CommitOperationAdd:

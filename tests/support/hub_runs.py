@@ -7,7 +7,7 @@ from pathlib import Path
 
 from huggingface_hub import HfApi
 
-from fleet.ledger import Claim, Ledger, Publication
+from fleet.ledger import Ledger, Publication
 from fleet.process.broker import make_app
 from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
@@ -108,7 +108,7 @@ class HubRun:
         """Stage shards and record them as done. Returns path → content of their files."""
         content = {}
         for shard in shards:
-            claim = self._claim(shard)
+            claim = claimed(self.ledger, self.run_id, shard)
             self.ledger.complete(claim, self.stage(shard, data_bytes=data_bytes))
             content |= {
                 shard.data_path: self._data_file.read_bytes(),
@@ -123,7 +123,7 @@ class HubRun:
 
     def fail(self, *shards: Shard) -> None:
         for shard in shards:
-            self.ledger.fail(self._claim(shard), "corrupt", "")
+            self.ledger.fail(claimed(self.ledger, self.run_id, shard), "corrupt", "")
 
     def look(self, wave_shards: int) -> Publication | NotReady | None:
         return self.finalizer.call(look, self.redis_url, self.run_id, wave_shards)
@@ -183,9 +183,6 @@ class HubRun:
     @property
     def _scores_file(self) -> Path:
         return self.folder / "scores"
-
-    def _claim(self, shard: Shard) -> Claim:
-        return claimed(self.ledger, self.run_id, shard)
 
 
 def data_of(paths: Iterable[str]) -> set[str]:
