@@ -12,9 +12,7 @@ from fleet.ledger import Ledger
 from fleet.process.children import running
 from fleet.process.settings import Settings
 from producer.local.redis import find_redis_server
-from support.enqueued_runs import write
 from support.ledger_states import claimed
-from support.processes import call_command
 from support.records import a_receipt, a_shard, a_spec
 from support.redis_servers import RedisServer, redis_server
 from support.waiting import wait_until
@@ -136,29 +134,3 @@ class TestEviction:
     def test_without_a_limit_of_memory_no_key_is_deleted(self, tmp_path: Path) -> None:
         with redis_server(tmp_path, "--maxmemory-policy", "allkeys-lru") as unlimited:
             Ledger.connect(Settings(redis_url=unlimited.url))
-
-    @pytest.mark.parametrize(
-        "command",
-        [
-            ("producer", "enqueue", "--input", ".", "--model", "not/asked-for", "--output", "out"),
-            ("producer", "run", "--input", "a.parquet", "--model", "{model}", "--output", "out"),
-            ("producer", "finalizer"),
-            ("worker", "start", "--device", "cpu"),
-        ],
-        ids=" ".join,
-    )
-    def test_what_begins_work_says_so_in_one_line(
-        self, limited: RedisServer, tmp_path: Path, tiny_model: Path, command: tuple[str, ...]
-    ) -> None:
-        limited.client.config_set("maxmemory-policy", "allkeys-lru")
-        write(tmp_path / "a.parquet")
-
-        done = call_command(
-            *(word.format(model=tiny_model) for word in command),
-            environment={"REDIS_URL": limited.url},
-            folder=tmp_path,
-        )
-
-        assert done.returncode == 2
-        assert "maxmemory-policy is allkeys-lru" in done.stderr.splitlines()[-1]
-        assert not (tmp_path / "out").exists()
