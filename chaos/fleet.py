@@ -19,6 +19,7 @@ from chaos.power import Disk
 from chaos.runs import Run, enqueue_command
 from chaos.victims import Finalizer, RedisVictim, Service, Worker
 from fleet.ledger import Ledger
+from fleet.process.settings import Settings
 from hubserver import HubServer
 from support.injected_faults import InjectedFaults
 from support.processes import BIN
@@ -72,7 +73,7 @@ class ChaosFleet:
             socket_timeout=1.0,
             retry=Retry(NoBackoff(), 0),
         )
-        self.ledger = Ledger(client)
+        self.ledger = Ledger(client, Settings())
         disk = Disk(server, folder / "redis" / "copies", copy_seconds=_COPY_SECONDS)
         self.redis = RedisVictim(server, disk, schedule.of_redis(), schedule.is_rough, schedule.rng_of_power())
         self.workers: list[Worker] = []

@@ -9,6 +9,7 @@ import redis
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import UsageError
+from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec, Shard
 
 SHARD = TypeAdapter(Shard)
@@ -25,24 +26,13 @@ _SCRIPTS = (
 class LedgerBase:
     """Each transition is one script, so it is atomic."""
 
-    def __init__(
-        self,
-        client: redis.Redis,
-        *,
-        lease_seconds: float = 60.0,
-        sweep_seconds: float = 15.0,
-        max_attempts: int = 3,
-        max_errors: int = 8,
-        checkpoint_bytes: int = 512 << 20,
-    ) -> None:
+    def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self.redis = client
-        self.lease_seconds = lease_seconds
-        self._sweep_seconds = sweep_seconds
-        self._lease_ms = int(lease_seconds * 1000)
-        self._outage_ms = int(max(lease_seconds / 2, 3 * sweep_seconds) * 1000)
-        self._max_attempts = max_attempts
-        self._max_errors = max_errors
-        self._checkpoint_bytes = checkpoint_bytes
+        self._lease_ms = int(settings.lease_seconds * 1000)
+        self._outage_ms = int(max(settings.lease_seconds / 2, 3 * settings.sweep_seconds) * 1000)
+        self._max_attempts = settings.max_attempts
+        self._max_errors = settings.max_errors
+        self._checkpoint_bytes = settings.checkpoint_mib << 20
         prelude = _lua("prelude")
         self._scripts = {name: client.register_script(prelude + _lua(name)) for name in _SCRIPTS}
 

@@ -15,6 +15,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger, Publication
 from fleet.presence.announcements import MachineState, WorkerState, announce, announce_machine
 from fleet.presence.demand import Wanted
+from fleet.process.settings import Settings
 from fleet.run.receipt import AttemptReport
 from producer.status.metrics import FleetCollector, serve_metrics
 from support.fleet import Fleet
@@ -154,7 +155,7 @@ def test_a_failed_publication_is_told(ledger: Ledger) -> None:
 
 def test_without_redis_the_metrics_say_so(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
-        ledger = Ledger(server.client)
+        ledger = Ledger(server.client, Settings())
         server.kill()
 
         assert scraped(ledger) == {("shardsift_up", frozenset()): 0.0}

@@ -20,6 +20,7 @@ from fleet.presence.announcements import (
     withdraw_finalizer,
 )
 from fleet.presence.demand import Wanted
+from fleet.process.settings import Settings
 from fleet.run.receipt import AttemptReport, Histogram
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.folder import FolderOutput
@@ -308,7 +309,7 @@ class TestWorkers:
 
     def test_the_cost_is_the_time_of_all_workers_times_the_price(self, ledger: Ledger, run: str) -> None:
         first, second = claimed(ledger, run), claimed(ledger, run, B.name)
-        slow = Ledger(ledger.redis, lease_seconds=7200)
+        slow = Ledger(ledger.redis, Settings(lease_seconds=7200))
         for claim, seconds in ((first, 1800), (second, 5400)):
             ledger.redis.hincrby(Keys(run).attempts(claim.shard.name), "noted_ms", -1000 * seconds)
         slow.complete(first, a_receipt(run, first.shard, rows_in=1000, rows_kept=1000, rows_dropped=0, rows_errored=0))

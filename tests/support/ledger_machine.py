@@ -26,13 +26,13 @@ from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.ledger.base import REFUSED, Keys
 from fleet.ledger.records import Steering
+from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
 from fleet.run.spec import Shard
 from producer.local.redis import embedded_redis
 from support.ledger_model import (
     CHECKPOINT_BYTES,
     LEASE,
-    MAX_CRASHES,
     MAX_ERRORS,
     OUTAGE,
     Attempts,
@@ -83,13 +83,8 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.spec = a_spec()
         self.run = self.spec.run_id
-        self.ledger = Ledger(
-            self.client,
-            lease_seconds=LEASE / 1000,
-            max_attempts=MAX_CRASHES,
-            max_errors=MAX_ERRORS,
-            checkpoint_bytes=CHECKPOINT_BYTES,
-        )
+        self.ledger = Ledger(self.client, Settings(max_errors=MAX_ERRORS))
+        self.ledger._checkpoint_bytes = CHECKPOINT_BYTES  # the setting has whole MiB
         self.model = LedgerModel(self.spec, START)
         self.claims: list[Claim] = []
         self.stored: dict[str, Receipt] = {}  # stored with the outputs, so they survive a loss of Redis

@@ -7,6 +7,7 @@ import pytest
 import redis
 
 from fleet.ledger import Ledger
+from fleet.process.settings import Settings
 from support.claimed_shards import Office
 from worker.scoring.load import load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
@@ -20,7 +21,7 @@ def redis_url(shared_redis_url: str) -> str:
 @pytest.fixture(scope="session")
 def ledger(redis_url: str) -> Iterator[Ledger]:
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
-        yield Ledger(client, lease_seconds=4)
+        yield Ledger(client, Settings(lease_seconds=4))
 
 
 @pytest.fixture(scope="session")

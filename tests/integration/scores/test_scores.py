@@ -81,7 +81,7 @@ def scored(shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.Tem
     )
     scorer = load_scorer(str(tiny_model), "float32", parity_rows=0, threads=1)
     with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
-        ledger = Ledger(client)
+        ledger = Ledger(client, Settings())
         plan = rounding(plan_run(options))
         publish_plan(ledger, scorer, plan, scratch=folder / "scratch")
         yield Scored(shared_redis_url, ledger, scorer, options, plan.spec, folder)

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from fleet.ledger import Ledger
+from fleet.process.settings import Settings
 from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
 from support.published_dataset import ROWS, SHARDS, Dataset
@@ -22,7 +23,7 @@ from worker.scoring.sequence_classifier import SequenceClassifier
 @pytest.fixture(scope="session")
 def ledger(shared_redis_url: str) -> Iterator[Ledger]:
     with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
-        yield Ledger(client)
+        yield Ledger(client, Settings())
 
 
 @pytest.fixture(scope="session")
