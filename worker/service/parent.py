@@ -8,8 +8,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import redis
@@ -63,7 +64,16 @@ class Parent:
         self._is_idling = False
         self._notice: Notice | None = None
         self._models = models
-        self._announcer = Announcer(ledger.redis, self._owner, self.queue, models, settings.dtype)
+        loads = WorkerState(
+            name=self._owner,
+            queue=self.queue,
+            model=" + ".join(model.name for model in models),
+            revision=" + ".join(model.revision for model in models),
+            dtype=settings.dtype,
+            activity="loading",
+            activity_seconds=0.0,
+        )
+        self._announcer = Announcer(ledger.redis, loads)
         os.environ |= {ipc.FOLDER: str(self._folder), ipc.PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
         _quieten_semaphore_tracker()
         ipc.hand_down(models)
@@ -172,7 +182,7 @@ class Parent:
     def _leave(self) -> NoReturn:
         """Exit now and kill the child. It holds no shard, or there is no time left to wait for it."""
         self._signal_children(signal.SIGKILL)
-        self._withdraw()
+        self._announcer.withdraw()
         code = self._exit_code(ipc.EXIT_STOPPED)
         self._exit.close()
         os._exit(code)
@@ -182,16 +192,12 @@ class Parent:
 
         After a spot notice, waits for SIGTERM or the end of the machine.
         """
-        self._withdraw()
+        self._announcer.withdraw()
         if not self._leaves_at_the_end:
             self._idle()
         code = self._exit_code(code)
         self._exit.close()
         return code
-
-    def _withdraw(self) -> None:
-        """Remove this worker from the fleet's list, which would show it until its entry expires."""
-        self._announcer.withdraw(_WITHDRAW_SECONDS)
 
     def _idle(self) -> NoReturn:
         """Wait without exiting. Otherwise a supervisor would restart the worker, which would claim a shard each time."""
@@ -236,21 +242,14 @@ class Parent:
 
 
 class Announcer:
-    """Announces to the fleet changes at once, and the current state every few seconds. The first state is "loading".
+    """Announces to the fleet changes at once, and the current state every few seconds.
 
     A separate thread does it, because Redis may not answer.
     """
 
-    def __init__(self, client: redis.Redis, name: str, queue: str, models: Sequence[Model], dtype: str) -> None:
+    def __init__(self, client: redis.Redis, state: WorkerState) -> None:
         self._client = client
-        self._fixed = {
-            "name": name,
-            "queue": queue,
-            "model": " + ".join(model.name for model in models),
-            "revision": " + ".join(model.revision for model in models),
-            "dtype": dtype,
-        }
-        self._seen: tuple[Activity, str | None, str | None, str | None] = ("loading", None, None, None)
+        self._seen = state
         self._since = time.monotonic()
         self._changed = threading.Event()
         self._has_ended = False
@@ -260,39 +259,31 @@ class Announcer:
     def see(self, device: str | None, request: Any, *, is_stopping: bool) -> None:
         """Note the current state. `device` is None until a child has loaded its model; `request` is Celery's request."""
         activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if request else "ready"
-        seen = (activity, device, _field(request, "run_id"), _field(request, "shard"))
+        run_id, shard = _field(request, "run_id"), _field(request, "shard")
+        seen = replace(self._seen, activity=activity, device=device, run_id=run_id, shard=shard)
         if seen != self._seen:
-            if activity != self._seen[0]:
+            if activity != self._seen.activity:
                 self._since = time.monotonic()
             self._seen = seen
             self._changed.set()
 
-    def withdraw(self, seconds: float) -> None:
-        """Stop announcing, and remove this worker from the fleet's list. Waits for Redis for at most `seconds`.
+    def withdraw(self) -> None:
+        """Stop announcing, and remove this worker from the fleet's list, which would show it until its entry expires.
 
-        May be called in a signal handler.
+        Waits for Redis for a moment only. May be called in a signal handler.
         """
         self._has_ended = True
         thread = threading.Thread(target=self._withdraw, name="withdraw", daemon=True)
         thread.start()
-        thread.join(seconds)
+        thread.join(_WITHDRAW_SECONDS)
 
     def _withdraw(self) -> None:
         with self._speaking, suppress(redis.RedisError):  # if it fails, the entry expires after ALIVE_SECONDS
-            withdraw(self._client, self._fixed["name"])
+            withdraw(self._client, self._seen.name)
 
     def _announce(self) -> None:
         while not self._has_ended:
-            activity, device, run_id, shard = self._seen
-            seconds = round(time.monotonic() - self._since, 1)
-            state = WorkerState(
-                **self._fixed,
-                activity=activity,
-                activity_seconds=seconds,
-                device=device,
-                run_id=run_id,
-                shard=shard,
-            )
+            state = replace(self._seen, activity_seconds=round(time.monotonic() - self._since, 1))
             try:
                 with self._speaking:
                     if not self._has_ended:
