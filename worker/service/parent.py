@@ -25,7 +25,7 @@ from fleet.ledger import Ledger
 from fleet.presence.announcements import ANNOUNCE_SECONDS, Activity, WorkerState, announce, withdraw
 from fleet.process.broker import log_skipped_step
 from fleet.process.dispatch import NOT_OURS, ScoreShard, send_due_shards
-from fleet.process.logs import WORKER_NAME, write_last_line
+from fleet.process.logs import WORKER_NAME
 from fleet.process.redis_away import ABOUT_REDIS
 from fleet.process.settings import Settings
 from fleet.run.model import Model, worker_queue
@@ -212,8 +212,7 @@ class Parent:
         failure = ipc.found_failure(self._folder)
         if failure is None:
             return code
-        write_last_line("worker", failure)
-        ipc.tell_supervisor(failure)
+        ipc.tell_why(failure)
         return ipc.EXIT_NO_MODEL
 
     def on_refused(self, **_: Any) -> None:
