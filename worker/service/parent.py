@@ -30,7 +30,7 @@ from fleet.process.redis_away import ABOUT_REDIS
 from fleet.process.settings import Settings
 from fleet.run.model import Model, worker_queue
 from worker.service import ipc
-from worker.service.spot import Notice, watch_for_notice
+from worker.service.spot import watch_for_notice
 from worker.shard.scratch import scratch_folder
 
 _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed
@@ -62,7 +62,7 @@ class Parent:
         self._time_is_up = False
         self._was_told_to_leave = False
         self._is_idling = False
-        self._notice: Notice | None = None
+        self._seconds_left: float | None = None  # after a spot notice
         self._models = models
         loads = WorkerState(
             name=self._owner,
@@ -119,9 +119,9 @@ class Parent:
                 target=watch_for_notice, args=(cloud,), kwargs=about, name="spot notice", daemon=True
             ).start()
 
-    def _on_notice(self, notice: Notice) -> None:
+    def _on_notice(self, seconds_left: float) -> None:
         """Stop Celery as SIGTERM does, but without that signal: SIGTERM may still follow, and then ends the process."""
-        self._notice = notice
+        self._seconds_left = seconds_left
         celery_state.should_stop = ipc.EXIT_STOPPED
         self._stop_child()
 
@@ -165,14 +165,14 @@ class Parent:
     @property
     def _stop_seconds(self) -> float:
         """The time for stopping. A spot notice may leave less than the settings."""
-        if self._notice is None:
+        if self._seconds_left is None:
             return self._settings.stop_seconds
         late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
-        return max(0.0, min(self._settings.stop_seconds, self._notice.seconds_left - late))
+        return max(0.0, min(self._settings.stop_seconds, self._seconds_left - late))
 
     @property
     def _leaves_at_the_end(self) -> bool:
-        return self._was_told_to_leave or self._notice is None
+        return self._was_told_to_leave or self._seconds_left is None
 
     def _signal_children(self, number: signal.Signals) -> None:
         for child in active_children():  # not Celery's pool, which does not list a child that is about to start
