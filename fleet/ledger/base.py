@@ -28,8 +28,9 @@ class LedgerBase:
 
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self.redis = client
-        self._lease_ms = int(settings.lease_seconds * 1000)
-        self._outage_ms = int(max(settings.lease_seconds / 2, 3 * settings.sweep_seconds) * 1000)
+        self.lease_seconds = settings.lease_seconds
+        self._lease_ms = int(self.lease_seconds * 1000)
+        self._outage_ms = int(max(self.lease_seconds / 2, 3 * settings.sweep_seconds) * 1000)
         self._max_attempts = settings.max_attempts
         self._max_errors = settings.max_errors
         self._checkpoint_bytes = settings.checkpoint_mib << 20
