@@ -2,9 +2,9 @@
 
 import json
 
-from fleet.ledger import Claim, Ledger
+from fleet.ledger import Ledger
 from fleet.run.receipt import AttemptReport, Histogram
-from support.ledger_states import A, B
+from support.ledger_states import A, B, claimed
 from support.records import a_receipt, a_scoring_receipt
 
 REPORT = AttemptReport(
@@ -18,19 +18,13 @@ REPORT = AttemptReport(
 )
 
 
-def claimed(ledger: Ledger, run: str, shard: str) -> Claim:
-    claim = ledger.claim(run, shard, "w1@host/7")
-    assert isinstance(claim, Claim)
-    return claim
-
-
 def test_what_a_worker_says_of_its_attempt_is_there_until_the_attempt_ends(ledger: Ledger, run: str) -> None:
-    claim = claimed(ledger, run, A.name)
+    claim = claimed(ledger, run)
 
     ledger.renew(claim, rows=45, report=REPORT)
     (running,) = ledger.running_shards(run)
     ledger.release(claim)
-    claimed(ledger, run, A.name)
+    claimed(ledger, run)
     (again,) = ledger.running_shards(run)
 
     assert (running.report, running.rows) == (REPORT, 45)
@@ -69,7 +63,7 @@ def test_the_histogram_of_a_run_is_that_of_its_receipts_also_after_one_is_withdr
     )
 
     for receipt, shard in ((kept, A), (withdrawn, B)):
-        ledger.complete(claimed(ledger, run, shard.name), receipt)
+        ledger.complete(claimed(ledger, run, shard), receipt)
     both = ledger.histograms(run)
     ledger.requeue(run, {B.name: "lost"}, of=[kept, withdrawn])
 
