@@ -12,7 +12,7 @@ from support.metadata_services import SERVICES, AwsService, AzureService, an_eve
 def test_a_notice_is_seen_after_it_is_given_and_not_before(cloud: str, caplog: pytest.LogCaptureFixture) -> None:
     with serving(cloud) as service:
         watched = watching(cloud, service.address)
-        polled(service, times=6)
+        polled(service)
         seen_before = list(watched.notices)
         service.give_notice()
         watched.has_ended()
@@ -31,7 +31,7 @@ def test_a_failing_service_costs_one_warning_and_a_later_notice_is_seen(
     with serving(cloud) as service:
         service.fails = True
         watched = watching(cloud, service.address)
-        polled(service, times=6)
+        polled(service)
         warnings = list(caplog.messages)
         service.fails = False
         service.give_notice()
@@ -56,7 +56,7 @@ def test_events_of_other_machines_and_other_kinds_are_ignored_on_azure() -> None
         others = [an_event(Resources=["gpu_70", "gpu"]), an_event(EventType="Freeze")]
         azure.events = others
         watched = watching("azure", azure.address)
-        polled(azure, times=6)
+        polled(azure)
         seen_before = list(watched.notices)
         azure.events = [*others, an_event(NotBefore=format_datetime(in_seconds(25), usegmt=True))]
         seconds_left = watched.seconds_left()

@@ -140,7 +140,7 @@ def watching(cloud: str, address: str) -> Watched:
     return Watched(thread, notices)
 
 
-def polled(service: Service, times: int = 3) -> int:
-    """Wait until this many further requests have begun."""
+def polled(service: Service) -> int:
+    """Wait until six further requests have begun."""
     before = len(service.asked)
-    return wait_until(lambda: len(service.asked) >= before + times, description="further polls", seconds=20)
+    return wait_until(lambda: len(service.asked) >= before + 6, description="further polls", seconds=20)
