@@ -59,17 +59,6 @@ def test_messages_that_come_three_times_score_no_row_twice(runs: DisturbedRuns, 
 
 
 @pytest.mark.faults
-def test_lost_messages_are_sent_again(runs: DisturbedRuns, undisturbed: dict[str, str]) -> None:
-    run_id = runs.enqueue()
-    lost = taken_out(runs, run_id)
-
-    runs.serve_until_published(run_id)
-
-    assert len(lost) == 6
-    runs.check_each_row_scored_once(run_id, undisturbed)
-
-
-@pytest.mark.faults
 def test_a_message_that_a_frozen_worker_took_before_it_died_is_sent_again(
     runs: DisturbedRuns, undisturbed: dict[str, str]
 ) -> None:

@@ -62,7 +62,8 @@ class Parent:
         self._time_is_up = False
         self._was_told_to_leave = False
         self._is_idling = False
-        self._seconds_left: float | None = None  # after a spot notice
+        self._stop_seconds = settings.stop_seconds  # a spot notice may leave less
+        self._is_reclaimed = False  # by the cloud: there was a spot notice
         self._models = models
         loads = WorkerState(
             name=self._owner,
@@ -121,7 +122,9 @@ class Parent:
 
     def _on_notice(self, seconds_left: float) -> None:
         """Stop Celery as SIGTERM does, but without that signal: SIGTERM may still follow, and then ends the process."""
-        self._seconds_left = seconds_left
+        self._is_reclaimed = True
+        late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
+        self._stop_seconds = max(0.0, min(self._stop_seconds, seconds_left - late))
         celery_state.should_stop = ipc.EXIT_STOPPED
         self._stop_child()
 
@@ -163,16 +166,8 @@ class Parent:
             self._leave()
 
     @property
-    def _stop_seconds(self) -> float:
-        """The time for stopping. A spot notice may leave less than the settings."""
-        if self._seconds_left is None:
-            return self._settings.stop_seconds
-        late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
-        return max(0.0, min(self._settings.stop_seconds, self._seconds_left - late))
-
-    @property
     def _leaves_at_the_end(self) -> bool:
-        return self._was_told_to_leave or self._seconds_left is None
+        return self._was_told_to_leave or not self._is_reclaimed
 
     def _signal_children(self, number: signal.Signals) -> None:
         for child in active_children():  # not Celery's pool, which does not list a child that is about to start
