@@ -41,9 +41,7 @@ _CONFIGURATION: dict[str, Any] = {
     "broker_channel_error_retry": True,  # survive a Redis that is full, or a replica during a failover
     # JSON only: a message can name a task and its arguments, never carry code.
     "accept_content": ["json"],
-    "task_serializer": "json",
     # The ledger holds results; Celery stores none.
-    "result_backend": None,
     "task_ignore_result": True,
     # A message stays with the broker until its task ends. If a child dies, the ledger decides whether to send the
     # shard again, because it counts crashes. Celery would send it again without limit.
@@ -60,12 +58,9 @@ _CONFIGURATION: dict[str, Any] = {
     "task_send_sent_event": True,
     "task_track_started": True,
     "event_queue_ttl": 30,
-    "control_queue_ttl": 300,
     "control_queue_expires": 300,
-    "worker_hijack_root_logger": True,
     "worker_log_format": LINE,
     "worker_task_log_format": LINE,
-    "task_create_missing_queues": True,
 }
 
 

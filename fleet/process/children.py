@@ -28,14 +28,22 @@ _KEEPER = """trap '' PIPE HUP INT TERM; mkdir -m 700 "$1" || exit; echo made 2>&
 def running(
     command: list[str], *, log: Path, stop_seconds: float, environment: Mapping[str, str] | None = None
 ) -> Iterator[Child]:
-    """Run a process during the block, with its output in `log`. At the end it is stopped as by `stop`."""
+    """Run a process during the block, with its output in `log`. At the end it gets SIGTERM.
+
+    If it does not exit in time, its group gets SIGKILL.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = start(command, environment=environment, output=output)
     try:
         yield child
     finally:
-        stop(child, stop_seconds)
+        terminate(child)
+        try:
+            child.wait(stop_seconds)
+        except subprocess.TimeoutExpired:
+            kill(child)
+            child.wait()
 
 
 def start(
@@ -55,16 +63,6 @@ def start(
         start_new_session=True,
         preexec_fn=partial(end_with_parent, parent, signal.SIGTERM) if sys.platform == "linux" else None,
     )
-
-
-def stop(child: Child, seconds: float) -> None:
-    """Send SIGTERM and wait. If the process does not exit in time, its group gets SIGKILL."""
-    terminate(child)
-    try:
-        child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        kill(child)
-        child.wait()
 
 
 def kill(child: Child) -> None:
