@@ -105,7 +105,7 @@ def test_a_run_that_ends_while_its_status_is_read_shows_no_shard_as_running(ledg
     claimed(ledger, run, A.name)
     finish(ledger, run, B.name)
 
-    status = run_status(EndingLedger(ledger.redis), run)
+    status = run_status(EndingLedger(ledger.redis, Settings()), run)
 
     assert (status.counts.done, status.counts.running, status.running) == (2, 0, ())
 

@@ -186,7 +186,7 @@ def test_receipts_that_vanish_while_a_finalizer_publishes_publish_nothing(ledger
 
     do(ledger, spec, A, B, C)
 
-    assert isinstance(finalize_run(Losing(ledger.redis), spec.run_id, without_failed=True), NotReady)
+    assert isinstance(finalize_run(Losing(ledger.redis, Settings()), spec.run_id, without_failed=True), NotReady)
     assert not (Path(spec.output_uri) / "manifest.parquet").exists()
 
 

@@ -268,7 +268,7 @@ class Meanwhile(Ledger):
     """A ledger that calls a function between a publication and its record."""
 
     def __init__(self, ledger: Ledger, *happenings: Callable[[], object]) -> None:
-        super().__init__(ledger.redis)
+        super().__init__(ledger.redis, Settings())
         self._happenings = happenings
 
     def record_publication(self, *arguments: Any, **options: Any) -> bool:
