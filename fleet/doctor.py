@@ -14,7 +14,7 @@ from huggingface_hub import constants
 
 from fleet.errors import ShardsiftError, UsageError
 from fleet.ledger.base import PREFIX
-from fleet.ledger.connect import address_of, connect, refuse_eviction
+from fleet.ledger.connect import address_of, connect
 from fleet.process.command_line import print_json
 from fleet.process.redact import redacted
 from fleet.process.redis_away import advice_on, is_refusal
@@ -125,7 +125,6 @@ def _redis(settings: Settings) -> Verdict:
             f"{server}. Its INFO does not show its settings to this user.",
             "Check yourself that maxmemory-policy is noeviction, and that appendonly is yes.",
         )
-    refuse_eviction(info)
     if not info["aof_enabled"]:
         return warning(
             f"{server}. AOF is off: the runs are lost when Redis restarts.",

@@ -57,7 +57,7 @@ def _own_server() -> Verdict:
 def _workers(settings: Settings) -> Verdict:
     ledger = Ledger.connect(settings)
     present = Present.read(ledger.redis)
-    unserved = [status for status in _statuses(ledger, present) if _lacks_workers(status)]
+    unserved = [status for status in _statuses(ledger, present) if status.is_unserved]
     if unserved:
         commands = list(dict.fromkeys(status.worker_command for status in unserved))
         runs = [f"{status.run_id} ({counted(status.counts.open, 'open shard')})" for status in unserved]
@@ -66,25 +66,18 @@ def _workers(settings: Settings) -> Verdict:
     return ok(f"{present_line(present)}; every run that has shards to score is served.")
 
 
-def _lacks_workers(status: RunStatus) -> bool:
-    is_waiting = status.complete and bool(status.counts.open) and not status.is_paused
-    return is_waiting and not (status.workers or status.machines)
-
-
 def _finalizer(settings: Settings) -> Verdict:
     ledger = Ledger.connect(settings)
     of_all_runs = [finalizer.name for finalizer in list_finalizers(ledger.redis) if finalizer.only_run is None]
     if of_all_runs:
         return ok(f"{counted(len(of_all_runs), 'finalizer')}: {first_of(of_all_runs, _NAMED)}.")
     says = "No finalizer is running: nothing is published, and no lost shard is sent again."
-    is_needed = any(status.complete and not status.is_over for status in _statuses(ledger, Present()))
+    is_needed = any(status.lacks_finalizer for status in _statuses(ledger, Present()))
     return wrong(says, _FINALIZER_MEND) if is_needed else warning(says, _FINALIZER_MEND)
 
 
 def _statuses(ledger: Ledger, present: Present) -> list[RunStatus]:
-    """All runs that are not cancelled, newest first."""
-    statuses = [run_status(ledger, run_id, present=present) for run_id in ledger.run_ids()]
-    return [status for status in statuses if not status.cancelled]
+    return [run_status(ledger, run_id, present=present) for run_id in ledger.run_ids()]
 
 
 def _output(uri: str) -> Verdict:

@@ -27,7 +27,7 @@ from fleet.process.settings import Settings
 from fleet.process.wording import counted
 from fleet.storage.opening import is_on_hub
 from producer.publishing.publish import NotReady, finalize_run
-from producer.publishing.waves import WaveRule, WaveWatch, save_due_waves
+from producer.publishing.waves import WaveWatch, save_due_waves
 from producer.status.metrics import serve_metrics
 
 ONLY_RUN = "SHARDSIFT_FINALIZER_RUN"  # set by `producer run`: sweep this run and leave others alone
@@ -177,7 +177,7 @@ class Publisher:
         self._ledger = ledger
         self._settings = settings
         self._only_run = only_run
-        self._waves = WaveWatch(WaveRule.of(settings))
+        self._waves = WaveWatch(settings)
 
     def publish_ready(self) -> None:
         """Check all runs once. Raises errors of Redis. Any other error of a run is recorded, and other runs go on."""
@@ -226,7 +226,7 @@ def publish_or_save(ledger: Ledger, run_id: str, settings: Settings) -> Publicat
 
 def _save_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     try:
-        return save_due_waves(ledger, run_id, WaveRule.of(settings))
+        return save_due_waves(ledger, run_id, settings)
     except TransientError as error:
         logger.warning("%s A later sweep tries again.", error)
         if error.retry_after_seconds:

@@ -40,13 +40,10 @@ _OTHER_MODEL = "Name a sequence classifier with --model; docs/troubleshooting.md
 
 def worker_checks(settings: Settings) -> list[Check]:
     """The checks for a worker with these settings."""
-    return [
-        *gpu_checks(settings),
-        *redis_checks(settings),
-        hub_check(),
-        torch_check(settings),
-        model_check(settings),
-    ]
+    redis = [redis_check(settings), rights_check(settings, OF_WORKERS)]
+    if settings.redis_url is None:
+        redis = [Check(name="redis", look=_no_redis, mend=_NO_REDIS_MEND)]
+    return [*gpu_checks(settings), *redis, hub_check(), torch_check(settings), model_check(settings)]
 
 
 def gpu_checks(settings: Settings) -> list[Check]:
@@ -55,12 +52,6 @@ def gpu_checks(settings: Settings) -> list[Check]:
     if not is_gpu_meant or platform.system() == "Darwin":
         return []
     return [Check(name="gpu", look=_gpu, mend=_DRIVER_MEND)]
-
-
-def redis_checks(settings: Settings) -> list[Check]:
-    if settings.redis_url is None:
-        return [Check(name="redis", look=_no_redis, mend=_NO_REDIS_MEND)]
-    return [redis_check(settings), rights_check(settings, OF_WORKERS)]
 
 
 def torch_check(settings: Settings) -> Check:

@@ -16,6 +16,7 @@ from benchmarks.results import provenance_of
 from benchmarks.scorer.case import Case, Model, Name
 from benchmarks.scorer.plans import chosen_cases, plan_for
 from benchmarks.scorer.texts import Lengths
+from fleet.errors import UsageError
 from fleet.run import choices
 
 if TYPE_CHECKING:
@@ -125,11 +126,11 @@ def _named(joined: str, choices: type[_Choice], option: str) -> tuple[_Choice, .
 
 
 def _demo_tokenizer() -> str:
-    from worker.training.base_model import DemoEncoderError, verified_demo_encoder
+    from worker.training.base_model import verified_demo_encoder
 
     try:
         return verified_demo_encoder()
-    except DemoEncoderError as error:
+    except UsageError as error:
         raise typer.BadParameter(f"{error} Or name another folder.", param_hint="--tokenizer") from error
 
 

@@ -28,7 +28,7 @@ class LedgerBase:
         self._outage_ms = int(max(settings.lease_seconds / 2, 3 * settings.sweep_seconds) * 1000)
         self._max_attempts = settings.max_attempts
         self._max_errors = settings.max_errors
-        self._checkpoint_bytes = settings.checkpoint_mib * 2**20
+        self._checkpoint_bytes = settings.checkpoint_mib << 20
         prelude = (_LUA / "prelude.lua").read_text()
         self._scripts = {
             script.name.removesuffix(".lua"): client.register_script(prelude + script.read_text())

@@ -2,8 +2,6 @@
 
 import logging
 import time
-from collections.abc import Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
 import redis
@@ -19,7 +17,9 @@ logger = logging.getLogger(__name__)
 
 
 def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
-    """A client with a working connection. Raises UsageError if Redis is missing, refuses the connection or is too old.
+    """A client with a working connection.
+
+    Raises UsageError if Redis is missing, refuses the connection, is too old, or would delete keys when it is full.
 
     A server that does not answer, or still loads its data, is waited for. A wrong password or certificate is not.
     """
@@ -50,23 +50,13 @@ def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
     return client
 
 
-def refuse_eviction(info: Mapping[str, Any]) -> None:
-    """Raises UsageError if a full server would delete keys of the ledger, which have no time to live. Takes what INFO says."""
-    policy = str(info.get("maxmemory_policy", ""))
-    if policy.startswith("allkeys") and info.get("maxmemory") != 0:
-        raise UsageError(
-            f"This Redis deletes any keys when it is full, parts of runs too (maxmemory-policy is {policy}). "
-            "Set it: redis-cli CONFIG SET maxmemory-policy noeviction, and in the server's configuration."
-        )
-
-
 def _wait_for_answer(client: redis.Redis, address: str, wait_seconds: float) -> None:
     deadline = time.monotonic() + wait_seconds
     has_told = False
     while True:
         try:
             client.ping()
-            _check_version(client, address)
+            _check_server(client, address)
             return
         except redis.AuthenticationError:
             raise
@@ -85,13 +75,20 @@ def address_of(url: str) -> str:
     return parts.netloc.rpartition("@")[2] or parts.path
 
 
-def _check_version(client: redis.Redis, address: str) -> None:
-    """Refuse an old server now. It would fail in the middle of a run, on a command that it does not know."""
+def _check_server(client: redis.Redis, address: str) -> None:
+    """Refuse a server now that would fail in the middle of a run, or delete keys of the ledger, which have no time to live."""
     try:
-        version = str(client.info("server")["redis_version"])
-    except (redis.ResponseError, KeyError):  # a managed service that does not report its version
+        info = client.info()
+    except redis.ResponseError:  # this user, or a managed service, does not allow it
         return
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_REDIS:
+    policy = str(info.get("maxmemory_policy", ""))
+    if policy.startswith("allkeys") and info.get("maxmemory") != 0:
+        raise UsageError(
+            f"This Redis deletes any keys when it is full, parts of runs too (maxmemory-policy is {policy}). "
+            "Set it: redis-cli CONFIG SET maxmemory-policy noeviction, and in the server's configuration."
+        )
+    version = str(info.get("redis_version", ""))
+    if version and tuple(int(part) for part in version.split(".")[:2]) < OLDEST_REDIS:
         raise UsageError(
             f"Redis at {address} is version {version}. shardsift needs Redis 6.2 or later, or Valkey: upgrade it, "
             "or set REDIS_URL to another server."

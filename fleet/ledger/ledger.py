@@ -6,7 +6,6 @@ worker comes back after its lease expired and another worker claimed the shard, 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, fields
 
 import redis
@@ -25,7 +24,7 @@ from fleet.ledger.base import (
     batches,
     refuse_other_version,
 )
-from fleet.ledger.connect import connect, refuse_eviction
+from fleet.ledger.connect import connect
 from fleet.ledger.records import Due, OpenRun, Publication, Steering
 from fleet.ledger.results import Results
 from fleet.process.redact import redacted
@@ -53,8 +52,6 @@ class Ledger(Attempts, Results):
         the ledger of another version of shardsift. Nothing is written before.
         """
         client = connect(settings, wait_seconds=wait_seconds)
-        with suppress(redis.ResponseError):  # this user, or a managed service, does not allow INFO
-            refuse_eviction(client.info("memory"))
         refuse_other_version(client)
         return Ledger(client, settings)
 

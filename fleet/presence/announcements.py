@@ -122,10 +122,6 @@ class MachineState:
     def host(self) -> str:
         return self.name.rpartition("/")[0]
 
-    @property
-    def pid(self) -> int:
-        return int(self.name.rpartition("/")[2])
-
     def may_serve(self, load: Load) -> bool:
         """Whether a worker here takes these shards, as soon as one is free."""
         return self.wanted.admits(load) and load.queue not in self.avoids

@@ -11,12 +11,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import IO
-
-from loky import cpu_count
 
 from fleet.errors import UsageError
 
@@ -30,20 +28,28 @@ _KEEPER = """trap '' PIPE HUP INT TERM; mkdir -m 700 "$1" || exit; echo made 2>&
 def running(
     command: list[str], *, log: Path, stop_seconds: float, environment: Mapping[str, str] | None = None
 ) -> Iterator[Child]:
-    """Run a process during the block, with its output in `log`. At the end it is stopped as by `stop`."""
+    """Run a process during the block, with its output in `log`. At the end it gets SIGTERM.
+
+    If it does not exit in time, its group gets SIGKILL.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = start(command, environment=environment, output=output)
     try:
         yield child
     finally:
-        stop(child, stop_seconds)
+        terminate(child)
+        try:
+            child.wait(stop_seconds)
+        except subprocess.TimeoutExpired:
+            kill(child)
+            child.wait()
 
 
 def start(
     command: list[str], *, environment: Mapping[str, str] | None = None, output: IO[bytes] | None = None
 ) -> Child:
-    """Start a process that gets SIGTERM when this process ends. `output` None: it shares this process's output.
+    """Start a process that on Linux gets SIGTERM when this process ends. `output` None: it shares this process's output.
 
     It has its own session, so Ctrl-C reaches only the parent, which then stops its children cleanly.
     """
@@ -55,18 +61,8 @@ def start(
         stderr=output,
         env={**os.environ, **(environment or {})},
         start_new_session=True,
-        preexec_fn=lambda: _end_with(parent),
+        preexec_fn=partial(end_with_parent, parent, signal.SIGTERM) if sys.platform == "linux" else None,
     )
-
-
-def stop(child: Child, seconds: float) -> None:
-    """Send SIGTERM and wait. If the process does not exit in time, its group gets SIGKILL."""
-    terminate(child)
-    try:
-        child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        kill(child)
-        child.wait()
 
 
 def kill(child: Child) -> None:
@@ -108,12 +104,6 @@ def vanishing_folder(prefix: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end_with(parent: int) -> None:
-    """Runs between fork and exec: request SIGTERM when the parent ends. Linux only, since no thread survives exec."""
-    if sys.platform == "linux":
-        end_with_parent(parent, signal.SIGTERM)
-
-
 # End a process when its parent ends for any reason, even SIGKILL. On Linux the kernel does this, elsewhere a thread.
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -138,22 +128,6 @@ def _look_for(parent: int, number: signal.Signals) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
     os.kill(os.getpid(), number)
-
-
-# The CPU cores that this process may use, which a container or a batch system may limit.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cores:
-    """`usable` counts the second thread of a core too; `physical` does not. torch is fastest with a thread per physical core."""
-
-    usable: int
-    physical: int
-
-
-def usable_cores() -> Cores:
-    """The cores that the CPU affinity, the cgroup and LOKY_MAX_CPU_COUNT allow."""
-    return Cores(usable=cpu_count(), physical=cpu_count(only_physical_cores=True))
 
 
 @contextmanager

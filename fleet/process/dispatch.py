@@ -6,12 +6,12 @@ the shard again.
 """
 
 import logging
-from typing import Annotated
+from typing import Self
 from uuid import uuid4
 
 from celery import Celery
 from kombu.messaging import Producer
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from fleet.ledger import Ledger
 from fleet.process.broker import NEW, STARTED, queue_length, shards_in_queue
@@ -27,25 +27,19 @@ SCORE_SHARD = "shardsift.score_shard"
 NOT_OURS = "messages that are not ours"  # as the ledger counts what is refused
 
 
-def _checked_run_id(text: str) -> str:
-    if not is_run_id(text):
-        raise ValueError("not a run id")
-    return text
-
-
-def _checked_shard_name(text: str) -> str:
-    if not is_safe_name(text):
-        raise ValueError("not a shard name")
-    return text
-
-
 class ScoreShard(BaseModel):
     """Try to score this shard of this run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    run_id: Annotated[str, AfterValidator(_checked_run_id)]
-    shard: Annotated[str, AfterValidator(_checked_shard_name)]
+    run_id: str
+    shard: str
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not is_run_id(self.run_id) or not is_safe_name(self.shard):
+            raise ValueError("not the names of a run and a shard")
+        return self
 
 
 _MESSAGES_AHEAD = 2_000  # per queue: enough for a fleet between two sweeps, and at most 2 MB of Redis

@@ -96,11 +96,11 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
     if isinstance(error, (FileNotFoundError, hub_errors.EntryNotFoundError)):
         return ShardError(f"{doing}: the file does not exist ({_line(error)}).")
     if isinstance(error, (PermissionError, hub_errors.LocalTokenNotFoundError)):
-        check = (
-            "the key of this machine, such as AWS_ACCESS_KEY_ID, and its rights"
-            if _s3_code(error)
-            else ("the token or the file permissions")
-        )
+        check = "the token or the file permissions"
+        if isinstance(error, hub_errors.LocalTokenNotFoundError):
+            check = "HF_TOKEN"
+        elif _s3_code(error):
+            check = "the key of this machine, such as AWS_ACCESS_KEY_ID, and its rights"
         return ShardError(f"{doing}: permission denied ({_line(error)}). Check {check}.", of_machine=True)
     if isinstance(error, MemoryError):
         return TransientError(f"{doing}: out of memory ({_line(error)}).")
@@ -205,9 +205,9 @@ def _from_hub(error: hub_errors.HfHubHTTPError, doing: str) -> ShardError | Tran
 
 def _from_status(status: int, error: Exception, doing: str) -> ShardError | TransientError:
     if status in _TRANSIENT_STATUS:
-        return TransientError(
-            f"{doing}: the Hub answered {status} ({_line(error)}).", retry_after_seconds=_asked_to_wait(error)
-        )
+        asked = _asked_to_wait(error)
+        wait = None if asked is None else min(asked, _LONGEST_WAIT_SECONDS)
+        return TransientError(f"{doing}: the Hub answered {status} ({_line(error)}).", retry_after_seconds=wait)
     if status in _NOT_ALLOWED:
         reason = _short(str(getattr(error, "server_message", error) or "no reason given"))
         return ShardError(
@@ -219,12 +219,7 @@ def _from_status(status: int, error: Exception, doing: str) -> ShardError | Tran
 
 
 def _asked_to_wait(error: Exception) -> float | None:
-    """How long the server asks us to wait, at most an hour: by Retry-After (seconds or a date) or the Hub's RateLimit header."""
-    asked = _asked_seconds(error)
-    return None if asked is None else min(asked, _LONGEST_WAIT_SECONDS)
-
-
-def _asked_seconds(error: Exception) -> float | None:
+    """How long the server asks us to wait: by Retry-After (seconds or a date) or the Hub's RateLimit header."""
     if not isinstance(error, hub_errors.HfHubHTTPError) or error.response is None:
         return None
     headers = error.response.headers

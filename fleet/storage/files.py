@@ -76,7 +76,8 @@ class Files:
             self._fs.invalidate_cache()
             with suppress(FileNotFoundError):
                 found = self._fs.find(self._at(folder), detail=True)
-                return {self._path_of(name): info["size"] for name, info in found.items()}
+                root = self.root.rstrip("/")
+                return {name.removeprefix(root).lstrip("/"): info["size"] for name, info in found.items()}
         raise TransientError(f"{self._at(folder)} keeps changing while it is listed.")
 
     def open(self, path: str) -> BinaryIO:
@@ -156,10 +157,6 @@ class Files:
 
     def _at(self, path: str) -> str:
         return f"{self.root.rstrip('/')}/{path}"
-
-    def _path_of(self, name: str) -> str:
-        """The path below the root, from a name that the file system lists."""
-        return name.removeprefix(self.root.rstrip("/")).lstrip("/")
 
 
 def is_bucket(filesystem: fsspec.AbstractFileSystem) -> bool:

@@ -49,12 +49,14 @@ class FolderOutput(Output):
     def __init__(self, uri: str, run_id: str) -> None:
         self.uri = uri
         self._run_id = run_id
+        self._workplace = f"{WORKPLACE}/{run_id}"
+        self._spec_path = f"{self._workplace}/spec.json"
         self._files = Files(uri)
 
     def check_free(self, spec: RunSpec) -> None:
         with translated(f"Looking at {self.uri}"):
             self._refuse_other_runs(spec)
-            if not self._is_reserved and not self._is_published:
+            if not self._is_reserved and self.published() != self._run_id:
                 refuse_files_of_others(self.uri, self._files.names_in(""), self._files.content(CARD_PATH))
                 self._refuse_overlap()
 
@@ -147,7 +149,7 @@ class FolderOutput(Output):
                 ours = (file.path for receipt in receipts for file in output_files(receipt))
                 stored = hashed(self._files, stored, ours)
             manifest, card = self._files.content(MANIFEST_PATH), self._files.content(CARD_PATH)
-        return findings(self._run_id, receipts, stored, manifest, card)
+        return list(findings(self._run_id, receipts, stored, manifest, card))
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
         with translated(f"Looking at {self.uri}"):
@@ -171,10 +173,6 @@ class FolderOutput(Output):
 
     # --- paths ------------------------------------------------------------------------------------------------------
 
-    @property
-    def _workplace(self) -> str:
-        return f"{WORKPLACE}/{self._run_id}"
-
     def _receipt_path(self, receipt: Receipt) -> str:
         attempt = receipt.data.staged_path.rpartition("/")[2]
         return f"{self._workplace}/receipts/{receipt.shard}/{attempt}.json"
@@ -189,16 +187,8 @@ class FolderOutput(Output):
     # --- whose output this is ---------------------------------------------------------------------------------------
 
     @property
-    def _spec_path(self) -> str:
-        return f"{self._workplace}/spec.json"
-
-    @property
     def _is_reserved(self) -> bool:
         return self._files.exists(self._spec_path)
-
-    @property
-    def _is_published(self) -> bool:
-        return self.published() == self._run_id
 
     def _refuse_other_runs(self, spec: RunSpec) -> None:
         others = [run_id for run_id in _reserved_by(self._files) if run_id != self._run_id]

@@ -10,15 +10,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from huggingface_hub import CommitOperationAdd, HfApi
-from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub import CommitOperationAdd
+from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
 from fleet.errors import OutputDamaged, OutputTaken, PublishConflict, ShardError, UsageError
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.errors import translated
-from fleet.storage.hub_access import HubFiles, entries_in
+from fleet.storage.hub_access import HubApi, HubFiles
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile
 from fleet.storage.manifest import findings, read_manifest, receipts_listed
 from fleet.storage.output import (
@@ -48,7 +48,8 @@ class HubOutput(Output):
         self.uri = uri
         self._run_id = run_id
         self._repo_id = repo_id_of(uri)
-        self._api = HfApi()
+        self._title = f"Publish run {run_id}"
+        self._api = HubApi()
         self._branch = RunBranch(self._api, self._repo_id, run_id)
 
     def check_free(self, spec: RunSpec) -> None:
@@ -119,7 +120,7 @@ class HubOutput(Output):
         with translated(f"Looking at {self.uri}"):
             stored = {path: file for folder in DATA_FOLDERS for path, file in self._files_in(folder)}
             manifest, card = self._content(MANIFEST_PATH), self._content(CARD_PATH)
-        return findings(self._run_id, receipts, stored, manifest, card)
+        return list(findings(self._run_id, receipts, stored, manifest, card))
 
     @contextmanager
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
@@ -157,15 +158,15 @@ class HubOutput(Output):
         return None
 
     def _files_in(self, folder: str) -> Iterator[tuple[str, StoredFile]]:
-        for entry in entries_in(self._api, self._repo_id, folder, revision=MAIN):
+        try:
+            entries = list(self._api.list_repo_tree(self._repo_id, folder, recursive=True, repo_type="dataset"))
+        except EntryNotFoundError:
+            return
+        for entry in entries:
             if isinstance(entry, RepoFile):
                 # All our files are LFS files.
                 sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
                 yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
-
-    @property
-    def _title(self) -> str:
-        return f"Publish run {self._run_id}"
 
     def _listed_receipts(self) -> Sequence[Receipt]:
         """The receipts in the manifest on main, or, if that was lost, in the manifest of the latest publication."""
@@ -192,8 +193,7 @@ class HubOutput(Output):
         if manifest and manifest.run_id != self._run_id:
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
         if not manifest and not self._publication() and not self._branch.is_reserved():
-            files = self._api.dataset_info(self._repo_id).siblings or []
-            names = [file.rfilename.partition("/")[0] for file in files]
+            names = [entry.path for entry in self._api.list_repo_tree(self._repo_id, repo_type="dataset")]
             refuse_files_of_others(self.uri, names, self._content(CARD_PATH))
         return manifest is not None
 

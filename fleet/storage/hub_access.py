@@ -1,5 +1,6 @@
 """Ask the Hub whether it answers, and what the token here may do. Short requests, without the client's long retries."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,7 @@ import fsspec
 import httpx2
 from fsspec.core import url_to_fs
 from huggingface_hub import HfApi, HfFileSystem, get_session, get_token
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.hf_file_system import HfFileSystemFile
 
@@ -15,6 +16,7 @@ from fleet.errors import TransientError, UsageError
 from fleet.storage.errors import translated
 
 _ANSWER_SECONDS = 5.0
+_UNUSABLE = "the Hub's answer cannot be used, and may be a proxy's"
 _NO_NETWORK = (httpx2.ConnectError, ConnectionError)
 
 
@@ -55,24 +57,9 @@ def hub_token() -> HubToken | None:
                 raise UsageError("The Hub refuses this HF_TOKEN.") from error
             raise
     if not isinstance(said, dict) or "name" not in said:
-        raise TransientError(f"{asking}: the Hub's answer cannot be used, and may be a proxy's.")
+        raise TransientError(f"{asking}: {_UNUSABLE}.")
     access = said.get("auth", {}).get("accessToken", {})
     return HubToken(user=str(said["name"]), role=str(access.get("role", "unknown")))
-
-
-def entries_in(api: HfApi, repo_id: str, folder: str, *, revision: str) -> list[RepoFile | RepoFolder]:
-    """All that a folder of a dataset holds; none if there is no such folder.
-
-    Git has no empty folders, so an empty listing is not the Hub's: the client takes `{}` for one.
-    """
-    try:
-        entries = list(api.list_repo_tree(repo_id, folder, recursive=True, revision=revision, repo_type="dataset"))
-    except EntryNotFoundError:
-        return []
-    if not entries:
-        listing = f"Listing hf://datasets/{repo_id}/{folder}"
-        raise TransientError(f"{listing}: the Hub's answer cannot be used, and may be a proxy's.")
-    return entries
 
 
 # Read files on the Hub through fsspec. An answer that is not the file's bytes, such as a proxy's page, is an error.
@@ -83,7 +70,23 @@ def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     return (HubFiles(), HubFiles._strip_protocol(uri)) if uri.startswith("hf://") else url_to_fs(uri)
 
 
+class HubApi(HfApi):
+    def list_repo_tree(
+        self, repo_id: str, path_in_repo: str | None = None, **options: Any
+    ) -> Iterator[RepoFile | RepoFolder]:
+        """Raises TransientError for the answer `{}`, which the client takes for an empty folder: Git has none."""
+        entries = list(super().list_repo_tree(repo_id, path_in_repo, **options))
+        kind, revision = options["repo_type"], options.get("revision")
+        if not entries and getattr(self.repo_info(repo_id, repo_type=kind, revision=revision), "siblings", None):
+            raise TransientError(f"Listing hf://{kind}s/{repo_id}/{path_in_repo or ''}: {_UNUSABLE}.")
+        yield from entries
+
+
 class HubFiles(HfFileSystem):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._api = HubApi()
+
     def _open(  # type: ignore[override]
         self, path: str, mode: str = "rb", block_size: int | None = None, **options: Any
     ) -> HfFileSystemFile:

@@ -107,7 +107,7 @@ def is_text(card: bytes) -> bool:
         return False
 
 
-def lines_of(findings: Sequence[object], *, limit: int = 10) -> list[str]:
-    """One line per finding, and a count of those beyond the limit."""
-    more = len(findings) - limit
-    return [*map(str, findings[:limit])] + ([f"and {more:,} more"] if more > 0 else [])
+def lines_of(found: Sequence[object], *, limit: int = 10) -> list[str]:
+    """One line for each thing that is wrong, and a count of those beyond the limit."""
+    more = len(found) - limit
+    return [*map(str, found[:limit])] + ([f"and {more:,} more"] if more > 0 else [])

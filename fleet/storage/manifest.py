@@ -129,16 +129,14 @@ def findings(
     run_id: str,
     receipts: Sequence[Receipt],
     stored: Mapping[str, StoredFile],
-    manifest: bytes | None,
+    content: bytes | None,
     card: bytes | None,
-) -> list[Finding]:
-    """Find what is wrong with an output that should hold these receipts' files, the manifest that lists them, and a card."""
-    return [*compare(receipts, stored), *_document_findings(manifest, card, run_id, receipts)]
-
-
-def _document_findings(
-    content: bytes | None, card: bytes | None, run_id: str, receipts: Sequence[Receipt]
 ) -> Iterator[Finding]:
+    """Find what is wrong with an output that should hold these receipts' files, the manifest that lists them, and a card.
+
+    `content` is that of the manifest.
+    """
+    yield from compare(receipts, stored)
     manifest = read_manifest(content)
     if content is None:
         yield Finding(path=MANIFEST_PATH, problem=Problem.MISSING)

@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import islice
 
 from huggingface_hub import CommitOperationAdd, HfApi
-from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.lfs import UploadInfo
 
@@ -20,7 +20,7 @@ from fleet.errors import OutputDamaged, PublishConflict
 from fleet.process.wording import counted
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec, disclosed_spec
-from fleet.storage.hub_access import HubFiles, entries_in
+from fleet.storage.hub_access import HubFiles
 from fleet.storage.output import FileDigest, is_among, output_files, read_receipt
 
 MAIN = "main"
@@ -89,9 +89,8 @@ class RunBranch:
 
         If the Hub has dropped blobs, the wave is halved until their shards are found. OutputDamaged then names them.
         """
-        heads = (
-            self._heads()
-        )  # read first: a wave that another process commits after this is a conflict, not a duplicate
+        # Read first: a wave that another process commits after this is a conflict, not a duplicate.
+        heads = self._heads()
         parent = heads.get(self.name, heads[MAIN])
         wave = self._not_in(parent, receipts)
         if not wave:
@@ -194,11 +193,21 @@ class RunBranch:
 
     def _stored_receipts(self, revision: str) -> Iterator[Receipt]:
         files = HubFiles(skip_instance_cache=True)
-        for entry in entries_in(self._api, self._repo_id, self._receipts_folder, revision=revision):
-            with files.open(f"datasets/{self._repo_id}@{revision}/{entry.path}", "rb") as document:
+        for path in self._documents(revision):
+            with files.open(f"datasets/{self._repo_id}@{revision}/{path}", "rb") as document:
                 for line in document.read().splitlines():
-                    if receipt := read_receipt(line, self._run_id, source=entry.path):
+                    if receipt := read_receipt(line, self._run_id, source=path):
                         yield receipt
+
+    def _documents(self, revision: str) -> list[str]:
+        """The receipt files of all waves. There are none if a finalizer died before its first wave."""
+        try:
+            entries = list(
+                self._api.list_repo_tree(self._repo_id, self._receipts_folder, revision=revision, repo_type="dataset")
+            )
+        except EntryNotFoundError:
+            return []
+        return [entry.path for entry in entries]
 
 
 def _spec_path(run_id: str) -> str:
@@ -231,7 +240,8 @@ def commit(
     errors. OutputDamaged names all shards, because the Hub does not say which blob is missing. The client does not
     retry. A commit whose response was lost may have succeeded: look at the branch before you try again.
     """
-    additions = [*_uploaded_files(receipts), *(CommitOperationAdd(path, text) for path, text in documents.items())]
+    additions = [_uploaded(file) for receipt in receipts for file in output_files(receipt)]
+    additions += [CommitOperationAdd(path, text) for path, text in documents.items()]
     try:
         done = api.create_commit(
             repo_id, additions, repo_type="dataset", commit_message=message, revision=to, parent_commit=parent
@@ -248,13 +258,8 @@ def commit(
 
 
 def _dropped(receipt: Receipt) -> str:
-    return (
-        f"the Hub has dropped {receipt.data.path} or {receipt.scores.path}; it keeps uncommitted files for about a day"
-    )
-
-
-def _uploaded_files(receipts: Iterable[Receipt]) -> list[CommitOperationAdd]:
-    return [_uploaded(file) for receipt in receipts for file in output_files(receipt)]
+    files = f"{receipt.data.path} or {receipt.scores.path}"
+    return f"the Hub has dropped {files}; it keeps uncommitted files for about a day"
 
 
 def _uploaded(file: OutputFile) -> CommitOperationAdd:

@@ -203,16 +203,12 @@ def _listed(ledger: Ledger, run_id: str, present: Present) -> dict[str, object]:
 def summary(status: RunStatus) -> dict[str, object]:
     """Summarise a run for the list of runs and the head of its page."""
     said = verdict(_with_one_failure(status))
+    without_word = said.removeprefix(f"{status.word}: ").removeprefix(f"{status.word}, ")  # the page has it before
     return {
         "level": level(status),
-        "headline": progress_line(status) if said == status.word else _without_word(said, status),
+        "headline": progress_line(status) if said == status.word else without_word,
         "time_left": status.time_left or None,
     }
-
-
-def _without_word(said: str, status: RunStatus) -> str:
-    """The page has the word before it."""
-    return said.removeprefix(f"{status.word}: ").removeprefix(f"{status.word}, ")
 
 
 def _bounded(status: RunStatus) -> dict[str, object]:

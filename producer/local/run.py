@@ -7,12 +7,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from celery import Celery
+from loky import cpu_count
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.presence.demand import Load
 from fleet.process.broker import drop_messages, make_app
-from fleet.process.children import Child, running, terminate, usable_cores
+from fleet.process.children import Child, running, terminate
 from fleet.process.command_line import own_command
 from fleet.process.settings import Settings
 from fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
@@ -119,7 +120,7 @@ def _workers(
     arguments = []
     if not any(kind.uses_gpu for kind in kinds):
         arguments = ["--device", "cpu"]
-        workers = workers or min(usable_cores().usable, shards)
+        workers = workers or min(cpu_count(), shards)
     if workers:
         arguments += ["--workers", str(workers)]
     environment = {**_environment(settings), **Load.of(spec).environment}

@@ -51,8 +51,11 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     output = open_output(spec.output_uri, run_id)
     if version is None and not _was_published(ledger, spec, output, receipts):
         return NotReady(reason=_place_taken(ledger, run_id) or "it is cancelled; `producer retry` resumes it")
+    manifest = Manifest(
+        run_id=run_id, spec=spec, receipts=tuple(receipts), left_out=tuple(failed), shards=shards, card_sha256=""
+    )
     try:
-        commit = _published(output, spec, receipts, shards=shards, left_out=failed, hashes=hashes)
+        commit = _published(output, manifest, hashes=hashes)
     except OutputDamaged as damage:
         return send_back(ledger, run_id, damage, receipts)
     _tidy(output, receipts)
@@ -149,28 +152,19 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
     return False
 
 
-def _published(
-    output: Output,
-    spec: RunSpec,
-    receipts: Sequence[Receipt],
-    *,
-    shards: int,
-    left_out: Sequence[str],
-    hashes: bool,
-) -> str:
+def _published(output: Output, manifest: Manifest, *, hashes: bool) -> str:
     """Make all files visible. Returns the commit that readers see."""
+    spec, receipts = manifest.spec, manifest.receipts
     for _ in range(_LOOKS):
-        head = (
-            output.head()
-        )  # read first: a commit that another process makes after this is a conflict, not a duplicate
+        # Read first: a commit that another process makes after this is a conflict, not a duplicate.
+        head = output.head()
         findings = output.inspect(receipts, hashes=hashes)
         _refuse_another_run(output, spec, findings)
         # The damaged file of a shard that was scored again may have the right size, and must still be replaced.
         if not _mendable(findings) and not output.has_staged(receipts):
             return output.head()
         try:
-            documents = _documents(spec, receipts, findings, shards=shards, left_out=left_out)
-            return output.publish(receipts, documents, parent=head)
+            return output.publish(receipts, _documents(manifest, findings), parent=head)
         except PublishConflict as conflict:
             logger.info("%s Looking again.", conflict)
     raise PublishConflict(f"Others keep committing to {spec.output_uri}; the next sweep tries again.")
@@ -183,26 +177,17 @@ def _refuse_another_run(output: Output, spec: RunSpec, findings: Sequence[Findin
             raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {other}.")
 
 
-def _documents(
-    spec: RunSpec, receipts: Sequence[Receipt], findings: Sequence[Finding], *, shards: int, left_out: Sequence[str]
-) -> dict[str, bytes]:
+def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
     """Manifest and card; neither if only data are repaired. A card that another hand wrote or edited stays."""
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _mendable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
-    card = dataset_card(spec, list(receipts))
-    manifest = Manifest(
-        run_id=spec.run_id,
-        spec=spec,
-        receipts=tuple(receipts),
-        left_out=tuple(left_out),
-        shards=shards,
-        card_sha256=sha256(card).hexdigest(),
-    )
+    card = dataset_card(manifest.spec, list(manifest.receipts))
+    content = replace(manifest, card_sha256=sha256(card).hexdigest()).to_parquet()
     stays = problems.get(CARD_PATH) is Problem.EDITED or (
         CARD_PATH not in problems and problems.get(MANIFEST_PATH) in (Problem.MISSING, Problem.UNREADABLE)
     )  # without a manifest it is not known who wrote the card
-    return {MANIFEST_PATH: manifest.to_parquet()} | ({} if stays else {CARD_PATH: card})
+    return {MANIFEST_PATH: content} | ({} if stays else {CARD_PATH: card})
 
 
 def _mendable(findings: Sequence[Finding]) -> list[Finding]:

@@ -7,9 +7,7 @@ itself reports what is already saved, so a wave is not repeated if its response 
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
-from typing import Self
 
 from fleet.errors import OutputDamaged, PublishConflict
 from fleet.ledger import Ledger
@@ -25,27 +23,18 @@ _LOOKS_PER_WAVE = 4  # so that no shard waits more than a quarter longer than it
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WaveRule:
-    """When to save: when there are enough unsaved shards, or when the oldest of them is old enough."""
+def is_due(unsaved: Sequence[Receipt], settings: Settings, *, now: float) -> bool:
+    """Whether there are enough unsaved shards, or the oldest of them is old enough."""
+    if not unsaved:
+        return False
+    oldest = min(receipt.provenance.finished_at for receipt in unsaved)
+    return len(unsaved) >= settings.wave_shards or now - oldest >= settings.wave_seconds
 
-    shards: int
-    seconds: float
 
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        return cls(shards=settings.wave_shards, seconds=settings.wave_seconds)
-
-    def is_due(self, unsaved: Sequence[Receipt], *, now: float) -> bool:
-        if not unsaved:
-            return False
-        oldest = min(receipt.provenance.finished_at for receipt in unsaved)
-        return len(unsaved) >= self.shards or now - oldest >= self.seconds
-
-    def waves(self, unsaved: Sequence[Receipt]) -> list[Sequence[Receipt]]:
-        """Split into waves of about equal size. If there are enough, each has at least `shards` and less than twice that."""
-        size = ceil(len(unsaved) / max(1, len(unsaved) // self.shards))
-        return [unsaved[start : start + size] for start in range(0, len(unsaved), size)]
+def waves_of(unsaved: Sequence[Receipt], settings: Settings) -> list[Sequence[Receipt]]:
+    """Split into waves of about equal size. If there are enough, each has at least `wave_shards` and less than twice that."""
+    size = ceil(len(unsaved) / max(1, len(unsaved) // settings.wave_shards))
+    return [unsaved[start : start + size] for start in range(0, len(unsaved), size)]
 
 
 class WaveWatch:
@@ -54,21 +43,22 @@ class WaveWatch:
     A restarted process forgets this state, which costs one unnecessary check.
     """
 
-    def __init__(self, rule: WaveRule) -> None:
-        self._rule = rule
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._looks: dict[str, tuple[int, float]] = {}  # run → done shards at the last look, and when that was
 
     def wants_look(self, run_id: str, *, done: int, now: float) -> bool:
         """Whether to check now. True counts as a check. `now` may come from any monotonic clock."""
         if run_id in self._looks:
             then_done, then = self._looks[run_id]
-            if abs(done - then_done) < self._rule.shards and now - then < self._rule.seconds / _LOOKS_PER_WAVE:
+            is_soon = now - then < self._settings.wave_seconds / _LOOKS_PER_WAVE
+            if is_soon and abs(done - then_done) < self._settings.wave_shards:
                 return False
         self._looks[run_id] = (done, now)
         return True
 
 
-def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
+def save_due_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     """Save the finished shards of a run if a wave is due. Returns how many were saved. May run twice.
 
     Shards whose files the output has already dropped are queued again. Raises TransientError or ShardError from the
@@ -76,16 +66,14 @@ def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
     """
     spec = ledger.spec(run_id)
     now, receipts = time.time(), list(ledger.receipts(run_id))
-    if not rule.is_due(
-        receipts, now=now
-    ):  # not due even if nothing is saved yet, so there is no need to ask the output
+    if not is_due(receipts, settings, now=now):  # even if nothing is saved yet, so there is no need to ask the output
         return 0
     output = open_output(spec.output_uri, run_id)
     unsaved = output.unsaved(receipts)
-    if not rule.is_due(unsaved, now=now):
+    if not is_due(unsaved, settings, now=now):
         return 0
     dropped: dict[str, str] = {}
-    for wave in rule.waves(unsaved):
+    for wave in waves_of(unsaved, settings):
         dropped |= _save(output, wave)
     if dropped:
         send_back(ledger, run_id, OutputDamaged(dropped), receipts)

@@ -99,7 +99,14 @@ class ScoredRun:
 def scored_run(target: str, settings: Settings) -> ScoredRun:
     """Open what `producer scores RUN|URI` names. Raises UsageError if there is no such run or no shard of it is done."""
     if is_place(target):
-        return _published(absolute_uri(target))
+        published = published_run(absolute_uri(target))
+        return ScoredRun(
+            name=published.uri,
+            spec=published.spec,
+            output_uri=published.uri,
+            shards=published.shards,
+            receipts=published.receipts,
+        )
     with open_ledger_of(target, settings) as (_, ledger, run_id):
         spec, receipts = ledger.spec(run_id), tuple(ledger.receipts(run_id))
         shards = ledger.counts(run_id).shards
@@ -112,17 +119,6 @@ def scored_run(target: str, settings: Settings) -> ScoredRun:
         shards=shards,
         receipts=receipts,
         input_uris=spec.input_uris,
-    )
-
-
-def _published(uri: str) -> ScoredRun:
-    published = published_run(uri)
-    return ScoredRun(
-        name=published.uri,
-        spec=published.spec,
-        output_uri=published.uri,
-        shards=published.shards,
-        receipts=published.receipts,
     )
 
 

@@ -189,7 +189,8 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
             yield "No worker serves this run any more. The command that started it goes on where it stopped."
         case "stalled" if status.serving:
             count, verb = counted(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
-            yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {_names(status)}."
+            names = first_of([worker.name for worker in status.serving], _NAMED_WORKERS)
+            yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {names}."
         case "queued" if not status.workers and status.machines:
             yield _on_machines(status)
         case "queued" if not status.workers and status.is_of_this_machine:
@@ -255,10 +256,6 @@ def _on_no_finalizer(status: RunView) -> Iterator[str]:
 def _idle(status: RunView) -> str:
     idle = status.pace.idle_seconds
     return "none has scored a row" if idle is None else f"no row was scored for {shown_duration(idle)}"
-
-
-def _names(status: RunView) -> str:
-    return ", ".join(worker.name for worker in status.serving[:5])
 
 
 def _on_refused(status: RunView) -> Iterator[str]:

@@ -59,10 +59,7 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
         yield f"has {counted(errored, 'errored row')}, its receipt says {receipt.rows_errored:,}"
     for scoring, told in zip(spec.scorings, receipt.scorings, strict=True):
         columns = (scoring.score_column, *scoring.label_histogram_columns)
-        histograms = (
-            told.histogram,
-            *told.label_histograms,
-        )  # those of labels are missing in receipts of earlier versions
+        histograms = (told.histogram, *told.label_histograms)  # without those of labels in receipts of earlier versions
         for column, histogram in zip(columns, histograms, strict=False):
             values = table[column].drop_null().to_numpy()
             if with_values(empty_histogram(scoring.function_to_apply), values[~np.isnan(values)]) != histogram:

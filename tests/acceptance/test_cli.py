@@ -73,9 +73,6 @@ def test_the_producer_commands_work_without_torch(
 
     planned = light(light_python, "enqueue", *options, "--dry-run", "--json", environment=fleet.environment)
     sent = light(light_python, "enqueue", *options, "--json", environment=fleet.environment)
-    run_id = json.loads(sent.stdout)["run_id"]
-    status = light(light_python, "status", "--json", environment=fleet.environment)
-    cancelled = light(light_python, "cancel", run_id, environment=fleet.environment)
     local = light(light_python, "run", *options, environment=fleet.environment)
 
     assert json.loads(planned.stdout)["rows"] == 96
@@ -83,10 +80,8 @@ def test_the_producer_commands_work_without_torch(
     assert estimate["rows"] == 96
     assert estimate["tokens"] > 10_000
     assert "this machine has no tokenizers: pip install 'shardsift[estimate]'" in estimate["notes"][0]
-    assert json.loads(planned.stdout)["run_id"] == run_id
+    assert json.loads(planned.stdout)["run_id"] == json.loads(sent.stdout)["run_id"]
     assert json.loads(sent.stdout)["added"] == 8
-    assert (status.returncode, json.loads(status.stdout)["state"]) == (3, "queued")
-    assert cancelled.returncode == 0
     assert (local.returncode, "pip install 'shardsift[worker]'" in local.stderr) == (2, True)
 
 
@@ -193,11 +188,9 @@ def test_a_redis_that_does_not_answer_is_named_without_its_password(
 ) -> None:
     environment = {"REDIS_URL": "redis://:sesame@127.0.0.1:1/0", "SHARDSIFT_REDIS_WAIT_SECONDS": "0"}
 
-    done = run_command(
-        *("producer", "enqueue", "--input", shards, "--model", tiny_model, "--output", tmp_path / "out"),
-        environment=environment,
-    )
-    worker = run_command("worker", "start", "--model", tiny_model, environment=environment)
+    options = ("--input", shards, "--model", tiny_model, "--output", tmp_path / "out")
+    done = call_command("producer", "enqueue", *options, environment=environment)
+    worker = call_command("worker", "start", "--model", tiny_model, environment=environment)
 
     for said in (done, worker):
         assert said.returncode == 2

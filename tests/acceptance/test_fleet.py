@@ -4,13 +4,10 @@ Tests that do not depend on the model use the stand-in scorer, because torch tak
 """
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
 
-from fleet.process.broker import queue_length
-from support.disturbed_runs import frozen_by_order
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import manifest_lines, published_rows
@@ -57,44 +54,6 @@ def test_producer_workers_and_finalizer_finish_a_run_together(
     assert run_id in fleet.call_producer("runs").stdout
     assert len(published_rows(tmp_path / "out", "scores")) == 96
     assert len(manifest_lines(tmp_path / "out")) == 8
-
-
-def test_a_killed_workers_shard_is_finished_by_another(
-    quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    fleet = quick_fleet
-    faults.at("worker.shard.window_scoring:WindowScoring.fetch", "after", "freeze")  # scored, and not yet written
-    fleet.environment |= faults.environment | {"SHARDSIFT_LEASE_SECONDS": "3"}
-    run_id = fleet.enqueue(*options(shards, tiny_model, tmp_path / "out", "--limit-rows", "48"))
-
-    with fleet.finalizer(), fleet.worker(tiny_model, name="w1") as first:
-        with frozen_by_order(first):
-            first.kill()
-        with fleet.worker(tiny_model, name="w2"):
-            fleet.wait_until_published(run_id, seconds=180)
-
-    assert fleet.ledger.counts(run_id).done == 4
-    lines = manifest_lines(tmp_path / "out")
-    assert sum(int(str(line["rows_in"])) for line in lines) == 48
-    assert sorted(int(str(line["attempt"])) for line in lines) == [1, 1, 1, 2]
-
-
-def test_a_worker_told_to_stop_gives_its_shard_back_at_once(
-    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    fleet = quick_fleet
-    run_id = fleet.enqueue(*options(shards, tiny_model, tmp_path / "out", "--limit-rows", "24"))
-
-    with fleet.worker(tiny_model) as worker:
-        wait_for_first_shard(fleet, run_id)
-        worker.send_signal(signal.SIGTERM)
-        worker.wait(timeout=20)
-
-    counts = fleet.ledger.counts(run_id)
-    assert (counts.running, counts.failed) == (0, 0)
-    assert counts.queued + counts.done == 2
-    assert queue_length(fleet.ledger.redis, fleet.ledger.spec(run_id).queue) >= counts.queued
-    assert fleet.ledger.redis.hlen("unacked") == 0
 
 
 def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(

@@ -10,6 +10,7 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from support.crawls import copy_shards
@@ -77,7 +78,9 @@ def tasks(state: str) -> list[dict[str, Any]]:
     return [task for task in get("/api/tasks").values() if task["state"] == state]
 
 
-def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_flower_shows_a_run_and_its_pages_lead_to_it_and_no_argument_shows_its_password(
+    flower: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     folder = copy_shards(shards, tmp_path / "shards", count=3)
     arguments = ("--input", folder, "--model", tiny_model, "--scorer", STAND_IN, "--output", tmp_path / "out")
     (folder / "000_00002.parquet").write_bytes(b"not Parquet")
@@ -85,6 +88,12 @@ def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_p
 
     with pytest.raises(urllib.error.HTTPError, match="401"):
         get("/api/workers", auth=None)
+    for path in ("/workers", "/tasks", "/broker"):
+        assert "Flower counts Celery tasks" in (text := get(path))
+        assert text.count('href="/runs"') == 2  # in the navigation, and in the note
+    arguments = [part for process in psutil.process_iter(["cmdline"]) for part in process.info["cmdline"] or ()]
+    assert any("flower" in part for part in arguments)
+    assert not any("a-password" in part for part in arguments)
     with (
         flower.finalizer(),
         flower.worker(tiny_model, environment={"SHARDSIFT_LEASE_SECONDS": "1"}),
@@ -155,14 +164,3 @@ def test_the_pages_say_what_is_missing_and_run_nothing_that_data_holds(fleet: Fl
     assert markup not in told
     assert without_redis.startswith("503 Redis does not answer")
     assert page_without_redis.text == page.text
-
-
-def test_flowers_own_pages_lead_to_the_runs_and_no_argument_shows_its_password(flower: Fleet) -> None:
-    import psutil
-
-    for path in ("/workers", "/tasks", "/broker"):
-        assert "Flower counts Celery tasks" in (text := get(path))
-        assert text.count('href="/runs"') == 2  # in the navigation, and in the note
-    arguments = [part for process in psutil.process_iter(["cmdline"]) for part in process.info["cmdline"] or ()]
-    assert any("flower" in part for part in arguments)
-    assert not any("a-password" in part for part in arguments)

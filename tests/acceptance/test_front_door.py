@@ -46,13 +46,6 @@ class TestTheCommandsThemselves:
         assert short.stdout == long.stdout
         assert "Usage" in short.stdout
 
-    @pytest.mark.parametrize("program", ["producer", "worker"])
-    def test_they_are_modules_too(self, program: str) -> None:
-        done = run_command("python", "-m", program, "--help", environment={})
-
-        assert done.returncode == 0
-        assert f"python -m {program}" in done.stdout
-
     def test_the_shell_completes_them(self) -> None:
         words = {"_PRODUCER_COMPLETE": "complete_bash", "COMP_WORDS": "producer enq", "COMP_CWORD": "1"}
 
@@ -191,19 +184,15 @@ class TestACrawlWithoutAnOutput:
         assert time.monotonic() - started < 10
 
 
-class TestFlowersPort:
-    def test_one_that_is_taken_is_told_in_one_line(self, fleet: Fleet) -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            port = taken.getsockname()[1]
+def test_a_port_of_flower_that_is_taken_is_told_in_one_line(fleet: Fleet) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = fleet.call_producer("flower", "--port", str(port))
 
-            done = fleet.producer("flower", "--port", str(port))
-
-        assert done.returncode == 2
-        assert done.stderr == (
-            f"producer: Flower cannot listen on 127.0.0.1:{port}: Address already in use. Choose another --port or --address.\n"
-        )
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"producer: Flower cannot listen on 127.0.0.1:{port}: Address already in use. Choose another --port or --address.\n"
+    )
 
 
 class TestFilesOfTheUser:

@@ -15,12 +15,15 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from producer.planning.options import RunOptions
+from producer.planning.plan import plan_run
 from support.crawls import copy_shards
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import BIN, call_command, run_command
 from support.reference import reference_rows
+from support.small_fleet import enqueue_and_wait
 from support.waiting import wait_until
 
 TOLERANCE = 1e-4  # of a float32 logit
@@ -193,23 +196,23 @@ def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
     wait_until(lambda: not processes_of(machine), description="every process of the run has ended")
 
 
-def test_run_and_refilter_on_a_fleets_redis_ask_for_no_worker_and_both_repair_what_they_published(
+def test_refilter_on_a_fleets_redis_asks_for_no_worker_and_repairs_what_it_published(
     fleet: Fleet, quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
+    """`run` does the same with a plan that loads a model."""
     machine, kept, again = quick_machine | {"REDIS_URL": fleet.redis_url}, tmp_path / "kept", tmp_path / "again"
-    run = ("--input", shards, "--model", tiny_model, "--output", kept, "--keep-all", "--limit-rows", "12")
-    for command in (
-        ("run", *run, "--scorer", STAND_IN),
-        ("refilter", kept, "--input", shards, "--output", again, "--keep-all"),
-    ):
-        done = call_command("producer", *command, environment=machine)
-        assert done.returncode == 0, done.stderr
-        folder = kept if command[0] == "run" else again
-        before, file = data_digests(folder), next((folder / "data").rglob("*.parquet"))
-        file.write_bytes(file.read_bytes()[:-1] + b"x")  # which its size does not show
+    options = RunOptions(
+        input_uris=(str(shards),), models=(str(tiny_model),), output_uri=str(kept), keep_all=True, limit_rows=12
+    )
+    assert enqueue_and_wait(fleet.redis_url, plan_run(options), tmp_path).state == "published"
+    refilter = ("producer", "refilter", kept, "--input", shards, "--output", again, "--keep-all")
+    done = call_command(*refilter, environment=machine)
+    assert done.returncode == 0, done.stderr
+    before, file = data_digests(again), next((again / "data").rglob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-1] + b"x")  # which its size does not show
 
-        repaired = call_command("producer", *command, "--verify", environment=machine)
+    repaired = call_command(*refilter, "--verify", environment=machine)
 
-        assert repaired.returncode == 0, repaired.stderr
-        assert "Start one" not in done.stderr + repaired.stderr
-        assert data_digests(folder) == before
+    assert repaired.returncode == 0, repaired.stderr
+    assert "Start one" not in done.stderr + repaired.stderr
+    assert data_digests(again) == before

@@ -3,13 +3,13 @@
 The machine has four stand-in GPUs: an `nvidia-smi` that lists them. The scorer is the stand-in, which needs none.
 """
 
-import json
 import os
 import re
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,7 @@ import pytest
 from fleet.presence.announcements import WorkerState, list_machines, list_workers
 from fleet.process.broker import queue_length
 from support.fleet import Fleet
-from support.injected_faults import STAND_IN, InjectedFaults
+from support.injected_faults import InjectedFaults
 from support.metadata_services import serving
 from support.nvidia_smi import install_nvidia_smi
 from support.outputs import manifest_lines
@@ -46,14 +46,7 @@ def machine_fleet(fleet: Fleet, faults: InjectedFaults, tmp_path: Path) -> Itera
 def enqueue(machine_fleet: Fleet, shards: Path, tmp_path: Path) -> Callable[..., str]:
     """Enqueue a run of the named model. Returns its id."""
 
-    def enqueued(name: str, *options: str) -> str:
-        model = tmp_path / name
-        model.mkdir()
-        (model / "config.json").write_text(json.dumps({"id2label": {"0": name}}))
-        arguments = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--output", tmp_path / f"out-{name}")
-        return machine_fleet.enqueue(*arguments, "--keep-all", *options)
-
-    return enqueued
+    return partial(machine_fleet.enqueue_stand_in, shards, tmp_path)
 
 
 def workers(fleet: Fleet, *activities: str) -> list[WorkerState]:

@@ -3,7 +3,6 @@
 The machine has two stand-in GPUs. Slurm's commands are stand-ins too.
 """
 
-import json
 import os
 import signal
 import sys
@@ -20,7 +19,7 @@ from fleet.presence.announcements import list_workers
 from fleet.process.children import Child, running
 from support.compose import BIN
 from support.fleet import Fleet
-from support.injected_faults import STAND_IN, InjectedFaults
+from support.injected_faults import InjectedFaults
 from support.machine_files import HF_JOB_SCRIPT, SLURM_SCRIPT
 from support.nvidia_smi import install_nvidia_smi
 from support.outputs import manifest_lines
@@ -96,20 +95,12 @@ def machine_of(platform: Platform, fleet: Fleet) -> Iterator[Child]:
         yield machine
 
 
-def enqueued(fleet: Fleet, shards: Path, folder: Path, *options: str) -> str:
-    model = folder / "model"
-    model.mkdir()
-    (model / "config.json").write_text(json.dumps({"id2label": {"0": "model"}}))
-    arguments = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--output", folder / "out", *options)
-    return fleet.enqueue(*arguments, "--keep-all")
-
-
 @pytest.mark.parametrize("way", [hugging_face_jobs, slurm], ids=lambda way: str(way.__name__))
 def test_the_script_publishes_a_run_and_stops_in_time(
     way: Callable[[Path], Platform], machine_fleet: Fleet, home: Path, shards: Path, tmp_path: Path
 ) -> None:
     fleet, platform = machine_fleet, way(home)
-    run_id = enqueued(fleet, shards, tmp_path)
+    run_id = fleet.enqueue_stand_in(shards, tmp_path, "model")
 
     with fleet.finalizer(), machine_of(platform, fleet) as machine:
         fleet.wait_until_published(run_id)
@@ -121,7 +112,7 @@ def test_the_script_publishes_a_run_and_stops_in_time(
         seconds = time.monotonic() - told
 
     assert names == {"gpu0", "gpu1"}
-    assert len(manifest_lines(tmp_path / "out")) == 8
+    assert len(manifest_lines(tmp_path / "out-model")) == 8
     assert machine.returncode == 0, fleet.log("machine").read_text()
     assert seconds < STOP_SECONDS
     assert list_workers(fleet.ledger.redis) == []

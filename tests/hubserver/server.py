@@ -19,7 +19,7 @@ from hubserver.file_routes import FileRoutes
 from hubserver.lfs_routes import LfsRoutes
 from hubserver.repo_routes import RepoRoutes, add_initial_commit
 from hubserver.repos import MAIN, Commit, File, Operation, OperationKind, Repo, Repos, RepoType
-from hubserver.traffic import Request, RequestLog, WireFault, WireFaults
+from hubserver.traffic import Request, WireFault, WireFaults
 from hubserver.wire import Router, WireServer
 from hubserver.xet import XetRoutes
 
@@ -32,10 +32,10 @@ class HubServer:
     def __init__(self, xet: bool = True) -> None:
         self.xet = xet
 
-    def start(self) -> Self:
+    def __enter__(self) -> Self:
         self._repos = Repos()
         self._tokens = Tokens()
-        self._log = RequestLog()
+        self._log: list[Request] = []
         self._faults = WireFaults()
         self._folder = Path(tempfile.mkdtemp(prefix="hubserver-"))
         self._blobs = BlobStore(self._folder / "blobs")
@@ -45,17 +45,11 @@ class HubServer:
         self._wire.open()
         return self
 
-    def stop(self) -> None:
-        self._wire.close()
-        shutil.rmtree(self._folder)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self._wire.close()
+        shutil.rmtree(self._folder)
 
     def token(self, name: str = "worker", write: bool = True, *, scopes: tuple[str, ...] | None = None) -> str:
         """Create a token. `Request.token_name` and `Commit.author` contain its name.
@@ -127,7 +121,7 @@ class HubServer:
 
     @property
     def requests(self) -> list[Request]:
-        return self._log.all()
+        return list(self._log)
 
     def forget_requests(self) -> None:
         self._log.clear()

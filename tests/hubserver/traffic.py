@@ -27,20 +27,6 @@ class Request:
     bytes_in: int  # of the body
 
 
-class RequestLog:
-    def __init__(self) -> None:
-        self._requests: list[Request] = []
-
-    def append(self, request: Request) -> None:
-        self._requests.append(request)
-
-    def all(self) -> list[Request]:
-        return list(self._requests)
-
-    def clear(self) -> None:
-        self._requests.clear()
-
-
 @dataclass(frozen=True, kw_only=True)
 class WireFault:
     path: re.Pattern[str]

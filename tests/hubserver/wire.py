@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from hubserver.access import ANONYMOUS, Grant, Tokens
 from hubserver.blobs import CHUNK_BYTES
 from hubserver.errors import HubError, bad_request, invalid_token
-from hubserver.traffic import Request, RequestLog, WireFault, WireFaults
+from hubserver.traffic import Request, WireFault, WireFaults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ class WireServer(ThreadingHTTPServer):
 
     request_queue_size = 128
 
-    def __init__(self, port: int, *, router: Router, tokens: Tokens, log: RequestLog, faults: WireFaults) -> None:
+    def __init__(self, port: int, *, router: Router, tokens: Tokens, log: list[Request], faults: WireFaults) -> None:
         super().__init__(("127.0.0.1", port), WireHandler)
         self.router, self.tokens, self.log, self.faults = router, tokens, log, faults
         self.handler_errors: list[str] = []

@@ -8,17 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from transformers import TrainingArguments
 
 import shardsift
 from fleet.errors import Stopped, UsageError
 from support.labelled import write_topics
 from support.models import tiny_classifier, without_dropout
-from support.waiting import wait_until
-from worker.training.all_weights import loading_arguments
 from worker.training.options import TrainOptions
 from worker.training.report import TrainReport
 from worker.training.train import train
@@ -132,6 +128,7 @@ def test_a_call_from_python_that_is_interrupted_raises_keyboard_interrupt(
 
 
 def test_a_checkpoint_that_was_not_written_to_its_end_is_not_used(spec: TrainOptions, undisturbed: TrainReport) -> None:
+    """So a killed process loses at most one interval."""
     spec = dataclasses.replace(spec, checkpoints=f"{spec.output}.elsewhere")
     with pytest.raises(Stopped):
         trained(spec, tell=stop_at(9))
@@ -171,52 +168,13 @@ def test_float16_without_a_gpu_is_one_clear_error(spec: TrainOptions) -> None:
         trained(dataclasses.replace(spec, dtype="float16"))
 
 
-def test_the_processes_that_prepare_batches_are_not_forked_from_one_with_threads() -> None:
-    """They would wait for ever for a lock that a thread held at that moment."""
-    assert TrainingArguments(**loading_arguments(2)).dataloader_multiprocessing_context == "forkserver"
-
-
-def command_of(spec: TrainOptions, *launcher: str) -> list[str]:
-    options = {
-        "data": spec.data,
-        "label-column": spec.label_column,
-        "base-model": spec.base_model,
-        "output": spec.output,
-        "dtype": spec.dtype,
-        "device": "cpu",
-        **STEPS,
-    }
-    given = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    return [sys.executable, "-m", *launcher, "worker", "train", "--full", "--json", *given]
-
-
-def started(spec: TrainOptions, log: Path) -> "subprocess.Popen[bytes]":
-    with log.open("wb") as stderr:
-        return subprocess.Popen(command_of(spec), stdout=subprocess.DEVNULL, stderr=stderr)
-
-
-@pytest.mark.slow
-def test_a_killed_process_loses_at_most_one_interval(
-    spec: TrainOptions, undisturbed: TrainReport, tmp_path: Path
-) -> None:
-    log = tmp_path / "log"
-    process = started(spec, log)
-    wait_until(lambda: "step 9 of 24" in log.read_text(), seconds=120, description="the ninth step")
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    reached = [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith("step ")][-1]
-
-    again: dict[str, Any] = json.loads(subprocess.run(command_of(spec), capture_output=True, check=True).stdout)
-
-    assert again["steps"]["resumed_from"] >= reached - spec.checkpoint_steps
-    assert again["held_out"] == json.loads(json.dumps(undisturbed.as_json()["held_out"]))
-
-
 @pytest.mark.slow
 def test_of_two_processes_only_the_first_writes(spec: TrainOptions, tmp_path: Path) -> None:
-    two = command_of(spec, "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
 
-    done = subprocess.run(two, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(
+        [*two, *spec.command, "--device", "cpu", "--json"], capture_output=True, text=True, check=False, timeout=240
+    )
 
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(done.stdout)

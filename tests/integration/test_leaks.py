@@ -40,6 +40,7 @@ def claim(ledger: Ledger) -> Claim:
 
 
 def report_crash(ledger: Ledger, claim: Claim, error: str, trace: str) -> None:
+    """As the parent of a dead process does."""
     ledger.report_crash(claim.run_id, claim.shard.name, "w1", error, trace)
 
 

@@ -27,22 +27,10 @@ pytestmark = [
 
 SCORE = """
 import sys
-from dataclasses import replace
 from pathlib import Path
 import numpy as np
-from fleet.run.output_columns import describe_columns
-from fleet.ledger import Claim
-from fleet.run.spec import Shard
-from fleet.storage.identity import identity_now
-from fleet.inputs.opening import open_input
-from fleet.storage.opening import open_output
-from support.records import a_spec
-from worker.shard.checkpoint import Checkpoint
+from support.scored_alone import score_alone
 from worker.scoring import ScorerInfo, Scores
-from worker.shard.vitals import Progress
-from worker.shard.score_shard import score_shard
-
-source, output = sys.argv[1:]
 
 class LengthScorer:
     info = ScorerInfo()
@@ -54,15 +42,8 @@ class LengthScorer:
         go_on(len(texts))
         return Scores(values=np.array([[len(text) % 6] for text in texts.to_pylist()], dtype=np.float32))
 
-with open_input(source) as file:
-    columns = describe_columns(file.schema)
-spec = a_spec(columns=columns, where="score >= 1", output_uri=output)
-spec = replace(spec, window_rows=1000, window_bytes=4 << 20)  # so that the small shard too has windows in every step
-shard = Shard(name="s", uri=source, identity=identity_now(source)[0])
-claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
-checkpoint = Checkpoint({}, lambda first_row, scores: None)
-output = open_output(output, spec.run_id)
-receipt = score_shard(claim, [LengthScorer()], Progress(), checkpoint, output, worker="w", scratch_dir=None)
+small = {"window_rows": 1000, "window_bytes": 4 << 20}  # so that the small shard too has windows in every step
+receipt = score_alone(Path(sys.argv[1]), Path(sys.argv[2]), LengthScorer(), where="score >= 1", **small)
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(receipt.rows_in, peak.split()[1])
 """

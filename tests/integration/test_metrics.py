@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger, Publication
-from fleet.presence.announcements import MachineState, WorkerState, announce, announce_machine
+from fleet.presence.announcements import MachineState, announce, announce_machine
 from fleet.presence.demand import Wanted
 from fleet.process.settings import Settings
 from fleet.run.receipt import AttemptReport
@@ -21,24 +21,13 @@ from producer.status.metrics import FleetCollector, serve_metrics
 from support.fleet import Fleet
 from support.ledger_states import claimed
 from support.ports import unused_port
-from support.records import a_receipt, a_shard, a_spec
+from support.records import a_receipt, a_shard, a_spec, a_worker
 from support.redis_servers import redis_server
 from support.waiting import wait_until
 
 SPEC = a_spec()
 RUN = SPEC.run_id
-MODEL = SPEC.scorings[0].model
-BUSY = WorkerState(
-    name="w1@host/7",
-    queue=SPEC.queue,
-    model=MODEL.name,
-    revision=MODEL.revision,
-    dtype=SPEC.scorings[0].dtype,
-    activity="busy",
-    activity_seconds=5.0,
-    device="cuda",
-    run_id=RUN,
-)
+BUSY = a_worker(device="cuda", run_id=RUN)
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -112,7 +101,7 @@ def test_the_share_of_the_peak_is_the_mean_of_the_workers_that_know_it_and_those
     assert value(found, "shardsift_run_stalled_workers", run=RUN) == 1
 
 
-def test_a_published_run_is_told_and_old_finished_ones_are_left_out(ledger: Ledger) -> None:
+def test_a_published_run_and_a_failed_publication_are_told_and_old_finished_runs_left_out(ledger: Ledger) -> None:
     ids = []
     for number in range(25):
         spec = replace(SPEC, input_revision=str(number))
@@ -121,13 +110,14 @@ def test_a_published_run_is_told_and_old_finished_ones_are_left_out(ledger: Ledg
         if number:  # the oldest goes on
             ledger.complete(claimed(ledger, spec.run_id), a_receipt(spec.run_id, a_shard("a")))
             ledger.record_publication(spec.run_id, Publication(uri="memory://out", commit="", shards=1))
+    ledger.record_publish_error(ids[0], "the Hub is away", is_permanent=False)
 
     found = scraped(ledger)
 
     shown = {dict(labels)["run"] for name, labels in found if name == "shardsift_run_published"}
     assert shown == {ids[0], *ids[-20:]}
-    assert value(found, "shardsift_run_published", run=ids[-1]) == 1
-    assert value(found, "shardsift_run_published", run=ids[0]) == 0
+    for name, numbers in (("published", [0, 1]), ("publish_error", [1, 0])):
+        assert [value(found, f"shardsift_run_{name}", run=run) for run in (ids[0], ids[-1])] == numbers
 
 
 def test_a_paused_run_is_told_and_is_not_idle(ledger: Ledger) -> None:
@@ -141,16 +131,6 @@ def test_a_paused_run_is_told_and_is_not_idle(ledger: Ledger) -> None:
     assert [value(samples, "shardsift_run_paused", run=RUN) for samples in (before, found)] == [0, 1]
     assert value(before, "shardsift_run_idle_seconds", run=RUN) is not None
     assert value(found, "shardsift_run_idle_seconds", run=RUN) is None
-
-
-def test_a_failed_publication_is_told(ledger: Ledger) -> None:
-    ledger.create_run(SPEC, [a_shard("a")], now=0)
-    ledger.complete(claimed(ledger, RUN), a_receipt(RUN, a_shard("a")))
-    ledger.record_publish_error(RUN, "the Hub is away", is_permanent=False)
-
-    found = scraped(ledger)
-
-    assert value(found, "shardsift_run_publish_error", run=RUN) == 1
 
 
 def test_without_redis_the_metrics_say_so(tmp_path: Path) -> None:

@@ -8,18 +8,21 @@ from typing import Any
 import pytest
 
 from fleet.errors import UsageError
-from fleet.process.children import Cores
 from support.nvidia_smi import install_nvidia_smi
 from worker.supervisor.places import Place, find_places
 
-EIGHT = Cores(usable=8, physical=4)
+USABLE, PHYSICAL = 8, 4  # cores
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
     """Make this a machine with so many GPUs."""
 
+    def cores(only_physical_cores: bool = False) -> int:
+        return PHYSICAL if only_physical_cores else USABLE
+
     def is_made(*, gpus: int = 0, visible: str | None = None) -> None:
+        monkeypatch.setattr("worker.supervisor.places.cpu_count", cores)
         install_nvidia_smi(tmp_path, gpus=gpus)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
         for name in ("SHARDSIFT_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"):
@@ -39,11 +42,14 @@ def devices(places: list[Place]) -> list[tuple[str, str]]:
 def test_each_gpu_is_a_place_with_its_share_of_the_cores(machine: Callable[..., None]) -> None:
     machine(gpus=2)
 
-    places = find_places(cores=EIGHT)
+    places = find_places()
 
     assert devices(places) == [("gpu0", "0"), ("gpu1", "1")]
     assert {place.environment["SHARDSIFT_THREADS"] for place in places} == {"4"}
     assert {place.environment["RAYON_NUM_THREADS"] for place in places} == {"4"}
+
+
+PAIRS = {"gpus_per_worker": 2}
 
 
 @pytest.mark.parametrize(
@@ -55,14 +61,23 @@ def test_each_gpu_is_a_place_with_its_share_of_the_cores(machine: Callable[..., 
         ({"gpus": "1", "workers": 2}, [("gpu0", "0"), ("gpu0-1", "0")]),
         ({"gpus": "1", "name": "mine"}, [("mine", "0")]),
         ({"gpus": "2", "name": "a100"}, [("a100-gpu0", "0"), ("a100-gpu1", "1")]),
+        (PAIRS, [("gpus0-1", "0,1"), ("gpus2-3", "2,3")]),
+        (PAIRS | {"gpus": "0,2"}, [("gpus0-2", "0,2")]),
+        ({"gpus_per_worker": 4}, [("gpus0-1-2-3", "0,1,2,3")]),
+        (PAIRS | {"gpus": "2", "workers": 2}, [("gpus0-1", "0,1"), ("gpus0-1-1", "0,1")]),
+        (PAIRS | {"name": "a100"}, [("a100-gpus0-1", "0,1"), ("a100-gpus2-3", "2,3")]),
     ],
 )
 def test_the_user_chooses_gpus_workers_and_names(
     options: dict[str, Any], expected: list[tuple[str, str]], machine: Callable[..., None]
 ) -> None:
-    machine(gpus=3)
+    machine(gpus=4)
 
-    assert devices(find_places(**options)) == expected
+    places = find_places(**options)
+
+    assert devices(places) == expected
+    assert places[0].devices == tuple(expected[0][1].split(","))
+    assert places[0].environment["SHARDSIFT_THREADS"] == str(USABLE // len(places))
 
 
 def test_the_gpus_that_a_batch_system_allows_are_the_only_ones(machine: Callable[..., None]) -> None:
@@ -85,7 +100,7 @@ def test_a_machine_whose_gpus_are_hidden_scores_on_the_cpu(visible: str, machine
 def test_a_cpu_is_one_place_with_a_thread_per_physical_core(machine: Callable[..., None]) -> None:
     machine()
 
-    (place,) = find_places(cores=EIGHT)
+    (place,) = find_places()
 
     assert place.name == "worker"
     assert place.environment == {"SHARDSIFT_THREADS": "4", "OMP_NUM_THREADS": "4", "RAYON_NUM_THREADS": "8"}
@@ -107,28 +122,6 @@ def test_a_gpu_that_is_not_there_is_told(gpus: str, says: str, machine: Callable
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, [("gpus0-1", "0,1"), ("gpus2-3", "2,3")]),
-        ({"gpus": "0,2"}, [("gpus0-2", "0,2")]),
-        ({"gpus_per_worker": 4}, [("gpus0-1-2-3", "0,1,2,3")]),
-        ({"gpus": "2", "workers": 2}, [("gpus0-1", "0,1"), ("gpus0-1-1", "0,1")]),
-        ({"name": "a100"}, [("a100-gpus0-1", "0,1"), ("a100-gpus2-3", "2,3")]),
-    ],
-)
-def test_a_worker_can_have_several_gpus(
-    machine: Callable[..., None], options: dict[str, Any], expected: list[tuple[str, str]]
-) -> None:
-    machine(gpus=4)
-
-    places = find_places(cores=EIGHT, **{"gpus_per_worker": 2, **options})
-
-    assert devices(places) == expected
-    assert places[0].devices == tuple(expected[0][1].split(","))
-    assert places[0].environment["SHARDSIFT_THREADS"] == str(EIGHT.usable // len(places))
-
-
-@pytest.mark.parametrize(
     ("gpus", "options", "reason"),
     [
         (3, {}, "3 GPUs cannot be dealt out in groups of 2. Leave 1 out with --gpus 2"),
@@ -143,7 +136,7 @@ def test_gpus_that_cannot_be_dealt_out_are_refused(
     machine(gpus=gpus)
 
     with pytest.raises(UsageError) as refused:
-        find_places(cores=EIGHT, gpus_per_worker=2, **options)
+        find_places(**PAIRS | options)
 
     assert reason in str(refused.value)
 

@@ -16,6 +16,7 @@ import shardsift
 from fleet.ledger import Ledger
 from producer.planning.options import RunOptions
 from support.families import family_classifier
+from support.input_shards import write_odd_shards
 from support.models import tiny_classifier, with_another_head
 from support.outputs import published_rows
 from support.small_run import publish
@@ -73,32 +74,11 @@ class TestPairs:
         assert np.array_equal(scores, published["score"].to_numpy(), equal_nan=True)
         assert table["error"].to_pylist() == published["error"].to_pylist() == MISSING
 
-    def test_come_from_iterators_too(self, ranker: shardsift.LoadedScorer) -> None:
-        wanted = ranker.score(QUERIES, text_pairs=PASSAGES)
-
-        assert np.array_equal(ranker.score(QUERIES, text_pairs=iter(PASSAGES)), wanted, equal_nan=True)
-        assert np.array_equal(shardsift.score(iter(QUERIES), ranker, text_pairs=PASSAGES), wanted, equal_nan=True)
-
     def test_of_unequal_lengths_are_refused_before_a_model_is_loaded(self) -> None:
         with pytest.raises(ValueError, match=r"^texts has 2 rows and text_pairs has 1\. Pass one second text for each"):
             shardsift.score(["a", "b"], "no-such-model", text_pairs=["c"])
         with pytest.raises(TypeError, match=r"not a single str\. Pass \[text\]"):
             shardsift.score(["a", "b"], "no-such-model", text_pairs="c")
-
-    @pytest.mark.parametrize(
-        ("firsts", "seconds", "says"),
-        [
-            (iter("abc"), ["d"], "texts has more rows than text_pairs, which has 1"),
-            (["a"], iter("bcd"), "text_pairs has more rows than texts, which has 1"),
-            (iter(["a"] * 8193), iter(["b"] * 8192), "texts has more rows than text_pairs, which has 8,192"),
-            (iter([]), iter("b"), "text_pairs has more rows than texts, which has 0"),
-        ],
-    )
-    def test_from_iterators_of_unequal_lengths_are_refused_when_one_ends(
-        self, firsts: Any, seconds: Any, says: str, ranker: shardsift.LoadedScorer
-    ) -> None:
-        with pytest.raises(ValueError, match=says):
-            ranker.score(firsts, text_pairs=seconds, max_tokens=4)
 
     def test_do_not_go_with_passages(self, ranker: shardsift.LoadedScorer) -> None:
         with pytest.raises(shardsift.UsageError, match=r"^text_pairs does not go with passages\. Leave one out\.$"):
@@ -109,14 +89,8 @@ class TestSeveralModels:
     @pytest.fixture
     def options(self, models: dict[str, Path], shards: Path, tmp_path: Path) -> RunOptions:
         """Of a run whose second shard has texts that cannot be scored."""
-        (tmp_path / "in").mkdir()
-        table = pq.read_table(shards / "000_00000.parquet")
-        pq.write_table(table, tmp_path / "in/a.parquet")
-        texts = pa.array(["", None, *table["text"].to_pylist()[2:]], table.schema.field("text").type)
-        place = table.schema.get_field_index("text")
-        pq.write_table(table.set_column(place, table.schema.field("text"), texts), tmp_path / "in/b.parquet")
         return RunOptions(
-            input_uris=(str(tmp_path / "in"),),
+            input_uris=(str(write_odd_shards(shards, tmp_path / "in", ["", None])),),
             output_uri=str(tmp_path / "out"),
             models=tuple(f"{name}={model}" for name, model in models.items()),
             dtype="float32",
@@ -168,15 +142,10 @@ class TestSeveralModels:
         alone = ranker.table(QUERIES, max_tokens=64, passages="stride:32:mean")
         assert read["edu_score"].equals(alone["score"])
 
-    def test_that_share_an_encoder_hold_it_once(self, models: dict[str, Path], ranker: shardsift.LoadedScorer) -> None:
-        loaded = shardsift.load_scorer({name: models[name] for name in ("edu", "tox")}, **LOAD)
-        edu, tox = (one.scorer.backend.model.base_model.encoder for one in loaded.by_name.values())
-        weights = [list(encoder.parameters()) for encoder in (edu, tox)]
+    def test_that_share_an_encoder_hold_it_once(self, several: shardsift.LoadedScorers) -> None:
+        edu, tox = (several.by_name[name].scorer.backend.model.base_model.encoder for name in ("edu", "tox"))
 
-        table = loaded.score(QUERIES)
-
-        assert all(ours is theirs for ours, theirs in zip(*weights, strict=True))
-        assert table["edu_score"].equals(ranker.table(QUERIES)["score"])
+        assert all(ours is theirs for ours, theirs in zip(edu.parameters(), tox.parameters(), strict=True))
 
     def test_without_names_are_refused(self) -> None:
         with pytest.raises(shardsift.UsageError, match="^model is a name or a folder, or a dict that names several"):

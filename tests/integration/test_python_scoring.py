@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 import shardsift
 from fleet.ledger import Ledger
 from producer.planning.options import RunOptions
+from support.input_shards import write_odd_shards
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
@@ -39,22 +40,10 @@ def three_labels(tmp_path_factory: pytest.TempPathFactory) -> shardsift.LoadedSc
     return shardsift.load_scorer(model, dtype="float32", parity_rows=0)
 
 
-@pytest.fixture
-def odd_shards(shards: Path, tmp_path: Path) -> Path:
-    """Two shards, one with texts that cannot be scored."""
-    folder = tmp_path / "odd"
-    folder.mkdir()
-    table = pq.read_table(shards / "000_00000.parquet")
-    pq.write_table(table, folder / "000_00000.parquet")
-    texts = pa.array([*TEXTS, *table["text"].to_pylist()[len(TEXTS) :]], table.schema.field("text").type)
-    place = table.schema.get_field_index("text")
-    pq.write_table(table.set_column(place, table.schema.field("text"), texts), folder / "000_00001.parquet")
-    return folder
-
-
 def test_scores_are_those_of_a_run_to_the_last_bit(
-    scorer: shardsift.LoadedScorer, odd_shards: Path, ledger: Ledger, tmp_path: Path
+    scorer: shardsift.LoadedScorer, shards: Path, ledger: Ledger, tmp_path: Path
 ) -> None:
+    odd_shards = write_odd_shards(shards, tmp_path / "odd", TEXTS)
     options = RunOptions(
         input_uris=(str(odd_shards),),
         output_uri=str(tmp_path / "out"),
@@ -72,7 +61,7 @@ def test_scores_are_those_of_a_run_to_the_last_bit(
     by_run = published["score"].to_numpy()
     assert np.array_equal(np.concatenate(mine), by_run, equal_nan=True)
     assert np.isnan(by_run).sum() == 3
-    in_second = published.filter(pa.compute.equal(published["shard"], "000_00001"))
+    in_second = published.filter(pa.compute.equal(published["shard"], "b"))
     assert table["score"].to_pylist() == in_second["score"].to_pylist()
     assert table["error"].to_pylist() == in_second["error"].to_pylist()
 

@@ -42,7 +42,7 @@ def shown(ledger: Ledger, run_id: str = RUN) -> dict[str, Any]:
 
 
 class TestARun:
-    def test_its_json_has_all_that_status_prints(self, ledger: Ledger) -> None:
+    def test_its_json_has_all_that_status_prints_and_the_scores_so_far_with_the_threshold(self, ledger: Ledger) -> None:
         status = json.loads(json.dumps(run_status(ledger, RUN).as_json()))
 
         page = shown(ledger)
@@ -51,17 +51,10 @@ class TestARun:
         steady = status.keys() - {"counts", "pace", "running", "rows_per_second"}  # these have times
         assert {name: page[name] for name in steady} == {name: status[name] for name in steady}
         assert page["counts"] | {"seconds": 0} == status["counts"] | {"seconds": 0}
-
-    def test_what_to_type_comes_from_status(self, ledger: Ledger) -> None:
-        page = shown(ledger)
-
         assert f"After fixing the cause, try it again: producer retry {RUN}" in page["next"]
         assert page["level"] == "bad"
         assert ["shards", "1 of 4 done, 1 running, 1 queued, 1 failed"] in page["lines"]
-
-    def test_the_scores_so_far_are_shown_with_the_threshold(self, ledger: Ledger) -> None:
-        (column,) = shown(ledger)["scores"]
-
+        (column,) = page["scores"]
         assert (column["column"], column["rows"], column["threshold"]) == ("score", 9, 3.0)
         assert [one["at_least"] for one in column["bins"] if one["start"] == 3] == [6]
         assert sum(one["rows"] for one in column["bins"]) == 9
@@ -97,21 +90,19 @@ class TestTheListOfRuns:
         assert older["level"] == "bad"
 
     def test_a_run_that_needs_a_person_has_the_reason_and_the_command(self, ledger: Ledger) -> None:
-        (run,) = runs_list(ledger)["runs"]  # type: ignore[misc,attr-defined]
+        failed = replace(SPEC, output_uri="memory://failed")
+        ledger.create_run(failed, [A], now=2.0)
+        ledger.fail(claimed(ledger, failed.run_id, A), "no column text.", "")
 
-        assert run["why"].startswith("No worker serves this run. Start one: worker start --model ")
+        newest, waiting = (run["why"] for run in runs_list(ledger)["runs"])  # type: ignore[attr-defined]
         ledger.cancel(RUN)
-        assert runs_list(ledger)["runs"][0]["why"] is None  # type: ignore[index]
 
-    def test_a_run_that_failed_has_the_command_that_goes_on(self, fleet: Fleet) -> None:
-        fleet.ledger.create_run(SPEC, [A], now=1.0)
-        fleet.ledger.fail(claimed(fleet.ledger, RUN, A), "no column text.", "")
-
-        run: Any = runs_list(fleet.ledger)["runs"][0]  # type: ignore[index]
-
-        assert run["why"] == (
-            f"Shard {A.name} failed on w1 (attempt 1): no column text. After fixing the cause, try it again: producer retry {RUN}"
+        assert newest == (
+            f"Shard {A.name} failed on w1 (attempt 1): no column text. After fixing the cause, try it again: "
+            f"producer retry {failed.run_id}"
         )
+        assert waiting.startswith("No worker serves this run. Start one: worker start --model ")
+        assert runs_list(ledger)["runs"][1]["why"] is None  # type: ignore[index]
 
 
 class TestSharedReads:

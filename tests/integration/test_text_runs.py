@@ -19,7 +19,6 @@ from worker.scoring import ScorerInfo, Scores
 pytestmark = pytest.mark.usefixtures("one_thread")
 TITLES = ["On light", None, "Buy", "", "Long"] * 4
 BODIES = ["Light becomes sugar.", "Only a body.", None, " ", "word " * 300] * 4
-URLS = [f"https://example.org/{number}" for number in range(20)]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def scorer(tiny_model: Path) -> shardsift.LoadedScorer:
 @pytest.fixture
 def posts(tmp_path: Path) -> Path:
     (tmp_path / "posts").mkdir()
-    table = pa.table({"title": TITLES, "selftext": BODIES, "url": URLS, "ups": pa.array(range(20))})
+    table = pa.table({"title": TITLES, "selftext": BODIES, "ups": pa.array(range(20))})
     pq.write_table(table, tmp_path / "posts/a.parquet")
     return tmp_path / "posts"
 
@@ -47,14 +46,17 @@ def options(posts: Path, tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "texts"),
+    ("column", "reading", "texts", "said"),
     [
         (
-            {"text_column": "title,selftext"},
+            "title,selftext",
+            {},
             ["On light\n\nLight becomes sugar.", "Only a body.", "Buy", "", "Long\n\n" + "word " * 300],
+            "`title` and `selftext`",
         ),
         (
-            {"text_column": r"{title}\n{ups}: {selftext}", "max_tokens": 16},
+            r"{title}\n{ups}: {selftext}",
+            {"max_tokens": 16},
             [
                 "On light\n{ups}: Light becomes sugar.",
                 "\n{ups}: Only a body.",
@@ -62,47 +64,44 @@ def options(posts: Path, tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
                 "\n{ups}:  ",
                 "Long\n{ups}: " + "word " * 300,
             ],
+            r"`{title}\n{ups}: {selftext}`, at most 16 tokens",
         ),
         (
-            {"text_column": "selftext", "max_tokens": 32, "passages": "head+tail:mean"},
+            "selftext",
+            {"max_tokens": 32, "passages": "head+tail:mean"},
             BODIES[:5],
+            "`selftext`, at most 32 tokens, in passages (head+tail), whose logits are pooled by mean",
         ),
         (
-            {"text_column": "selftext", "max_tokens": 32, "passages": "finepdfs"},
+            "selftext",
+            {"max_tokens": 32, "passages": "finepdfs"},
             BODIES[:5],
+            "`selftext`, at most 32 tokens, in passages (finepdfs), whose logits are pooled by max",
         ),
     ],
     ids=["joined", "template", "windows", "finepdfs"],
 )
-def test_scores_are_those_of_the_texts_as_a_user_puts_them_together(
-    given: dict[str, Any],
+def test_scores_are_those_of_the_texts_as_a_user_puts_them_together_and_the_card_says_what_was_read(
+    column: str,
+    reading: dict[str, Any],
     texts: list[str | None],
+    said: str,
     options: dict[str, Any],
     scorer: shardsift.LoadedScorer,
     ledger: Ledger,
     tmp_path: Path,
 ) -> None:
-    publish(ledger, scorer.scorer, RunOptions(**options, **given), scratch=tmp_path / "scratch")
+    run = RunOptions(**options, **reading, text_column=column)
+    publish(ledger, scorer.scorer, run, scratch=tmp_path / "scratch")
     published = published_rows(tmp_path / "out", "scores")
 
     whole = [text and text.replace("{ups}", str(row)) for row, text in enumerate(texts * 4)]
-    reading = {name: value for name, value in given.items() if name != "text_column"}
     table = scorer.table(whole, **reading)
 
     assert published["error"].to_pylist() == table["error"].to_pylist()
     assert np.array_equal(published["score"].to_numpy(), table["score"].to_numpy(), equal_nan=True)
     assert shardsift.verify(tmp_path / "out").faults == ()
-
-
-def test_the_card_says_what_was_read(
-    options: dict[str, Any], scorer: shardsift.LoadedScorer, ledger: Ledger, tmp_path: Path
-) -> None:
-    given = {"text_column": "{url} {selftext}", "max_tokens": 32, "passages": "stride:16"}
-    publish(ledger, scorer.scorer, RunOptions(**options, **given), scratch=tmp_path / "scratch")
-
-    card = (tmp_path / "out/README.md").read_text()
-    said = "`{url} {selftext}`, at most 32 tokens, in passages (stride:16), whose logits are pooled by max"
-    assert f"| Scored text | {said} |" in card
+    assert f"| Scored text | {said} |" in (tmp_path / "out/README.md").read_text()
 
 
 def test_a_scorer_that_reads_in_its_own_way_fails_the_shard_with_the_reason(

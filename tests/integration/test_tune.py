@@ -2,27 +2,23 @@
 
 import json
 import logging
-import os
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from transformers import AutoTokenizer
 
 from fleet.process.settings import Settings
 from fleet.run.sequence_classifier import resolve_classifier
 from support.nli import nli_classifier
 from support.processes import call_command
-from worker.cli import main
 from worker.service.serving import load_served_model
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 BUDGETS = ("--budgets", "500,1500")  # neither is the default on a CPU
 SHORT = ("--dtype", "float32", "--rows", "12", "--repeats", "1")
 
@@ -32,45 +28,18 @@ class Tuned(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(autouse=True)
-def _own_environment_and_one_thread() -> Iterator[None]:
-    """Restore the environment, in which the command stores its options."""
-    environment, threads = dict(os.environ), torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    os.environ.clear()
-    os.environ.update(environment)
-
-
 @pytest.fixture(scope="module")
 def tuned(one_thread: None, tiny_model: Path, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     """One run of the command."""
     folder = tmp_path_factory.mktemp("tuned")
     options = (*SHORT, *BUDGETS, "--input", shards, "--output", folder / "curve.png", "--reference")
+    return Tuned(tune("--model", tiny_model, *options, folder=folder), folder)
+
+
+def tune(*options: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a folder that is its state folder too."""
     environment = {"SHARDSIFT_STATE_DIR": str(folder), "SHARDSIFT_THREADS": "1"}
-    return Tuned(call_command("worker", "tune", "--model", tiny_model, *options, environment=environment), folder)
-
-
-def settings_for(model: Path, state_dir: Path, **changes: object) -> Settings:
-    return Settings(
-        model=str(model), dtype="float32", threads=1, parity_rows=0, state_dir=state_dir, redis_url=None
-    ).model_copy(update=changes)
-
-
-def stored(state_dir: Path) -> list[dict[str, object]]:
-    entries: list[dict[str, object]] = json.loads((state_dir / "tuning.json").read_text())
-    return entries
-
-
-def tune(*options: str | Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Run the command in this process. Returns its exit code."""
-    monkeypatch.setenv("SHARDSIFT_STATE_DIR", str(state_dir))
-    monkeypatch.setenv("SHARDSIFT_THREADS", "1")
-    monkeypatch.setattr(sys, "argv", ["worker", "tune", *map(str, options)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return int(end.value.code or 0)
+    return call_command("worker", "tune", *options, environment=environment, folder=folder)
 
 
 def test_it_draws_a_curve_and_prints_a_line_per_setting_on_stdout_and_its_progress_on_stderr(tuned: Tuned) -> None:
@@ -94,31 +63,29 @@ def test_it_draws_a_curve_and_prints_a_line_per_setting_on_stdout_and_its_progre
     assert "Traceback" not in answer.stderr
 
 
-def test_it_stores_the_best_with_the_conditions_for_which_it_holds(tuned: Tuned, tiny_model: Path) -> None:
-    (entry,) = stored(tuned.folder)
-
-    key = entry["key"]
-    assert isinstance(key, dict)
-    assert key.pop("revision").startswith("sha256-")
-    assert key == {"model": str(tiny_model), "device": "cpu", "dtype": "float32", "backend": "padded"}
-    assert entry["max_batch_tokens"] in (500, 1500)
-
-
-def test_a_workers_model_then_uses_the_result(tuned: Tuned, tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    settings = settings_for(tiny_model, tuned.folder)
-    (entry,) = stored(tuned.folder)
+def test_a_workers_model_uses_the_result_unless_the_user_chose(
+    tuned: Tuned, tiny_model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (entry,) = json.loads((tuned.folder / "tuning.json").read_text())
+    settings = Settings(
+        model=str(tiny_model), dtype="float32", threads=1, parity_rows=0, state_dir=tuned.folder, redis_url=None
+    )
+    model = resolve_classifier(str(tiny_model), None)
 
     with caplog.at_level(logging.INFO):
-        scorer = load_served_model(resolve_classifier(str(tiny_model), None), settings)
+        scorer = load_served_model(model, settings)
+    chosen = load_served_model(model, settings.model_copy(update={"max_batch_tokens": 777}))
 
+    conditions = {"model": str(tiny_model), "device": "cpu", "dtype": "float32", "backend": "padded"}
+    assert entry["key"] == {**conditions, "revision": model.revision}
+    assert entry["max_batch_tokens"] in (500, 1500)
     assert scorer.max_batch_tokens == entry["max_batch_tokens"]
     assert f"Using batches of {entry['max_batch_tokens']} tokens, which `worker tune` found best" in caplog.text
     assert scorer.score(["A text."]).errors == {}
+    assert chosen.max_batch_tokens == 777
 
 
-def test_it_measures_every_passage_with_every_label(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_measures_every_passage_with_every_label(tmp_path: Path) -> None:
     labels, most, stride = ["food, drink", "code"], 64, 16
     texts = ["Light becomes sugar. " * 40, "Buy now!", "A list is a sequence.", " ", "A sentence of some words. " * 90]
     model = nli_classifier(tmp_path / "nli", "BERT")
@@ -131,34 +98,23 @@ def test_it_measures_every_passage_with_every_label(
     given = ("--labels", f"@{tmp_path}/labels.txt", "--max-tokens", str(most), "--passages", f"stride:{stride}:mean")
     trial = ("--model", model, "--input", tmp_path / "rows.parquet", *SHORT, *BUDGETS, "--output", "none")
 
-    assert tune(*trial, *given, state_dir=tmp_path, monkeypatch=monkeypatch) == 0
+    answer = tune(*trial, *given, folder=tmp_path)
 
     assert passages > 4
-    assert f"\n4 texts: {2 * passages} sequences with " in capsys.readouterr().out
+    assert f"\n4 texts: {2 * passages} sequences with " in answer.stdout
 
 
 @pytest.mark.slow
-def test_the_batch_size_experiment_of_zero_shot_has_both_curves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_batch_size_experiment_of_zero_shot_has_both_curves(tmp_path: Path) -> None:
     model = nli_classifier(tmp_path / "nli", "BART")
     options = ("--dtype", "float32", "--rows", "3", "--repeats", "1", "--budgets", "512", "--reference")
     labels = ("--labels", "climate change,food,code", "--output", tmp_path / "curve.png")
 
-    assert tune("--model", model, *options, *labels, state_dir=tmp_path, monkeypatch=monkeypatch) == 0
+    lines = tune("--model", model, *options, *labels, folder=tmp_path).stdout.splitlines()
 
-    lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines[1:3]] == ["512 tokens", "pipeline, 5 rows"]
     assert any(line.startswith("3 texts: 9 sequences with ") for line in lines)
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_result_against_the_users_setting_is_not_used(tuned: Tuned, tiny_model: Path) -> None:
-    asked_for = settings_for(tiny_model, tuned.folder, max_batch_tokens=777)
-
-    served = load_served_model(resolve_classifier(str(tiny_model), None), asked_for)
-
-    assert served.max_batch_tokens == 777
 
 
 @pytest.mark.parametrize(
@@ -172,21 +128,12 @@ def test_a_result_against_the_users_setting_is_not_used(tuned: Tuned, tiny_model
     ],
 )
 def test_a_users_mistake_is_one_line_and_exit_code_2(
-    tiny_model: Path,
-    shards: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    options: tuple[str, ...],
-    message: str,
+    tiny_model: Path, shards: Path, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    answer = tune("--model", tiny_model, "--input", shards, *options, folder=tmp_path)
 
-    code = tune("--model", tiny_model, "--input", shards, *options, state_dir=tmp_path, monkeypatch=monkeypatch)
-
-    captured = capsys.readouterr()
-    assert code == 2
-    assert re.search(message, captured.err.splitlines()[-1])
-    assert "Traceback" not in captured.err
-    assert captured.out == ""
+    assert answer.returncode == 2
+    assert re.search(message, answer.stderr.splitlines()[-1])
+    assert "Traceback" not in answer.stderr
+    assert answer.stdout == ""
     assert not list(tmp_path.iterdir())

@@ -3,7 +3,6 @@
 import redis
 
 from fleet.presence.announcements import ALIVE_SECONDS, announce, list_workers
-from fleet.run.model import Model
 from support.fleet import Fleet
 from support.records import a_worker
 from support.waiting import wait_until
@@ -43,12 +42,12 @@ def test_a_record_of_another_shape_is_skipped(fleet: Fleet) -> None:
 
 
 def test_a_worker_that_withdraws_is_removed_at_once_and_stays_removed(fleet: Fleet) -> None:
-    client, model = fleet.ledger.redis, Model(name="m", revision="1", labels=("LABEL_0",))
-    announcer = Announcer(client, "w1@host/7", "score.m.1.auto", [model], "auto")
+    client = fleet.ledger.redis
+    announcer = Announcer(client, a_worker(activity="loading"))
     wait_until(lambda: len(list_workers(client)) == 1, description="the worker is announced", seconds=5)
 
-    announcer.withdraw(5)
+    announcer.withdraw()
     announcer.see("cpu", None, is_stopping=False)
 
-    assert list_workers(client) == []
+    wait_until(lambda: list_workers(client) == [], description="it is removed", seconds=5)
     assert client.keys("shardsift:worker*") == []

@@ -1,6 +1,5 @@
 """A run of three shards for the tests of the finalizer, and what workers and other runs do to its output."""
 
-import hashlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +9,11 @@ from fleet.ledger import Claim, Ledger
 from fleet.run.output_columns import kept_schema, scores_schema
 from fleet.run.receipt import OutputFile
 from fleet.run.spec import RunSpec, Shard
+from fleet.storage.folder import FolderOutput
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH
 from support.ledger_states import claimed
-from support.records import a_manifest, a_receipt, a_shard
+from support.records import a_manifest, a_receipt, a_shard, stage_file
 
 A, B, C = a_shard("crawl/a"), a_shard("crawl/b"), a_shard("crawl/c")
 INPUT_SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
@@ -41,15 +41,10 @@ def fail(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
         ledger.fail(claimed(ledger, spec.run_id, shard), "corrupt", "")
 
 
-def staged(output: object, path: str, schema: pa.Schema, *, attempt: str) -> OutputFile:
+def staged(output: FolderOutput, path: str, schema: pa.Schema, *, attempt: str) -> OutputFile:
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table().replace_schema_metadata({"path": path}), sink)
-    content = sink.getvalue().to_pybytes()
-    file = Path(output.uri).parent / "scratch"
-    file.write_bytes(content)
-    staged_path = output.stage(file, path, attempt=attempt)
-    sha256 = hashlib.sha256(content).hexdigest()
-    return OutputFile(path=path, staged_path=staged_path, size_bytes=len(content), sha256=sha256, rows=0)
+    return stage_file(output, path, sink.getvalue().to_pybytes(), Path(output.uri).parent, attempt=attempt)
 
 
 def publish_as_other_run(out: Path) -> None:

@@ -11,7 +11,7 @@ from fleet.ledger import Ledger
 from fleet.process.children import Child
 from fleet.process.settings import Settings
 from producer.local.redis import embedded_redis
-from support.injected_faults import PYTHONPATH
+from support.injected_faults import PYTHONPATH, STAND_IN
 from support.processes import call_command, run_command, started
 from support.waiting import wait_until
 
@@ -40,6 +40,14 @@ class Fleet:
         done = self.call_producer("enqueue", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
+
+    def enqueue_stand_in(self, shards: Path, folder: Path, name: str, *options: str) -> str:
+        """Enqueue a run of a new model folder, which only the stand-in scorer can load, to the output `out-NAME`."""
+        model = folder / name
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps({"id2label": {"0": name}}))
+        arguments = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--output", folder / f"out-{name}")
+        return self.enqueue(*arguments, "--keep-all", *options)
 
     def wait_until_published(self, run_id: str, *, seconds: float = 60) -> None:
         wait_until(lambda: self.ledger.publication(run_id), description="the run is published", seconds=seconds)

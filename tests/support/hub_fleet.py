@@ -4,7 +4,6 @@ Each client is a separate process with its own token, because the Hub's client r
 runs with LFS and with xet, and has its own repository and spec.
 """
 
-import hashlib
 import os
 import random
 import time
@@ -22,13 +21,13 @@ import pytest
 
 from fleet.ledger import Ledger, Publication
 from fleet.process.settings import Settings
-from fleet.run.receipt import OutputFile, Receipt
+from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import HubOutput
-from fleet.storage.output import MANIFEST_PATH, AcceptedFiles
+from fleet.storage.output import AcceptedFiles
 from hubserver import HubServer
 from producer.publishing.publish import NotReady, finalize_run
-from support.records import a_manifest, a_receipt, a_spec
+from support.records import a_receipt, a_spec, stage_file
 
 T = TypeVar("T")
 _numbers = count()
@@ -42,13 +41,7 @@ def stage(spec: RunSpec, shard: Shard, files: tuple[Path, Path]) -> Receipt:
     """Stage a shard and store its receipt, as a worker does."""
     output = HubOutput(spec.output_uri, spec.run_id)
     data, scores = (
-        OutputFile(
-            path=path,
-            staged_path=output.stage(file, path, attempt="1-aa"),
-            size_bytes=file.stat().st_size,
-            sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
-            rows=1,
-        )
+        stage_file(output, path, file.read_bytes(), file.parent, attempt="1-aa")
         for file, path in zip(files, (shard.data_path, shard.scores_path), strict=True)
     )
     receipt = a_receipt(spec.run_id, shard, data=data, scores=scores)
@@ -189,17 +182,3 @@ def spec(repo: str) -> RunSpec:
 def noise(file: Path, size_bytes: int) -> Path:
     file.write_bytes(_random.randbytes(size_bytes))
     return file
-
-
-def titles(hub: HubServer, repo: str) -> list[str]:
-    return [commit.title for commit in hub.commits(repo)]
-
-
-def outputs(hub: HubServer, repo: str) -> set[str]:
-    return hub.files(repo).keys() - {".gitattributes"}
-
-
-def publish_as_other_run(hub: HubServer, repo: str, folder: Path) -> None:
-    (folder / "other").mkdir()
-    (folder / "other" / MANIFEST_PATH).write_bytes(a_manifest("other", []))
-    hub.add_folder(repo, folder / "other", message="Other")

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from huggingface_hub import HfApi
 
-from fleet.ledger import Claim, Ledger, Publication
+from fleet.ledger import Ledger, Publication
 from fleet.process.broker import make_app
 from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import HubOutput
+from fleet.storage.output import MANIFEST_PATH
 from hubserver import HubServer
 from producer.finalizer import Publisher, publish_or_save
 from producer.planning.enqueue import Enqueued, enqueue
@@ -22,14 +23,11 @@ from support.hub_fleet import (
     Client,
     finalize,
     noise,
-    outputs,
-    publish_as_other_run,
     reserve,
     stage,
-    titles,
 )
 from support.ledger_states import claimed
-from support.records import a_shard
+from support.records import a_manifest, a_shard
 
 SHARDS = A, B, C, D = tuple(a_shard(f"crawl/{name}") for name in "abcd")
 
@@ -37,9 +35,9 @@ SHARDS = A, B, C, D = tuple(a_shard(f"crawl/{name}") for name in "abcd")
 # --- what the clients do, each in its process ------------------------------------------------------------------------
 
 
-def look(redis_url: str, run_id: str, wave_shards: int, wave_seconds: float = 3600) -> Publication | NotReady | None:
+def look(redis_url: str, run_id: str, wave_shards: int) -> Publication | NotReady | None:
     """Publish a run or save its shards, as the finalizer does. None if it may not be tried now."""
-    settings = Settings(redis_url=redis_url, wave_shards=wave_shards, wave_seconds=wave_seconds, sweep_seconds=1e-4)
+    settings = Settings(redis_url=redis_url, wave_shards=wave_shards, sweep_seconds=1e-4)
     ledger = Ledger.connect(settings)
     return publish_or_save(ledger, run_id, settings) if ledger.may_publish(run_id) else None
 
@@ -110,7 +108,7 @@ class HubRun:
         """Stage shards and record them as done. Returns path → content of their files."""
         content = {}
         for shard in shards:
-            claim = self._claim(shard)
+            claim = claimed(self.ledger, self.run_id, shard)
             self.ledger.complete(claim, self.stage(shard, data_bytes=data_bytes))
             content |= {
                 shard.data_path: self._data_file.read_bytes(),
@@ -118,23 +116,25 @@ class HubRun:
             }
         return content
 
-    def stage(self, shard: Shard, *, data_bytes: int = 3_000, token: str | None = None) -> Receipt:
+    def stage(self, shard: Shard, *, data_bytes: int = 3_000) -> Receipt:
         """Stage random bytes as the files of a shard. The ledger does not learn of them."""
         files = (noise(self._data_file, data_bytes), noise(self._scores_file, data_bytes // 3))
-        return self.worker.call(stage, self.spec, shard, files, token=token)
+        return self.worker.call(stage, self.spec, shard, files)
 
     def fail(self, *shards: Shard) -> None:
         for shard in shards:
-            self.ledger.fail(self._claim(shard), "corrupt", "")
+            self.ledger.fail(claimed(self.ledger, self.run_id, shard), "corrupt", "")
 
-    def look(self, wave_shards: int, wave_seconds: float = 3600) -> Publication | NotReady | None:
-        return self.finalizer.call(look, self.redis_url, self.run_id, wave_shards, wave_seconds)
+    def look(self, wave_shards: int) -> Publication | NotReady | None:
+        return self.finalizer.call(look, self.redis_url, self.run_id, wave_shards)
 
     def publish(self, *, without_failed: bool = False) -> Publication | NotReady:
         return self.finalizer.call(finalize, self.redis_url, self.run_id, without_failed)
 
     def publish_as_other_run(self) -> None:
-        publish_as_other_run(self.hub, self.repo, self.folder)
+        (self.folder / "other").mkdir()
+        (self.folder / "other" / MANIFEST_PATH).write_bytes(a_manifest("other", []))
+        self.hub.add_folder(self.repo, self.folder / "other", message="Other")
 
     def add_file(self, path: str, content: str, *, message: str = "Add a file") -> None:
         """Commit a file to main, as a person with write access does."""
@@ -155,10 +155,10 @@ class HubRun:
         return [{operation.path for operation in commit.operations} for commit in reversed(commits)]
 
     def titles(self) -> list[str]:
-        return titles(self.hub, self.repo)
+        return [commit.title for commit in self.hub.commits(self.repo)]
 
     def outputs(self) -> set[str]:
-        return outputs(self.hub, self.repo)
+        return self.hub.files(self.repo).keys() - {".gitattributes"}
 
     def commit_statuses(self) -> list[int]:
         """How the Hub answered each request to commit, oldest first."""
@@ -183,9 +183,6 @@ class HubRun:
     @property
     def _scores_file(self) -> Path:
         return self.folder / "scores"
-
-    def _claim(self, shard: Shard) -> Claim:
-        return claimed(self.ledger, self.run_id, shard)
 
 
 def data_of(paths: Iterable[str]) -> set[str]:

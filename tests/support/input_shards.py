@@ -16,3 +16,14 @@ def shard(path: Path, rows: int) -> Path:
 
 def names(uri: str) -> list[str]:
     return [shard.name for shard in list_input(uri).shards]
+
+
+def write_odd_shards(shards: Path, folder: Path, texts: list[str | None]) -> Path:
+    """Two copies of the first shard, a and b. The second begins with these texts."""
+    folder.mkdir()
+    table = pq.read_table(shards / "000_00000.parquet")
+    pq.write_table(table, folder / "a.parquet")
+    column = pa.array([*texts, *table["text"].to_pylist()[len(texts) :]], table.schema.field("text").type)
+    odd = table.set_column(table.schema.get_field_index("text"), table.schema.field("text"), column)
+    pq.write_table(odd, folder / "b.parquet")
+    return folder

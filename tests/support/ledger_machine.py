@@ -33,7 +33,6 @@ from producer.local.redis import embedded_redis
 from support.ledger_model import (
     CHECKPOINT_BYTES,
     LEASE,
-    MAX_CRASHES,
     MAX_ERRORS,
     OUTAGE,
     Attempts,
@@ -84,8 +83,8 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.spec = a_spec()
         self.run = self.spec.run_id
-        settings = Settings(lease_seconds=LEASE / 1000, max_attempts=MAX_CRASHES, max_errors=MAX_ERRORS)
-        self.ledger = Ledger(self.client, settings.model_copy(update={"checkpoint_mib": CHECKPOINT_BYTES / 2**20}))
+        self.ledger = Ledger(self.client, Settings(max_errors=MAX_ERRORS))
+        self.ledger._checkpoint_bytes = CHECKPOINT_BYTES  # the setting has whole MiB
         self.model = LedgerModel(self.spec, START)
         self.claims: list[Claim] = []
         self.stored: dict[str, Receipt] = {}  # stored with the outputs, so they survive a loss of Redis

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from support.ports import served_in_background
 from support.waiting import wait_until
-from worker.service.spot import Notice, watch_for_notice
+from worker.service.spot import watch_for_notice
 
 POLL_SECONDS = 0.02
 
@@ -122,9 +122,9 @@ def serving(cloud: str) -> AbstractContextManager[Service]:
 @dataclass
 class Watched:
     thread: threading.Thread
-    notices: list[Notice]
+    notices: list[float]
 
-    def notice(self) -> Notice:
+    def seconds_left(self) -> float:
         return wait_until(lambda: self.notices, description="the notice is seen", seconds=20)[0]
 
     def has_ended(self) -> bool:
@@ -133,14 +133,14 @@ class Watched:
 
 def watching(cloud: str, address: str) -> Watched:
     """A watch, which ends with the first notice."""
-    notices: list[Notice] = []
+    notices: list[float] = []
     about = {"address": address, "on_notice": notices.append, "poll_seconds": POLL_SECONDS}
     thread = threading.Thread(target=watch_for_notice, args=(cloud,), kwargs=about, daemon=True)
     thread.start()
     return Watched(thread, notices)
 
 
-def polled(service: Service, times: int = 3) -> int:
-    """Wait until this many further requests have begun."""
+def polled(service: Service) -> int:
+    """Wait until six further requests have begun."""
     before = len(service.asked)
-    return wait_until(lambda: len(service.asked) >= before + times, description="further polls", seconds=20)
+    return wait_until(lambda: len(service.asked) >= before + 6, description="further polls", seconds=20)

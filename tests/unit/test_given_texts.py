@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from worker.api.texts import windows
+from worker.api.texts import aligned_windows, windows
 
 TEXTS = ["one", None, "three"]
 
@@ -129,3 +129,24 @@ def test_what_is_not_one_column_of_texts_is_refused(given: Any, says: str) -> No
 def test_a_row_that_is_no_text_is_counted_over_all_windows() -> None:
     with pytest.raises(TypeError, match="row 4 holds float"):
         texts_of(["a", "b", "c", "d", 1.5], rows=2)
+
+
+def test_second_texts_of_another_kind_are_taken_beside_the_texts() -> None:
+    (pairs,) = aligned_windows(iter(TEXTS), pd.Series(["a", "b", None]), 8192)
+
+    assert [column.to_pylist() for column in pairs] == [TEXTS, ["a", "b", None]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "text_pairs", "says"),
+    [
+        (["a", "b"], ["c"], r"^texts has 2 rows and text_pairs has 1\. Pass one second text for each"),
+        (iter("abc"), ["d"], "texts has more rows than text_pairs, which has 1"),
+        (["a"], iter("bcd"), "text_pairs has more rows than texts, which has 1"),
+        (iter("abc"), iter("ab"), "texts has more rows than text_pairs, which has 2"),
+        (iter([]), iter("b"), "text_pairs has more rows than texts, which has 0"),
+    ],
+)
+def test_unequally_many_texts_and_second_texts_are_refused(texts: Any, text_pairs: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        list(aligned_windows(texts, text_pairs, 2))

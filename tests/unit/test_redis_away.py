@@ -43,7 +43,7 @@ def test_one_line_of_an_outage_passes_from_any_logger() -> None:
 
 
 def test_celerys_line_of_a_refusal_does_not_stand_for_ours() -> None:
-    once, refused = OnceAMinute(), BaseParser.parse_error(WRONG_TYPE)
+    once, refused = OnceAMinute(), refusal(WRONG_TYPE)
     lost = "consumer: Connection to broker lost. Trying to re-establish the connection..."
 
     celerys = [record("%s (%r)", lost, error, name=CELERYS) for error in (refused, redis.ConnectionError("closed"))]
@@ -53,108 +53,109 @@ def test_celerys_line_of_a_refusal_does_not_stand_for_ours() -> None:
     assert passed == [False, True, True, True]
 
 
-def test_another_reason_and_other_lines_pass() -> None:
-    once = OnceAMinute()
-
-    passed = [once.filter(one) for one in (waiting(REFUSED), waiting(FULL), record("Shard %s", "a"), waiting(FULL))]
-
-    assert passed == [True, True, True, False]
+def refusal(answer: str) -> redis.RedisError:
+    """The exception that the client raises for an answer. It removes the codes that it knows from the text."""
+    return BaseParser.parse_error(answer)
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("errors", "expected"),
     [
-        redis.ConnectionError("Error while reading from unix:///s : (104, 'Connection reset by peer')"),
-        redis.ConnectionError("Connection closed by server."),
-        redis.ConnectionError("Error 2 connecting to /s. No such file or directory."),
-        redis.TimeoutError("Timeout reading from socket"),
+        ([REFUSED, FULL, FULL], [True, True, False]),
+        ([as_ours(refusal(NO_RIGHT)), as_ours(refusal(OOM)), as_ours(refusal(NO_RIGHT))], [True, True, False]),
+        # A lost connection is one reason however it is noticed.
+        (
+            [REFUSED, redis.ConnectionError("Error while reading from unix:///s : (104, 'reset by peer')")],
+            [True, False],
+        ),
+        ([REFUSED, as_ours(redis.ConnectionError("Connection closed by server."))], [True, False]),
+        ([REFUSED, redis.ConnectionError("Error 2 connecting to /s. No such file or directory.")], [True, False]),
+        ([REFUSED, redis.TimeoutError("Timeout reading from socket")], [True, False]),
+        # A wrong password is told although the connection was lost before.
+        (
+            [REFUSED, redis.AuthenticationError("WRONGPASS invalid username-password pair or user is disabled.")],
+            [True] * 2,
+        ),
     ],
 )
-def test_a_lost_connection_is_one_reason_however_it_is_noticed(other: Exception) -> None:
+def test_a_reason_passes_once(errors: list[Exception], expected: list[bool]) -> None:
     once = OnceAMinute()
 
-    assert [once.filter(waiting(REFUSED)), once.filter(waiting(other))] == [True, False]
+    assert [once.filter(waiting(error)) for error in errors] == expected
 
 
-def test_a_wrong_password_is_told_although_the_connection_was_lost_before() -> None:
+def test_other_lines_pass() -> None:
     once = OnceAMinute()
 
-    wrong = redis.AuthenticationError("WRONGPASS invalid username-password pair or user is disabled.")
-
-    assert [once.filter(waiting(REFUSED)), once.filter(waiting(wrong))] == [True, True]
+    assert [once.filter(record("Shard %s", "a")) for _ in range(2)] == [True, True]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        OOM,
-        f"{OOM} script: 9f6c, on @user_script:3.",
-        f"ERR Error running script (call to f_9f6c): @user_script:3: @user_script: 3: -{OOM}",
-        REPLICA,
-        f"{REPLICA} script: 9f6c, on @user_script:27.",
-        f"ERR Error running script (call to f_9f6c): @user_script:27: @user_script: 27: -{REPLICA}",
-        "LOADING Valkey is loading the dataset in memory",
-        "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-        "MISCONF Errors writing to the AOF file: No space left on device",
-        "NOREPLICAS Not enough good replicas to write.",
-        "WRONGPASS invalid username-password pair or user is disabled.",
-        NO_RIGHT,
-        RIGHT_OF_A_SCRIPT,
-        "ERR unknown command 'EVALSHA', with args beginning with: '9f6c' '13'",
-    ],
-)
-def test_a_server_that_refuses_for_now_is_waited_for(answer: str) -> None:
-    """The exceptions that the client raises for each answer. It removes the codes that it knows from the text."""
-    stopping, asked = Event(), []
-
-    def refused() -> None:
-        asked.append(answer)
-        stopping.set()
-        raise BaseParser.parse_error(answer)
-
-    with pytest.raises(Stopped):
-        wait_for_redis(refused, stopping)
-
-    assert asked == [answer]
-
-
-@pytest.mark.parametrize("answer", ["ERR Error running script: attempt to compare nil with number", WRONG_TYPE])
-def test_an_error_of_one_run_is_raised_at_once(answer: str) -> None:
-    def wrong() -> None:
-        raise BaseParser.parse_error(answer)
-
-    with pytest.raises(redis.ResponseError, match=answer.removeprefix("ERR ")):
-        wait_for_redis(wrong, Event())
+WRONG_PASSWORD = "WRONGPASS invalid username-password pair or user is disabled."
+UNKNOWN_COMMAND = "ERR unknown command 'EVALSHA', with args beginning with: '9f6c' '13'"
 
 
 @pytest.mark.parametrize(
     ("answer", "what_to_do"),
     [
+        (OOM, "(OOM): raise its maxmemory"),
+        (f"{OOM} script: 9f6c, on @user_script:3.", "(OOM): raise its maxmemory"),
+        (
+            f"ERR Error running script (call to f_9f6c): @user_script:3: @user_script: 3: -{OOM}",
+            "(OOM): raise its maxmemory",
+        ),
+        (REPLICA, "Name its primary"),
+        (f"{REPLICA} script: 9f6c, on @user_script:27.", "Name its primary"),
+        (
+            f"ERR Error running script (call to f_9f6c): @user_script:27: @user_script: 27: -{REPLICA}",
+            "Name its primary",
+        ),
+        ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", "Name its primary"),
+        ("LOADING Valkey is loading the dataset in memory", "Redis does not answer (Valkey is loading"),
+        ("MISCONF Errors writing to the AOF file: No space left on device", "Its log says more"),
+        ("NOREPLICAS Not enough good replicas to write.", "Its log says more"),
+        (WRONG_PASSWORD, "Check the user and the password"),
         (NO_RIGHT, "rights of `shardsift`"),
         (RIGHT_OF_A_SCRIPT, "rights of `shardsift`"),
         ("NOPERM No permissions to access a key", "rights of `shardsift`"),
         ("ERR The user executing the script can't run this command or subcommand", "rights of `shardsift`"),
-        (OOM, "(OOM): raise its maxmemory"),
-        (REPLICA, "Name its primary"),
-        ("ERR unknown command 'EVALSHA', with args beginning with: '9f6c' '13'", "Use a server that has it"),
-        (WRONG_TYPE, "Delete it"),
-        ("WRONGPASS invalid username-password pair or user is disabled.", "Check the user and the password"),
+        (UNKNOWN_COMMAND, "Use a server that has it"),
         ("ERR DB index is out of range", "Name another database"),
     ],
 )
-def test_what_redis_refuses_is_told_with_what_to_do(answer: str, what_to_do: str) -> None:
-    refused = BaseParser.parse_error(answer)
-    by_celery = OperationalError(str(refused))
-    by_celery.__cause__ = refused
+def test_a_server_that_refuses_for_now_is_waited_for_and_told_with_what_to_do(answer: str, what_to_do: str) -> None:
+    stopping, asked = Event(), []
 
-    assert str(as_ours(refused)).startswith("Redis refuses this (")
-    assert what_to_do in str(as_ours(refused))
-    assert str(as_ours(by_celery)) == str(as_ours(refused))
+    def refused() -> None:
+        asked.append(answer)
+        stopping.set()
+        raise refusal(answer)
+
+    with pytest.raises(Stopped):
+        wait_for_redis(refused, stopping)
+
+    assert asked == [answer]
+    by_celery = OperationalError(answer)
+    by_celery.__cause__ = refusal(answer)
+    assert what_to_do in str(as_ours(refusal(answer)))
+    assert str(as_ours(by_celery)) == str(as_ours(refusal(answer)))
+
+
+@pytest.mark.parametrize("answer", ["ERR Error running script: attempt to compare nil with number", WRONG_TYPE])
+def test_an_error_of_one_run_is_raised_at_once(answer: str) -> None:
+    def wrong() -> None:
+        raise refusal(answer)
+
+    with pytest.raises(redis.ResponseError, match=answer.removeprefix("ERR ")):
+        wait_for_redis(wrong, Event())
+
+
+def test_a_key_of_another_type_is_to_be_deleted() -> None:
+    assert "Delete it" in str(as_ours(refusal(WRONG_TYPE)))
 
 
 def test_a_command_ends_with_that_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     def refused() -> None:
-        raise BaseParser.parse_error(RIGHT_OF_A_SCRIPT)
+        raise refusal(RIGHT_OF_A_SCRIPT)
 
     with pytest.raises(SystemExit) as ended:
         run_command_line("producer", refused)
@@ -167,12 +168,3 @@ def test_a_lost_connection_is_no_refusal() -> None:
     assert str(as_ours(redis.ConnectionError("Connection closed by server."))) == (
         "Redis does not answer (Connection closed by server)."
     )
-
-
-def test_reasons_in_our_words_are_told_apart_too() -> None:
-    once = OnceAMinute()
-    reasons = [redis.ConnectionError("closed"), BaseParser.parse_error(NO_RIGHT), BaseParser.parse_error(OOM)]
-
-    passed = [once.filter(waiting(as_ours(error))) for error in (*reasons, *reasons)]
-
-    assert passed == [True, True, True, False, False, False]

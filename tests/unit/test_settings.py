@@ -63,11 +63,6 @@ class TestPassword:
         assert settings.ledger_url is None
         assert settings.broker_url is None
 
-    def test_celery_reads_the_same_one(self, password_file: Path) -> None:
-        settings = Settings(redis_url="redis://host:6379/0", redis_password_file=password_file)
-
-        assert parse_url(settings.broker_url)["password"] == ODD_PASSWORD
-
     def test_a_file_that_cannot_be_read_is_told_in_one_line(self, tmp_path: Path) -> None:
         settings = Settings(redis_url="redis://host", redis_password_file=tmp_path / "absent")
 
@@ -93,6 +88,7 @@ class TestEnvironment:
 
         assert settings.redis_url == "redis://host:6379/0"
         assert unquote(urlsplit(settings.ledger_url).password) == ODD_PASSWORD
+        assert parse_url(settings.broker_url)["password"] == ODD_PASSWORD, "as Celery reads it"
 
     @pytest.mark.parametrize(
         ("name", "text", "value"),

@@ -14,6 +14,7 @@ import pytest
 from fleet.run.model import Model
 from fleet.run.spec import RunSpec
 from support.records import a_shard, a_spec
+from support.written_shards import write_shard
 from worker.scoring import Scores
 from worker.shard.reader import Window
 from worker.shard.stored_scores import SideScores
@@ -37,13 +38,9 @@ def some_scores(outputs: int) -> Scores:
 
 
 def side_file(folder: Path, spec: RunSpec, scores: Scores) -> bytes:
-    files = ShardWriter(folder, SCHEMA, SHARD, spec)
-    for first, window, cut in windows(scores):
-        rows = pa.table({"text": [str(row) for row in window], "id": [str(row) for row in window]}, schema=SCHEMA)
-        at = Window(first_row=first, rows=rows)
-        scored = with_scores(at, [cut], cut.errors, SHARD, spec)
-        files.write(scored, np.arange(0), at, [cut], cut.errors, digests_of(first))
-    return files.close()[1].read_bytes()
+    rows = pa.table({"text": [str(row) for row in range(ROWS)], "id": [str(row) for row in range(ROWS)]}, schema=SCHEMA)
+    options: dict[str, Any] = {"errors": scores.errors, "kept": [], "spec": spec, "window_rows": WINDOW_ROWS}
+    return write_shard(folder, rows, scores.values, **options).scores.read_bytes()
 
 
 def digests_of(first_row: int) -> list[str]:
@@ -58,11 +55,11 @@ def regrouped(content: bytes, group_rows: int) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def windows(scores: Scores) -> Iterator[tuple[int, range, Scores]]:
+def windows(scores: Scores) -> Iterator[tuple[int, Scores]]:
     for first in range(0, ROWS, WINDOW_ROWS):
         rows = range(first, min(first + WINDOW_ROWS, ROWS))
         errors = {row - first: reason for row, reason in scores.errors.items() if row in rows}
-        yield first, rows, Scores(values=scores.values[rows.start : rows.stop], errors=errors)
+        yield first, Scores(values=scores.values[rows.start : rows.stop], errors=errors)
 
 
 @pytest.mark.parametrize("group_rows", [7, 20, 100_000])
@@ -74,7 +71,7 @@ def test_the_scores_of_every_window_come_back(outputs: int, function: str, group
     content = regrouped(side_file(tmp_path, spec, scores), group_rows)
 
     side = SideScores(pq.ParquetFile(BytesIO(content)), spec)
-    for first, _, expected in windows(scores):
+    for first, expected in windows(scores):
         (found,) = side.scores_of(first, digests_of(first)) or ()
         assert found.has_all_rows
         assert found.errors == expected.errors

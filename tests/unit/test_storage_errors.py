@@ -195,7 +195,7 @@ OF_MACHINE: list[tuple[Exception, str]] = [
     (hidden(made(hub_errors.RepositoryNotFoundError, 404)), "Check the name and HF_TOKEN"),
     (made(hub_errors.GatedRepoError, 403), "Accept its terms on the Hub"),
     (hidden(made(hub_errors.GatedRepoError, 403)), "Accept its terms on the Hub"),
-    (made(hub_errors.LocalTokenNotFoundError), "Check the token"),
+    (made(hub_errors.LocalTokenNotFoundError), "Check HF_TOKEN."),
     (of_xet("client error (403 Forbidden)"), "domain: http://hub). If it is about the token, give HF_TOKEN"),
     (of_xet("client error (401 Unauthorized)", ConnectionError), "give HF_TOKEN the rights"),
     (PermissionError("Access Denied"), "Check the token or the file permissions."),  # hf_xet's, without an errno
@@ -263,18 +263,15 @@ def test_a_bug_of_ours_that_the_client_calls_is_not_taken_for_an_answer() -> Non
         validate_hf_hub_args(eval("lambda: {}['bug']", {"__name__": "fleet.storage.made_up"}))()
 
 
-@pytest.mark.parametrize("error", [LeaseLost("lost"), ShardError("broken"), TransientError("later")])
-def test_our_own_errors_pass_unchanged(error: ShardsiftError) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [LeaseLost("lost"), ShardError("broken"), TransientError("later"), TypeError(), KeyError(), AssertionError()],
+)
+def test_our_own_errors_and_bugs_pass_unchanged(error: Exception) -> None:
     with pytest.raises(type(error)) as ours, translated("Reading shard a"):
         raise error
 
     assert ours.value is error
-
-
-@pytest.mark.parametrize("kind", [TypeError, KeyError, AssertionError])
-def test_a_bug_of_ours_is_not_taken_for_trouble_of_storage(kind: type[Exception]) -> None:
-    with pytest.raises(kind), translated("Reading shard a"):
-        raise kind
 
 
 def test_a_missing_file_is_of_the_machine_if_its_folder_is_missing_too(tmp_path: Path) -> None:

@@ -4,17 +4,18 @@ from dataclasses import replace
 
 import pytest
 
+from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
-from producer.publishing.waves import WaveRule
+from producer.publishing.waves import is_due, waves_of
 from support.records import a_receipt, a_shard
 
 
 class TestWaveRule:
-    RULE = WaveRule(shards=100, seconds=3600)
+    SETTINGS = Settings(wave_shards=100, wave_seconds=3600)
     NOW = 1_000_000.0
 
     @pytest.mark.parametrize(
-        ("ages", "is_due"),
+        ("ages", "due"),
         [
             ([], False),
             ([0.0] * 99, False),
@@ -24,10 +25,10 @@ class TestWaveRule:
             ([-7200.0], False),  # from a clock that is ahead of ours
         ],
     )
-    def test_a_wave_is_due_when_shards_are_many_or_old(self, ages: list[float], is_due: bool) -> None:
+    def test_a_wave_is_due_when_shards_are_many_or_old(self, ages: list[float], due: bool) -> None:
         unsaved = [aged(self.NOW - age) for age in ages]
 
-        assert self.RULE.is_due(unsaved, now=self.NOW) == is_due
+        assert is_due(unsaved, self.SETTINGS, now=self.NOW) == due
 
     @pytest.mark.parametrize(
         ("shards", "sizes"),
@@ -36,7 +37,7 @@ class TestWaveRule:
     def test_waves_are_of_about_equal_size(self, shards: int, sizes: list[int]) -> None:
         unsaved = [aged(float(number)) for number in range(shards)]
 
-        waves = self.RULE.waves(unsaved)
+        waves = waves_of(unsaved, self.SETTINGS)
 
         assert [len(wave) for wave in waves] == sizes
         assert [receipt for wave in waves for receipt in wave] == unsaved

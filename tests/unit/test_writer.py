@@ -1,7 +1,6 @@
 """The two files of a shard: the kept rows with their scores, and a line for every row. The bytes are always the same."""
 
 import math
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -16,64 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.errors import UsageError
-from fleet.inputs.opening import open_input
 from fleet.run.model import Model
-from fleet.run.output_columns import describe_columns
-from fleet.run.spec import RunSpec
 from support.records import a_shard, a_spec
+from support.written_shards import write_shard
 from worker.scoring import Scores
-from worker.shard.reader import Window, read_windows
-from worker.shard.writer import RowCounts, ShardWriter, with_scores
+from worker.shard.reader import Window
+from worker.shard.writer import with_scores
 
 THREE_LABELS = Model(name="m", revision="r", labels=("low", "middle", "high"))
-
-
-@dataclass(frozen=True)
-class Written:
-    data: Path
-    scores: Path
-    counts: RowCounts
-
-    @property
-    def kept(self) -> pa.Table:
-        return pq.read_table(self.data)
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return list(pq.read_table(self.scores).to_pylist())
-
-
-def write_shard(
-    folder: Path,
-    rows: pa.Table,
-    values: npt.NDArray[np.float32],
-    *,
-    errors: dict[int, str] | None = None,
-    kept: list[int] | None = None,
-    spec: RunSpec | None = None,
-    window_rows: int = 1000,
-) -> Written:
-    """Write a shard of these rows as a worker does, with the scores `values` and the filter's choice `kept`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    source, errors = folder / "input.parquet", errors or {}
-    kept = [row for row in range(len(rows)) if row not in errors] if kept is None else kept
-    pq.write_table(rows, source)
-    with open_input(str(source)) as file:
-        columns = describe_columns(file.schema)
-        spec = a_spec(**{**(spec or a_spec()).__dict__, "columns": columns, "window_rows": window_rows})
-        shard = a_shard("s", uri=str(source))
-        writer = ShardWriter(folder, file.schema, shard, spec)
-        for window in read_windows(file, shard, spec):
-            here = range(window.first_row, window.first_row + len(window.rows))
-            scores = Scores(
-                values=values[here.start : here.stop],
-                errors={row - here.start: reason for row, reason in errors.items() if row in here},
-            )
-            chosen = np.array([row - here.start for row in kept if row in here], dtype=np.int64)
-            scored = with_scores(window, [scores], scores.errors, shard, spec)
-            writer.write(scored, chosen, window, [scores], scores.errors, [f"texts from {window.first_row}"])
-        data, side = writer.close()
-    return Written(data, side, writer.counts)
 
 
 def column_of(*scores: float) -> npt.NDArray[np.float32]:
@@ -127,16 +76,6 @@ def test_kept_rows_keep_every_columns_values_type_nullability_and_metadata(tmp_p
     np.testing.assert_array_equal(
         kept["real"].to_numpy(), came_in["real"].to_numpy()[every_other]
     )  # NaN equals NaN here
-
-
-def test_views_are_written_as_the_plain_types_that_are_the_same_in_parquet(tmp_path: Path) -> None:
-    texts = [f"a text that is longer than twelve bytes {row}" for row in range(30)]
-    rows = pa.table({"text": pa.array(texts, pa.string_view()), "bytes": pa.array([b"b"] * 30, pa.binary_view())})
-
-    written = write_shard(tmp_path, rows, np.zeros((30, 1), np.float32), kept=[0, 29], window_rows=10)
-
-    assert [str(field.type) for field in written.kept.schema][:2] == ["string", "binary"]
-    assert written.kept["text"].to_pylist() == [texts[0], texts[29]]
 
 
 def test_dictionaries_that_differ_between_row_groups_and_windows_come_out_right(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from fleet.run.output_columns import ERROR, check_output_columns
 from fleet.run.scorers import check_requirements, resolve_model, scorer_kind
 from fleet.run.scoring import Scoring, check_names_differ, score_column_of
 from fleet.run.spec import WINDOW_ROWS, Shard
-from worker.api.texts import check_are_pairs, check_is_one_column, pair_windows, windows
+from worker.api.texts import aligned_windows, check_are_columns
 from worker.scoring import ModelError, Scorer, ScorerInfo, Scores, apply
 from worker.scoring.quiet import quiet_imports
 from worker.shard.checkpoint import Checkpoint
@@ -70,32 +70,18 @@ class LoadedScorer:
         """Device, precision, backend and batch size, and how far the fast scores are from those in float32."""
         return self.scorer.info
 
-    def score(
-        self,
-        texts: Texts,
-        *,
-        text_pairs: Texts | None = None,
-        options: ScoreOptions | None = None,
-        **keywords: Any,
-    ) -> Floats:
+    def score(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Any) -> Floats:
         """The scores of texts, as `shardsift.score` returns them; it describes the arguments.
 
         >>> scorer = shardsift.load_scorer("facebook/bart-large-mnli")
         >>> scorer.score(texts, labels=["climate change", "technology"])  # shape (texts, 2), in the order of the labels
         """
-        (scoring,), scored = _scored({"score": self}, texts, text_pairs, options, keywords)
+        (scoring,), scored = _scored({"score": self}, texts, text_pairs, keywords)
         parts = [_values(scores, scoring) for (scores,) in scored]
         values = np.concatenate([np.empty((0, scoring.outputs), np.float32), *parts])
         return values[:, 0] if scoring.outputs == 1 else values
 
-    def table(
-        self,
-        texts: Texts,
-        *,
-        text_pairs: Texts | None = None,
-        options: ScoreOptions | None = None,
-        **keywords: Any,
-    ) -> pa.Table:
+    def table(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Any) -> pa.Table:
         """The columns that a run writes for each row: `score` and `error`, for several labels also `label` and a score of each.
 
         >>> scorer.table(["The mitochondrion is the powerhouse of the cell.", ""])["error"].to_pylist()
@@ -104,7 +90,7 @@ class LoadedScorer:
         For a model with several labels, `score` is the highest, `label` names its label, and `score_POSITIVE` is the score of the
         label POSITIVE. `int_score` is there if the model's recipe rounds.
         """
-        return _as_table(*_scored({"score": self}, texts, text_pairs, options, keywords))
+        return _as_table(*_scored({"score": self}, texts, text_pairs, keywords))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -120,14 +106,7 @@ class LoadedScorers:
     def __repr__(self) -> str:
         return f"<Scorers {'; '.join(f'{name}: {one._shown}' for name, one in self.by_name.items())}>"
 
-    def table(
-        self,
-        texts: Texts,
-        *,
-        text_pairs: Texts | None = None,
-        options: ScoreOptions | None = None,
-        **keywords: Any,
-    ) -> pa.Table:
+    def table(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Any) -> pa.Table:
         """The columns that a run with these models writes for each row, and `error`; `shardsift.score` describes the arguments.
 
         >>> scorers = shardsift.load_scorer({"edu": "HuggingFaceFW/fineweb-edu-classifier", "tox": "unitary/toxic-bert"})
@@ -137,7 +116,7 @@ class LoadedScorers:
         A row that one of the models cannot score has no score from any.
         """
         by_column = {score_column_of(name): one for name, one in self.by_name.items()}
-        scorings, scored = _scored(by_column, texts, text_pairs, options, keywords)
+        scorings, scored = _scored(by_column, texts, text_pairs, keywords)
         with _arguments_told():
             check_output_columns(scorings)
         return _as_table(scorings, scored)
@@ -203,7 +182,6 @@ def score(
     model: ModelName | Mapping[str, ModelName] | LoadedScorer | LoadedScorers = DEFAULT_MODEL,
     *,
     text_pairs: Texts | None = None,
-    options: ScoreOptions | None = None,
     **keywords: Any,
 ) -> Floats | pa.Table:
     """Score texts with a sequence classifier: a Hub name, a folder, or what `load_scorer` returned. Or with several at once.
@@ -247,15 +225,13 @@ def score(
     of its texts. `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts, ValueError if there are more
     texts than second texts or fewer, and UsageError for a model that cannot be loaded.
     """
-    check_is_one_column(texts)  # before a model is loaded
-    if text_pairs is not None:
-        check_are_pairs(texts, text_pairs)
+    check_are_columns(texts, text_pairs)  # before a model is loaded
     load_options = {name: keywords.pop(name) for name in ("scorer", "dtype", *_SETTINGS) if name in keywords}
     if not isinstance(model, (LoadedScorer, LoadedScorers)):
         model = load_scorer(model, **load_options)
     elif load_options:
         raise UsageError(f"The scorer is loaded already. Pass {', '.join(load_options)} to load_scorer.")
-    return model.score(texts, text_pairs=text_pairs, options=options, **keywords)
+    return model.score(texts, text_pairs=text_pairs, **keywords)
 
 
 def _checked_names(model: Any) -> Mapping[str, ModelName]:
@@ -278,17 +254,16 @@ def _scored(
     scorers: Mapping[str, LoadedScorer],
     texts: Texts,
     text_pairs: Texts | None,
-    options: ScoreOptions | None,
     keywords: Mapping[str, Any],
 ) -> tuple[tuple[Scoring, ...], Iterator[tuple[Scores, ...]]]:
     """What the scorers, by their score columns, are asked for, and their logits of each window."""
     models = {column: one.model for column, one in scorers.items()}
-    scorings = scorings_of(models, options, keywords, has_pairs=text_pairs is not None)
+    scorings = scorings_of(models, has_pairs=text_pairs is not None, **keywords)
     return scorings, _scored_windows(texts, text_pairs, scorings, [one.scorer for one in scorers.values()])
 
 
 def scorings_of(
-    models: Mapping[str, Model], options: ScoreOptions | None, keywords: Mapping[str, Any], *, has_pairs: bool
+    models: Mapping[str, Model], *, has_pairs: bool, options: ScoreOptions | None = None, **keywords: Any
 ) -> tuple[Scoring, ...]:
     """The scoring of each model, by its score column. Raises TypeError for unknown options, UsageError for wrong ones.
 
@@ -360,15 +335,6 @@ def _columns(scores: tuple[Scores, ...], scorings: Sequence[Scoring]) -> pa.Tabl
 
 def _as_rows(texts: Texts, text_pairs: Texts | None) -> Iterator[Window]:
     first_row = 0
-    for columns in _columns_of(texts, text_pairs):
-        rows = pa.table(columns)
-        yield Window(first_row=first_row, rows=rows)
-        first_row += len(rows)
-
-
-def _columns_of(texts: Texts, text_pairs: Texts | None) -> Iterator[dict[str, pa.LargeStringArray]]:
-    if text_pairs is None:
-        yield from ({TEXT: column} for column in windows(texts, WINDOW_ROWS))
-        return
-    for firsts, seconds in pair_windows(texts, text_pairs, WINDOW_ROWS):
-        yield {TEXT: firsts, PAIR: seconds}
+    for columns in aligned_windows(texts, text_pairs, WINDOW_ROWS):
+        yield Window(first_row=first_row, rows=pa.table(columns, names=[TEXT, PAIR][: len(columns)]))
+        first_row += len(columns[0])

@@ -29,11 +29,17 @@ def windows(texts: Iterable[str | None], rows: int) -> Iterator[pa.LargeStringAr
         yield plain_texts(column.slice(first, rows))
 
 
-def pair_windows(
-    texts: Iterable[str | None], text_pairs: Iterable[str | None], rows: int
-) -> Iterator[tuple[pa.LargeStringArray, pa.LargeStringArray]]:
-    """The texts and the second text of each, as `windows` gives them. Raises ValueError if one has more than the other."""
-    check_are_pairs(texts, text_pairs)
+def aligned_windows(
+    texts: Iterable[str | None], text_pairs: Iterable[str | None] | None, rows: int
+) -> Iterator[list[pa.LargeStringArray]]:
+    """The texts as `windows` gives them, with the second text of each if there are any.
+
+    Raises ValueError if there are more texts than second texts, or fewer.
+    """
+    if text_pairs is None:
+        yield from ([window] for window in windows(texts, rows))
+        return
+    check_are_columns(texts, text_pairs)
     first_row = 0
     for firsts, seconds in zip_longest(windows(texts, rows), windows(text_pairs, rows), fillvalue=()):
         if len(firsts) != len(seconds):
@@ -42,13 +48,15 @@ def pair_windows(
             raise ValueError(
                 f"{other} has more rows than {ended}, which has {shorter:,}. Pass one second text for each."
             )
-        yield firsts, seconds
+        yield [firsts, seconds]
         first_row += len(firsts)
 
 
-def check_are_pairs(texts: Any, text_pairs: Any) -> None:
-    """Raises TypeError for what is not two columns, and ValueError if their lengths are known and differ. Reads nothing."""
+def check_are_columns(texts: Any, text_pairs: Any) -> None:
+    """Raises TypeError for what is not a column, and ValueError if their lengths are known and differ. Reads nothing."""
     check_is_one_column(texts)
+    if text_pairs is None:
+        return
     check_is_one_column(text_pairs)
     if isinstance(texts, Sized) and isinstance(text_pairs, Sized) and len(texts) != len(text_pairs):
         raise ValueError(

@@ -2,11 +2,11 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from fleet.process.logs import write_last_line
 from fleet.run.model import Model
 
 STOP_SIGNAL = signal.SIGUSR2  # first: stop at the next batch; second: exit immediately. Celery uses SIGTERM itself
@@ -60,8 +60,9 @@ def tell_supervisor_ready() -> None:
         Path(file).touch()
 
 
-def tell_supervisor(reason: str) -> None:
-    """Report why this worker ends, if a supervisor runs it."""
+def tell_why(reason: str) -> None:
+    """Report why this worker ends, on stderr and to a supervisor that runs it."""
+    write_last_line("worker", reason)
     if file := os.environ.get(REASON):
         Path(file).write_text(reason)
 
@@ -83,12 +84,9 @@ def crash_report_path() -> Path:
 
 def take_crash_reports(folder: Path) -> str:
     """Read and remove the crash reports of dead children, so that each is logged once."""
-    return "\n".join(_taken(folder))
-
-
-def _taken(folder: Path) -> Iterator[str]:
+    reports = []
     for file in sorted(folder.glob(f"{_CRASH}*")):
         if not Path("/proc", file.name.removeprefix(_CRASH)).exists():
-            if text := file.read_text(errors="replace").strip():
-                yield text
-            file.unlink(missing_ok=True)
+            reports.append(file.read_text(errors="replace").strip())
+            file.unlink()
+    return "\n".join(filter(None, reports))

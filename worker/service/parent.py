@@ -8,8 +8,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import redis
@@ -24,12 +25,12 @@ from fleet.ledger import Ledger
 from fleet.presence.announcements import ANNOUNCE_SECONDS, Activity, WorkerState, announce, withdraw
 from fleet.process.broker import log_skipped_step
 from fleet.process.dispatch import NOT_OURS, ScoreShard, send_due_shards
-from fleet.process.logs import WORKER_NAME, write_last_line
+from fleet.process.logs import WORKER_NAME
 from fleet.process.redis_away import ABOUT_REDIS
 from fleet.process.settings import Settings
 from fleet.run.model import Model, worker_queue
 from worker.service import ipc
-from worker.service.spot import Notice, watch_for_notice
+from worker.service.spot import watch_for_notice
 from worker.shard.scratch import scratch_folder
 
 _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed
@@ -61,9 +62,19 @@ class Parent:
         self._time_is_up = False
         self._was_told_to_leave = False
         self._is_idling = False
-        self._notice: Notice | None = None
+        self._stop_seconds = settings.stop_seconds  # a spot notice may leave less
+        self._is_reclaimed = False  # by the cloud: there was a spot notice
         self._models = models
-        self._announcer = Announcer(ledger.redis, self._owner, self.queue, models, settings.dtype)
+        loads = WorkerState(
+            name=self._owner,
+            queue=self.queue,
+            model=" + ".join(model.name for model in models),
+            revision=" + ".join(model.revision for model in models),
+            dtype=settings.dtype,
+            activity="loading",
+            activity_seconds=0.0,
+        )
+        self._announcer = Announcer(ledger.redis, loads)
         os.environ |= {ipc.FOLDER: str(self._folder), ipc.PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
         _quieten_semaphore_tracker()
         ipc.hand_down(models)
@@ -109,9 +120,11 @@ class Parent:
                 target=watch_for_notice, args=(cloud,), kwargs=about, name="spot notice", daemon=True
             ).start()
 
-    def _on_notice(self, notice: Notice) -> None:
+    def _on_notice(self, seconds_left: float) -> None:
         """Stop Celery as SIGTERM does, but without that signal: SIGTERM may still follow, and then ends the process."""
-        self._notice = notice
+        self._is_reclaimed = True
+        late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
+        self._stop_seconds = max(0.0, min(self._stop_seconds, seconds_left - late))
         celery_state.should_stop = ipc.EXIT_STOPPED
         self._stop_child()
 
@@ -153,16 +166,8 @@ class Parent:
             self._leave()
 
     @property
-    def _stop_seconds(self) -> float:
-        """The time for stopping. A spot notice may leave less than the settings."""
-        if self._notice is None:
-            return self._settings.stop_seconds
-        late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
-        return max(0.0, min(self._settings.stop_seconds, self._notice.seconds_left - late))
-
-    @property
     def _leaves_at_the_end(self) -> bool:
-        return self._was_told_to_leave or self._notice is None
+        return self._was_told_to_leave or not self._is_reclaimed
 
     def _signal_children(self, number: signal.Signals) -> None:
         for child in active_children():  # not Celery's pool, which does not list a child that is about to start
@@ -172,7 +177,7 @@ class Parent:
     def _leave(self) -> NoReturn:
         """Exit now and kill the child. It holds no shard, or there is no time left to wait for it."""
         self._signal_children(signal.SIGKILL)
-        self._withdraw()
+        self._announcer.withdraw()
         code = self._exit_code(ipc.EXIT_STOPPED)
         self._exit.close()
         os._exit(code)
@@ -182,16 +187,12 @@ class Parent:
 
         After a spot notice, waits for SIGTERM or the end of the machine.
         """
-        self._withdraw()
+        self._announcer.withdraw()
         if not self._leaves_at_the_end:
             self._idle()
         code = self._exit_code(code)
         self._exit.close()
         return code
-
-    def _withdraw(self) -> None:
-        """Remove this worker from the fleet's list, which would show it until its entry expires."""
-        self._announcer.withdraw(_WITHDRAW_SECONDS)
 
     def _idle(self) -> NoReturn:
         """Wait without exiting. Otherwise a supervisor would restart the worker, which would claim a shard each time."""
@@ -206,8 +207,7 @@ class Parent:
         failure = ipc.found_failure(self._folder)
         if failure is None:
             return code
-        write_last_line("worker", failure)
-        ipc.tell_supervisor(failure)
+        ipc.tell_why(failure)
         return ipc.EXIT_NO_MODEL
 
     def on_refused(self, **_: Any) -> None:
@@ -236,21 +236,14 @@ class Parent:
 
 
 class Announcer:
-    """Announces to the fleet changes at once, and the current state every few seconds. The first state is "loading".
+    """Announces to the fleet changes at once, and the current state every few seconds.
 
     A separate thread does it, because Redis may not answer.
     """
 
-    def __init__(self, client: redis.Redis, name: str, queue: str, models: Sequence[Model], dtype: str) -> None:
+    def __init__(self, client: redis.Redis, state: WorkerState) -> None:
         self._client = client
-        self._fixed = {
-            "name": name,
-            "queue": queue,
-            "model": " + ".join(model.name for model in models),
-            "revision": " + ".join(model.revision for model in models),
-            "dtype": dtype,
-        }
-        self._seen: tuple[Activity, str | None, str | None, str | None] = ("loading", None, None, None)
+        self._seen = state
         self._since = time.monotonic()
         self._changed = threading.Event()
         self._has_ended = False
@@ -260,39 +253,31 @@ class Announcer:
     def see(self, device: str | None, request: Any, *, is_stopping: bool) -> None:
         """Note the current state. `device` is None until a child has loaded its model; `request` is Celery's request."""
         activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if request else "ready"
-        seen = (activity, device, _field(request, "run_id"), _field(request, "shard"))
+        run_id, shard = _field(request, "run_id"), _field(request, "shard")
+        seen = replace(self._seen, activity=activity, device=device, run_id=run_id, shard=shard)
         if seen != self._seen:
-            if activity != self._seen[0]:
+            if activity != self._seen.activity:
                 self._since = time.monotonic()
             self._seen = seen
             self._changed.set()
 
-    def withdraw(self, seconds: float) -> None:
-        """Stop announcing, and remove this worker from the fleet's list. Waits for Redis for at most `seconds`.
+    def withdraw(self) -> None:
+        """Stop announcing, and remove this worker from the fleet's list, which would show it until its entry expires.
 
-        May be called in a signal handler.
+        Waits for Redis for a moment only. May be called in a signal handler.
         """
         self._has_ended = True
         thread = threading.Thread(target=self._withdraw, name="withdraw", daemon=True)
         thread.start()
-        thread.join(seconds)
+        thread.join(_WITHDRAW_SECONDS)
 
     def _withdraw(self) -> None:
         with self._speaking, suppress(redis.RedisError):  # if it fails, the entry expires after ALIVE_SECONDS
-            withdraw(self._client, self._fixed["name"])
+            withdraw(self._client, self._seen.name)
 
     def _announce(self) -> None:
         while not self._has_ended:
-            activity, device, run_id, shard = self._seen
-            seconds = round(time.monotonic() - self._since, 1)
-            state = WorkerState(
-                **self._fixed,
-                activity=activity,
-                activity_seconds=seconds,
-                device=device,
-                run_id=run_id,
-                shard=shard,
-            )
+            state = replace(self._seen, activity_seconds=round(time.monotonic() - self._since, 1))
             try:
                 with self._speaking:
                     if not self._has_ended:

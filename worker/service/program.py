@@ -7,8 +7,6 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import redis
@@ -25,11 +23,11 @@ from kombu.entity import Queue
 from fleet.errors import ShardsiftError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.process.command_line import USAGE
-from fleet.process.logs import LINE, WORKER_NAME, log_to_stderr, write_last_line
+from fleet.process.logs import LINE, WORKER_NAME, log_to_stderr
 from fleet.process.redis_away import ABOUT_REDIS, as_ours, is_refusal
 from fleet.process.settings import read_settings
 from fleet.run.scorers import resolve_model
-from worker.service.ipc import EXIT_NO_MODEL, tell_supervisor
+from worker.service.ipc import EXIT_NO_MODEL, tell_why
 from worker.service.parent import Parent
 
 # The commands of Celery's remote control that Flower sends. Others, such as `shutdown` or `add_consumer`, are removed: every
@@ -53,8 +51,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         Not in a receiver of `celeryd_init`: Celery swallows what those raise.
         """
         log_to_stderr()  # until Celery sets up its logs
-        with _fatal_errors():
-            self.parent = _started_parent(self.hostname)
+        self.parent = _started_parent(self.hostname)
         queue = self.parent.queue
         self.app.conf.task_queues = [Queue(queue, routing_key=queue)]
         self.app.conf.task_default_queue = queue
@@ -137,29 +134,22 @@ class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
 
 
 def _started_parent(hostname: str) -> Parent:
-    settings = read_settings()
-    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
-    models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
-    return Parent(settings, ledger, models, hostname=hostname)
-
-
-@contextmanager
-def _fatal_errors() -> Iterator[None]:
     try:
-        yield
+        settings = read_settings()
+        ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
+        models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
+        return Parent(settings, ledger, models, hostname=hostname)
     except (UsageError, TransientError) as error:
-        _leave(str(error), USAGE, error)
+        raise _told(str(error), USAGE) from error
     except redis.RedisError as error:
-        _leave(str(as_ours(error)), USAGE, error)
+        raise _told(str(as_ours(error)), USAGE) from error
     except Exception as error:
-        _leave(f"{type(error).__name__}: {error}", EXIT_NO_MODEL, error)
+        raise _told(f"{type(error).__name__}: {error}", EXIT_NO_MODEL) from error
 
 
-def _leave(reason: str, code: int, error: Exception) -> None:
-    reason = " ".join(reason.split())
-    write_last_line("worker", reason)
-    tell_supervisor(reason)
-    raise SystemExit(code) from error
+def _told(reason: str, code: int) -> SystemExit:
+    tell_why(" ".join(reason.split()))
+    return SystemExit(code)
 
 
 def log_line() -> str:

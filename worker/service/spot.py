@@ -4,7 +4,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -13,25 +12,15 @@ import httpx2
 
 _LINK_LOCAL = "http://169.254.169.254"
 _ADDRESSES = {"aws": _LINK_LOCAL, "azure": _LINK_LOCAL, "gcp": "http://metadata.google.internal"}
-_PROMISED_SECONDS = {"aws": 120.0, "azure": 30.0, "gcp": 30.0}  # between the notice and the end of the machine
 _REQUEST_SECONDS = 2.0
 Ask = Callable[[str, str, Mapping[str, str]], str]  # method, path, headers
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Notice:
-    """`action` is the cloud's own term in lower case."""
-
-    cloud: str
-    action: str
-    seconds_left: float
-
-
 def watch_for_notice(
-    cloud: str, *, address: str | None, on_notice: Callable[[Notice], None], poll_seconds: float = 2.0
+    cloud: str, *, address: str | None, on_notice: Callable[[float], None], poll_seconds: float = 2.0
 ) -> None:
-    """Poll until the first notice, and call `on_notice` with it. Failures of the service do not end it.
+    """Poll until the first notice, and call `on_notice` with the seconds left. Failures of the service do not end it.
 
     `cloud` is `aws`, `azure` or `gcp`; the default address is the cloud's own.
     """
@@ -43,7 +32,8 @@ def watch_for_notice(
     is_failing = False
     while True:
         try:
-            if notice := _CLOUDS[cloud](partial(_ask, client)):
+            seconds_left = _CLOUDS[cloud](partial(_ask, client))
+            if seconds_left is not None:
                 break
             is_failing = False
         except Exception as error:  # no answer of the service may end the watch, or it would miss the notice
@@ -52,9 +42,8 @@ def watch_for_notice(
                 logger.warning("The metadata service of %s fails; polling continues (%s)", cloud, reason)
             is_failing = True
         time.sleep(poll_seconds)
-    when, what = f"in {notice.seconds_left:.0f} s", f"{notice.cloud}: {notice.action}"
-    logger.warning("The cloud reclaims this machine %s (%s)", when, what)
-    on_notice(notice)
+    logger.warning("The cloud reclaims this machine in %.0f s (%s)", seconds_left, cloud)
+    on_notice(seconds_left)
 
 
 def _ask(client: httpx2.Client, method: str, path: str, headers: Mapping[str, str]) -> str:
@@ -63,7 +52,7 @@ def _ask(client: httpx2.Client, method: str, path: str, headers: Mapping[str, st
     return "" if answer.status_code == 404 else answer.raise_for_status().text.strip()
 
 
-def _aws(ask: Ask) -> Notice | None:
+def _aws(ask: Ask) -> float | None:
     """Read EC2's interruption notice, which is absent (404) until about two minutes before the machine stops.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
@@ -73,11 +62,10 @@ def _aws(ask: Ask) -> Notice | None:
     answer = ask("GET", "/latest/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": token})
     if not answer:
         return None
-    found = json.loads(answer)
-    return _notice("aws", found["action"], found.get("time"), datetime.fromisoformat)
+    return _seconds_until(json.loads(answer).get("time"), datetime.fromisoformat, promised=120.0)
 
 
-def _azure(ask: Ask) -> Notice | None:
+def _azure(ask: Ask) -> float | None:
     """Read the scheduled events: Preempt for a spot machine, Terminate for a machine of a scale set. Acknowledge none.
 
     https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events: a machine sees the events of its whole scale
@@ -90,12 +78,12 @@ def _azure(ask: Ask) -> Notice | None:
     for event in events:
         if event["EventType"] in ("Preempt", "Terminate") and own in map(str.lower, event["Resources"]):
             if event["EventStatus"] == "Started":
-                return Notice(cloud="azure", action=event["EventType"].lower(), seconds_left=0.0)
-            return _notice("azure", event["EventType"], event.get("NotBefore"), parsedate_to_datetime)
+                return 0.0
+            return _seconds_until(event.get("NotBefore"), parsedate_to_datetime, promised=30.0)
     return None
 
 
-def _gcp(ask: Ask) -> Notice | None:
+def _gcp(ask: Ask) -> float | None:
     """Read Compute Engine's `preempted`, which changes from FALSE to TRUE at most 30 s before the machine stops.
 
     https://cloud.google.com/compute/docs/instances/create-use-spot
@@ -103,16 +91,15 @@ def _gcp(ask: Ask) -> Notice | None:
     answer = ask("GET", "/computeMetadata/v1/instance/preempted", {"Metadata-Flavor": "Google"})
     if answer not in ("TRUE", "FALSE"):
         raise ValueError(f"preempted is {answer[:80]!r}")
-    return _notice("gcp", "preempt", None, datetime.fromisoformat) if answer == "TRUE" else None
+    return 30.0 if answer == "TRUE" else None
 
 
-def _notice(cloud: str, action: str, when: str | None, parsed: Callable[[str], datetime]) -> Notice:
-    """The notice of a stop at that time. If it cannot be parsed, after the time that the cloud promises."""
+def _seconds_until(when: str | None, parsed: Callable[[str], datetime], *, promised: float) -> float:
+    """The seconds until that time. If it cannot be parsed, those that the cloud promises."""
     try:
-        seconds_left = max(0.0, (parsed(when or "") - datetime.now(UTC)).total_seconds())
+        return max(0.0, (parsed(when or "") - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):  # TypeError: the time has no time zone
-        seconds_left = _PROMISED_SECONDS[cloud]
-    return Notice(cloud=cloud, action=action.lower(), seconds_left=seconds_left)
+        return promised
 
 
 _CLOUDS = {"aws": _aws, "azure": _azure, "gcp": _gcp}

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
+from loky import cpu_count
+
 from fleet.errors import UsageError
-from fleet.process.children import Cores, usable_cores
 from fleet.process.wording import counted
 
 ALL = "all"
@@ -38,7 +39,6 @@ def find_places(
     gpus_per_worker: int = 1,
     device: str = "auto",
     name: str | None = None,
-    cores: Cores | None = None,
 ) -> list[Place]:
     """The place of each worker: a GPU, or `gpus_per_worker` of them.
 
@@ -59,7 +59,7 @@ def find_places(
     groups = [devices[first : first + gpus_per_worker] for first in range(0, len(devices), gpus_per_worker)]
     count = workers or len(groups) or 1
     names = _names(name, groups, count)
-    threads = _threads_of_each(count, cores or usable_cores(), on_gpu=bool(devices))
+    threads = _threads_of_each(count, on_gpu=bool(devices))
     return [
         Place(
             name=names[number],
@@ -79,7 +79,9 @@ def _gpus(wanted: str) -> list[str]:
         raise UsageError(f"--gpus must be all, a number of GPUs, or a list such as 0,2, not {wanted!r}.")
     chosen = [int(number) for number in numbers] if "," in wanted else list(range(int(numbers[0])))
     if missing := [number for number in chosen if number >= len(found)]:
-        raise UsageError(f"--gpus {wanted}: there is no GPU {missing[0]} here. {_what_there_is(found)}")
+        none = "nvidia-smi lists none. Leave --gpus out to score on the CPU."
+        there = f"There are {len(found)}, numbered from 0." if found else none
+        raise UsageError(f"--gpus {wanted}: there is no GPU {missing[0]} here. {there}")
     return [found[number] for number in chosen]
 
 
@@ -94,12 +96,6 @@ def visible_gpus() -> list[str]:
     return [
         str(number) for number, _ in enumerate(line for line in listed.stdout.splitlines() if line.startswith("GPU "))
     ]
-
-
-def _what_there_is(found: Sequence[str]) -> str:
-    if not found:
-        return "nvidia-smi lists none. Leave --gpus out to score on the CPU."
-    return f"There are {len(found)}, numbered from 0."
 
 
 def _names(name: str | None, groups: Sequence[Sequence[str]], count: int) -> list[str]:
@@ -118,10 +114,13 @@ def _names(name: str | None, groups: Sequence[Sequence[str]], count: int) -> lis
     return [name] if count == 1 else [f"{name}-{turn.removeprefix('worker-')}" for turn in turns]
 
 
-def _threads_of_each(workers: int, cores: Cores, *, on_gpu: bool) -> dict[str, str]:
-    """The threads of a worker's model and tokenizer, unless the user has set them."""
-    share = max(1, cores.usable // workers)
-    model = share if on_gpu else max(1, cores.physical // workers)
+def _threads_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
+    """The threads of a worker's model and tokenizer, unless the user has set them. torch is fastest with one a physical core.
+
+    The cores are those that the CPU affinity, the cgroup and LOKY_MAX_CPU_COUNT allow.
+    """
+    share = max(1, cpu_count() // workers)
+    model = share if on_gpu else max(1, cpu_count(only_physical_cores=True) // workers)
     threads = {"SHARDSIFT_THREADS": model, "OMP_NUM_THREADS": model, "RAYON_NUM_THREADS": share}
     return {name: str(count) for name, count in threads.items() if not os.environ.get(name)}
 

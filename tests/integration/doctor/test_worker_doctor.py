@@ -133,12 +133,6 @@ def model_line(monkeypatch: pytest.MonkeyPatch, **fields: object) -> Verdict:
 
 @pytest.mark.usefixtures("one_thread")
 class TestTheModel:
-    def test_one_that_loads_is_told_with_its_parity(self, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        line = model_line(monkeypatch, model=str(tiny_model), dtype="float32")
-
-        assert line.result is Result.OK
-        assert f"{tiny_model} is loaded on cpu in float32, padded; its logits of 16 sample texts differ" in line.says
-
     def test_one_that_scores_differently_in_the_chosen_precision_is_wrong(
         self, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -150,7 +144,7 @@ class TestTheModel:
         assert "scores differently in float16" in line.says
         assert "--dtype" in line.says
 
-    def test_without_a_name_that_of_the_oldest_open_run_is_tried(
+    def test_without_a_name_that_of_the_oldest_open_run_is_tried_and_told_with_its_parity(
         self, settings: Settings, ledger: Ledger, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SHARDSIFT_WORKER_MODELS", "")
@@ -163,7 +157,7 @@ class TestTheModel:
 
         assert (none.result, none.mend) == (Result.WARNING, "Name one: worker doctor --model MODEL.")
         assert found.result is Result.OK
-        assert f"{tiny_model} is loaded on cpu in float32" in found.says
+        assert f"{tiny_model} is loaded on cpu in float32, padded; its logits of 16 sample texts differ" in found.says
 
     def test_one_that_is_not_there_or_is_no_classifier_is_wrong(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -125,6 +125,7 @@ class TestCard:
 
         assert title in text.splitlines()
         assert front_matter(text)["pretty_name"] == title.removeprefix("# ")
+        assert ("source_datasets" in front_matter(text)) == ("input_uris" not in changes)
         assert "/home/me" not in text
 
     def test_on_the_hub_it_says_how_to_load_the_data(self) -> None:
@@ -145,27 +146,25 @@ class TestCard:
         assert f"```text\n{score_table(added([some, some]))}\n```" in cards[0]
         assert "## Scores" not in cards[1]
 
-    def test_it_tells_the_worst_that_the_trials_of_the_workers_found(self) -> None:
+    def test_it_tells_the_formats_and_the_worst_that_the_trials_of_the_workers_found(self) -> None:
         receipts = [
             scored_by(A, parity=Parity(rows=1024, max_error=0.001, p999_error=0.0009, flipped_share=0.0)),
             scored_by(
                 B, parity=Parity(rows=16, max_error=0.02, p999_error=0.02, flipped_share=0.0625), dtype="bfloat16"
             ),
-            scored_by(C, parity=None),
+            scored_by(C, parity=None, refused_dtypes=("float16", "bfloat16")),
         ]
 
         text = dataset_card(a_spec(), receipts).decode()
 
-        assert "| Scored in | bfloat16 on cpu (padded), float32 on cpu (padded) |" in text
+        why = "(in float16 and bfloat16 the scores differ too much)"
+        assert (
+            f"| Scored in | bfloat16 on cpu (padded), float32 {why} on cpu (padded), float32 on cpu (padded) |" in text
+        )
         assert (
             "| Against float32 | logits of 16 sample texts within 0.02; "
             "1 of 16 texts on the other side of the filter |" in text
         )
-
-    def test_it_says_why_a_slower_format_was_used(self) -> None:
-        text = dataset_card(a_spec(), [scored_by(A, refused_dtypes=("float16", "bfloat16"))]).decode()
-
-        assert "| Scored in | float32 (in float16 and bfloat16 the scores differ too much) on cpu (padded) |" in text
 
     @pytest.mark.parametrize(
         ("function", "says"),
@@ -189,11 +188,6 @@ class TestCard:
         receipt = a_receipt("r", A, rows_in=kept, rows_kept=kept, rows_dropped=0, rows_errored=0)
 
         assert front_matter(dataset_card(a_spec(), [receipt]).decode())["size_categories"] == [size]
-
-    def test_a_source_outside_the_hub_is_no_source_dataset(self) -> None:
-        card = front_matter(dataset_card(a_spec(input_uris=("/data",)), [a_receipt("r", A)]).decode())
-
-        assert "source_datasets" not in card
 
 
 def scored_by(shard: Shard, **changes: Any) -> Receipt:

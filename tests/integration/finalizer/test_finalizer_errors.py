@@ -18,8 +18,14 @@ from support.waiting import wait_until
 
 
 class TestPublishingThatCannotSucceed:
-    def test_it_is_said_and_not_tried_again(
-        self, ledger: Ledger, spec: RunSpec, out: Path, publisher: Publisher
+    @pytest.mark.parametrize("command", [Ledger.clear_publish_error, Ledger.retry])
+    def test_it_is_said_and_not_tried_again_until_a_person_asks(
+        self,
+        ledger: Ledger,
+        spec: RunSpec,
+        out: Path,
+        publisher: Publisher,
+        command: Callable[[Ledger, str], object],
     ) -> None:
         do(ledger, spec, A, B, C)
         publish_as_other_run(out)
@@ -32,20 +38,6 @@ class TestPublishingThatCannotSucceed:
         assert (status.is_over, status.exit_code) == (True, ExitCode.FAILED)
         assert any("now holds the data of another run, other" in line for line in what_next(status))
         assert ledger.publication(spec.run_id) is None
-
-    @pytest.mark.parametrize("command", [Ledger.clear_publish_error, Ledger.retry])
-    def test_it_is_tried_again_when_a_person_asks(
-        self,
-        ledger: Ledger,
-        spec: RunSpec,
-        out: Path,
-        publisher: Publisher,
-        command: Callable[[Ledger, str], object],
-    ) -> None:
-        do(ledger, spec, A, B, C)
-        publish_as_other_run(out)
-        publisher.publish_ready()
-        (out / MANIFEST_PATH).unlink()
 
         command(ledger, spec.run_id)
         publisher.publish_ready()

@@ -140,17 +140,6 @@ class TestFinalizing:
         found = open_output(str(out), spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True)
         assert [str(finding) for finding in found] == ["README.md has changed since it was published"]
 
-    def test_a_card_that_somebody_wrote_before_the_first_publication_stays(
-        self, ledger: Ledger, spec: RunSpec, out: Path
-    ) -> None:
-        do(ledger, spec, A, B, C)
-        (out / "README.md").write_text("mine")
-
-        finalize_run(ledger, spec.run_id, without_failed=False)
-
-        assert (out / "README.md").read_text() == "mine"
-        assert {A.data_path, MANIFEST_PATH} <= visible(out).keys()
-
     def test_what_another_run_published_is_left_alone(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
         do(ledger, spec, A, B, C)
         publish_as_other_run(out)
@@ -181,23 +170,6 @@ class TestFinalizing:
         assert visible(out) == {}
         assert ledger.take_due(spec.run_id, room=9).again == [B.name]
         do(ledger, spec, B)
-        assert finalize_run(ledger, spec.run_id, without_failed=False) == Publication(uri=str(out), commit="", shards=3)
-        assert open_output(spec.output_uri, spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True) == []
-
-    def test_a_published_file_that_is_damaged_while_another_shard_is_done_again_is_found_by_its_publication(
-        self, ledger: Ledger, spec: RunSpec, out: Path
-    ) -> None:
-        do(ledger, spec, A, B, C)
-        finalize_run(ledger, spec.run_id, without_failed=False)
-        first, _, last = ledger.receipts(spec.run_id)
-        ledger.requeue(spec.run_id, {A.name: "its score file is missing"}, of=[first])
-        Published(str(out)).flip(last.data.path)
-        do(ledger, spec, A)
-
-        outcome = finalize_run(ledger, spec.run_id, without_failed=False)
-
-        assert outcome == NotReady(reason="1 shard queued again, since the stored files are lost or damaged")
-        do(ledger, spec, C)
         assert finalize_run(ledger, spec.run_id, without_failed=False) == Publication(uri=str(out), commit="", shards=3)
         assert open_output(spec.output_uri, spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True) == []
 

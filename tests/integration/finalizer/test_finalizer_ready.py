@@ -7,7 +7,7 @@ from fleet.ledger.base import FINISHED
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
 from producer.finalizer import Finalizer, Publisher
-from producer.publishing.waves import WaveRule, WaveWatch
+from producer.publishing.waves import WaveWatch
 from producer.status import run_status
 from support.finalizer_runs import A, B, C, do, fail, finish
 from support.ledger_states import claimed
@@ -69,7 +69,7 @@ def test_a_finalizer_begins_at_once_when_the_last_shard_is_done_and_survives_wha
 
 
 def test_a_look_for_waves_is_due_as_shards_are_done_and_as_time_passes() -> None:
-    watch = WaveWatch(WaveRule(shards=2, seconds=100))
+    watch = WaveWatch(Settings(wave_shards=2, wave_seconds=100))
 
     looks = [watch.wants_look("run", done=done, now=0) for done in (1, 1, 2, 3, 4, 5)]
 

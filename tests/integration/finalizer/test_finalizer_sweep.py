@@ -97,26 +97,17 @@ class TestSweeping:
 
         assert (queue_length(ledger.redis, spec.queue), queue_length(ledger.redis, other.queue)) == (0, 1)
 
-    def test_a_run_whose_queue_is_a_key_of_another_type_stops_no_other(
+    def test_a_run_that_cannot_be_read_or_sent_stops_no_other(
         self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper, caplog: pytest.LogCaptureFixture
     ) -> None:
-        other = a_spec(output_uri="memory://other", dtype="float16")
-        ledger.create_run(other, [A], now=-1.0)
+        other, newer = a_spec(output_uri="memory://other", dtype="float16"), a_spec(output_uri="memory://newer")
+        for run in (other, newer):
+            ledger.create_run(run, [A], now=-1.0)
         ledger.redis.set(other.queue, "x")
-
-        sweeper.sweep()
-
-        assert queue_length(ledger.redis, spec.queue) == 3
-        assert f"Run {other.run_id}: Redis refuses this (WRONGTYPE" in caplog.text
-
-    def test_a_run_that_cannot_be_read_stops_no_other(
-        self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        newer = a_spec(output_uri="memory://newer")
-        ledger.create_run(newer, [A], now=2.0)
         ledger.redis.hset(f"shardsift:run:{newer.run_id}", "spec", '{"of": "another release"}')
 
         sweeper.sweep()
 
         assert queue_length(ledger.redis, spec.queue) == 3
+        assert f"Run {other.run_id}: Redis refuses this (WRONGTYPE" in caplog.text
         assert f"Run {newer.run_id} was enqueued by another version" in caplog.text

@@ -45,18 +45,6 @@ class TestPublishing:
         assert len(visible(uri)) == 6
         assert output.published() == RUN
 
-    def test_a_file_of_another_size_in_its_place_is_not_taken_for_it(
-        self, uri: str, output: FolderOutput, tmp_path: Path
-    ) -> None:
-        receipt = stage(output, A, tmp_path)
-        files, root = fsspec.url_to_fs(uri)
-        files.rm(f"{root}/{receipt.data.staged_path}")
-        files.makedirs(f"{root}/{A.data_path}".rpartition("/")[0], exist_ok=True)
-        files.pipe_file(f"{root}/{A.data_path}", b"other")
-
-        with pytest.raises(OutputDamaged, match=f"{A.data_path} has changed .* size differs"):
-            publish(output, [receipt])
-
     @pytest.mark.parametrize("kind", ["data", "scores"])
     @pytest.mark.parametrize(
         ("damage", "said"),

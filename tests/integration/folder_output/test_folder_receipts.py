@@ -72,7 +72,14 @@ class TestReceipts:
 
         assert list(output.recovered().whole) == [begun]  # with the same size, so only the content differs
 
-    @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", a_receipt("other-run", A).to_json()])
+    @pytest.mark.parametrize(
+        "content",
+        [
+            *(b"", b"{", b"\xff", b"[]"),
+            a_receipt("other-run", A).to_json(),
+            replace(a_receipt(RUN, A), shard=B.name).to_json(),  # points to other paths
+        ],
+    )
     def test_what_is_no_receipt_of_this_run_is_skipped(
         self, output: FolderOutput, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -82,12 +89,6 @@ class TestReceipts:
 
         assert list(output.recovered().whole) == [receipt]
         assert "Skipped .shardsift/" in caplog.text
-
-    def test_a_receipt_that_points_to_other_paths_is_skipped(self, output: FolderOutput, tmp_path: Path) -> None:
-        receipt = stage(output, A, tmp_path)
-        output.store_receipt(replace(receipt, shard=B.name))
-
-        assert list(output.recovered().whole) == [receipt]
 
 
 class TestDiscarding:

@@ -17,10 +17,6 @@ from support.records import a_spec
 
 
 class TestReserving:
-    def test_reserving_writes_whose_output_this_is(self, uri: str, output: FolderOutput) -> None:
-        assert hidden(uri) == {f".shardsift/{RUN}/spec.json"}
-        assert visible(uri) == {}
-
     def test_the_same_run_may_reserve_again_before_and_after_it_published(
         self, uri: str, output: FolderOutput, tmp_path: Path
     ) -> None:
@@ -40,42 +36,37 @@ class TestReserving:
 
         assert hidden(uri) == {f".shardsift/{RUN}/spec.json"}
 
-    @pytest.mark.parametrize("path", ["data/a.parquet", "scores/a.parquet", MANIFEST_PATH])
-    def test_data_of_somebody_else_is_refused(self, uri: str, path: str) -> None:
-        files, root = fsspec.url_to_fs(uri)
-        files.makedirs(f"{root}/{path}".rpartition("/")[0], exist_ok=True)
-        files.pipe_file(f"{root}/{path}", b"theirs")
+    @pytest.mark.parametrize(
+        ("path", "content", "says"),
+        [
+            *(
+                (path, b"theirs", "holds data, but no manifest.parquet")
+                for path in ("data/a", "scores/a", MANIFEST_PATH)
+            ),
+            *(
+                ("README.md", card, r"has a README\.md, which the card of the dataset would replace")
+                for card in (b"# My notes", b"---\nlicense: mit\n---\n# My notes", b"\xff")
+            ),
+        ],
+    )
+    def test_files_of_somebody_else_are_refused(self, uri: str, path: str, content: bytes, says: str) -> None:
+        Published(uri).write(path, content)
 
-        with pytest.raises(UsageError, match="holds data, but no manifest.parquet that this release"):
+        with pytest.raises(UsageError, match=says):
             FolderOutput(uri, RUN).reserve(SPEC)
 
-        assert visible(uri) == {path: b"theirs"}
+        assert visible(uri) == {path: content}
 
-    def test_other_files_are_no_hindrance(self, uri: str) -> None:
-        files, root = fsspec.url_to_fs(uri)
-        files.makedirs(root, exist_ok=True)
-        files.pipe_file(f"{root}/notes.txt", b"mine")
+    @pytest.mark.parametrize(
+        ("path", "content"),
+        [("notes.txt", b"mine"), *(("README.md", card) for card in (b"", b" \n", b"---\nlicense: mit\n---\n"))],
+    )
+    def test_other_files_and_a_card_without_text_are_no_hindrance(self, uri: str, path: str, content: bytes) -> None:
+        Published(uri).write(path, content)
 
         FolderOutput(uri, RUN).reserve(SPEC)
 
-        assert visible(uri) == {"notes.txt": b"mine"}
-
-    @pytest.mark.parametrize("card", [b"# My notes", b"---\nlicense: mit\n---\n# My notes", b"\xff"])
-    def test_a_card_of_somebody_else_is_refused(self, uri: str, card: bytes) -> None:
-        Published(uri).write("README.md", card)
-
-        with pytest.raises(UsageError, match=r"has a README\.md, which the card of the dataset would replace"):
-            FolderOutput(uri, RUN).reserve(SPEC)
-
-        assert visible(uri) == {"README.md": card}
-
-    @pytest.mark.parametrize("card", [b"", b" \n", b"---\nlicense: mit\n---\n"])
-    def test_a_card_without_text_is_no_hindrance(self, uri: str, card: bytes) -> None:
-        Published(uri).write("README.md", card)
-
-        FolderOutput(uri, RUN).reserve(SPEC)
-
-        assert visible(uri) == {"README.md": card}
+        assert visible(uri) == {path: content}
 
     @pytest.mark.parametrize("below", ["data", "a/b/c/d"])
     def test_an_output_inside_that_of_another_run_is_refused(

@@ -7,7 +7,6 @@ import pytest
 from fleet.errors import ShardError, TransientError
 from fleet.ledger import Ledger, Publication
 from fleet.process.settings import Settings
-from fleet.run.scorers import published_run
 from fleet.storage.inspection import Finding
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.publishing.publish import NotReady, inspect_published
@@ -15,8 +14,6 @@ from producer.verify.verify import verify
 from support.hub_fleet import finalize, published
 from support.hub_runs import A, HubRun
 from support.waiting import wait_until
-from worker.scoring import Place
-from worker.shard.stored_scores import StoredRows, StoredScores
 
 
 def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Publication | NotReady]:
@@ -26,12 +23,6 @@ def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Pub
 
 def findings(redis_url: str, run_id: str) -> tuple[Finding, ...]:
     return inspect_published(Ledger.connect(Settings(redis_url=redis_url)), run_id, hashes=False)
-
-
-def read_scores(uri: str) -> None:
-    run = published_run(uri)
-    place = Place(shard=run.receipts[0].shard, source_identity=run.receipts[0].source_identity, first_row=0)
-    StoredScores(run).scores_of(StoredRows(place=place, rows=1))
 
 
 @pytest.mark.usefixtures("staged")
@@ -92,13 +83,6 @@ class TestPublishing:
 
         assert run.finalizer.call(published, run.spec) == run.run_id
 
-    def test_a_page_in_place_of_a_scores_file_is_not_taken_for_it(self, run: HubRun) -> None:
-        run.publish()
-        run.hub.fault("/scores/", method="GET", status=200, body=b"<html>Sign in</html>")
-
-        with pytest.raises(TransientError, match="the network failed"):
-            run.finalizer.call(read_scores, run.spec.output_uri)
-
     def test_finalizers_that_race_make_one_commit(self, run: HubRun) -> None:
         run.hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)  # all have looked before the first commit
 
@@ -131,6 +115,15 @@ class TestPublishing:
         assert run.titles() == [f"Publish run {run.run_id}", "Notes", "initial commit"]
         assert run.commit_statuses() == [412, 200]
         assert "notes.txt" in run.hub.files(run.repo)
+
+    def test_shards_whose_blobs_the_hub_has_dropped_are_queued_again(self, run: HubRun) -> None:
+        run.hub.forget_unreferenced_blobs()
+
+        outcome = run.publish()
+
+        assert outcome == NotReady(reason="2 shards queued again, since the stored files are lost or damaged")
+        assert run.titles() == ["initial commit"]
+        assert run.ledger.counts(run.run_id).queued == 2
 
 
 class TestStaging:

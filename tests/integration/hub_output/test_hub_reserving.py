@@ -7,6 +7,7 @@ import pytest
 
 from fleet.errors import TransientError, UsageError
 from fleet.storage.hub import repo_id_of
+from fleet.storage.output import MANIFEST_PATH
 from support.hub_fleet import check_free, reserve, withdraw
 from support.hub_runs import HubRun
 from support.records import a_spec
@@ -89,16 +90,17 @@ class TestReserving:
         with pytest.raises(UsageError, match="holds the data of another run, other"):
             run.reserve()
 
-    def test_foreign_data_is_refused(self, run: HubRun) -> None:
-        run.add_file("data/a.parquet", "theirs")
+    @pytest.mark.parametrize(
+        ("path", "says"),
+        [
+            *((path, "holds data, but no manifest.parquet that this release") for path in ("data/a", MANIFEST_PATH)),
+            ("README.md", r"has a README\.md, which the card of the dataset would replace"),
+        ],
+    )
+    def test_files_of_somebody_else_are_refused(self, run: HubRun, path: str, says: str) -> None:
+        run.add_file(path, "# My notes")
 
-        with pytest.raises(UsageError, match="holds data, but no manifest.parquet that this release"):
-            run.reserve()
-
-    def test_a_card_of_somebody_else_is_refused(self, run: HubRun) -> None:
-        run.add_file("README.md", "# My notes")
-
-        with pytest.raises(UsageError, match=r"has a README\.md, which the card of the dataset would replace"):
+        with pytest.raises(UsageError, match=says):
             run.reserve()
 
     def test_looking_whether_a_repository_is_free_changes_nothing(self, run: HubRun) -> None:

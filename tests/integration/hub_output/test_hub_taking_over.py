@@ -96,26 +96,14 @@ class TestTakingOver:
         assert [receipt.shard for receipt in run.saved()] == [A.name, B.name]
         assert [len(data_of(wave)) for wave in run.waves()[1:]] == [2]  # the first is the publication
 
-    def test_accepted_files_are_known_before_and_after_the_publication(self, run: HubRun) -> None:
-        run.reserve()
-        files = AcceptedFiles(run_id=run.run_id).after([(A, replace(A, identity="sha256:new"))])
-
-        before = run.finalizer.call(accepted, run.spec)
-        run.worker.call(accept, run.spec, files)
-        reserved = run.finalizer.call(accepted, run.spec)
-        run.score(*SHARDS)
-        run.look(100)
-        published = run.finalizer.call(accepted, replace(run.spec, input_revision="another"))
-
-        assert (before, reserved, published) == ({}, {run.run_id: files}, {run.run_id: files})
-        assert run.branches() == {"main"}
-        assert len(run.titles()) == 2
-
-    def test_a_left_over_branch_of_another_run_hides_no_accepted_files(self, run: HubRun) -> None:
+    def test_accepted_files_are_known_before_and_after_the_publication_beside_a_left_over_branch(
+        self, run: HubRun
+    ) -> None:
         theirs, ours = (
             AcceptedFiles(run_id=run_id).after([(A, replace(A, identity=f"sha256:of-{run_id}"))])
             for run_id in ("a-left-over", run.run_id)
         )
+        before = run.finalizer.call(accepted, run.spec)
         run.worker.call(accept, run.spec, theirs)
         run.reserve()
         run.worker.call(accept, run.spec, ours)
@@ -125,8 +113,9 @@ class TestTakingOver:
         run.look(100)
 
         assert run.hub.read(run.repo, ACCEPTED_PATH) == ours.to_json()
-        assert reserved == {"a-left-over": theirs, run.run_id: ours}
-        assert run.finalizer.call(accepted, run.spec) == reserved
+        assert (before, reserved) == ({}, {"a-left-over": theirs, run.run_id: ours})
+        assert run.finalizer.call(accepted, replace(run.spec, input_revision="another")) == reserved
+        assert len(run.titles()) == 2
 
     def test_a_branch_without_a_wave_has_none(self, run: HubRun) -> None:
         run.score(A)

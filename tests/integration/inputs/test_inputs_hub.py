@@ -45,7 +45,8 @@ for uri in json.loads(sys.argv[1]):
         answers.append(f"{type(error).__name__}: {error}")
 print(json.dumps(answers))
 """
-GATED, JSON = {"X-Error-Code": "GatedRepo"}, {"Content-Type": "application/json"}
+GATED = {"X-Error-Code": "GatedRepo"}
+JSON = {"status": 200, "headers": {"Content-Type": "application/json"}}
 REPO = "HuggingFaceFW/fineweb"
 
 
@@ -146,11 +147,10 @@ class TestTheHub:
         ("path", "fault", "says"),
         [
             (f"/api/datasets/{REPO}", {"status": 403, "headers": GATED}, "this repository is gated. Accept its terms"),
-            (
-                f"/api/datasets/{REPO}",
-                {"status": 200, "headers": JSON, "body": b"[]"},
-                "the Hub's answer cannot be used",
-            ),
+            (f"/datasets/{REPO}/resolve/", {"status": 403, "headers": GATED}, "this repository is gated. Accept"),
+            (f"/api/datasets/{REPO}", {**JSON, "body": b"[]"}, "the Hub's answer cannot be used"),
+            (f"/api/datasets/{REPO}/tree/", {**JSON, "body": b'{"error": "login"}'}, "the Hub's answer"),
+            (f"/api/datasets/{REPO}/tree/", {**JSON, "body": b"{}"}, "the Hub's answer"),
         ],
     )
     def test_what_the_hub_answers_instead_is_told(

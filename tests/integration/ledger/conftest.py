@@ -10,13 +10,7 @@ import redis
 from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
-from support.ledger_states import (
-    LEASE_SECONDS,
-    SWEEP_SECONDS,
-    A,
-    B,
-    C,
-)
+from support.ledger_states import A, B, C
 from support.records import a_spec
 
 _numbers = count()
@@ -30,7 +24,7 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def ledger(client: redis.Redis) -> Ledger:
-    return Ledger(client, Settings(lease_seconds=LEASE_SECONDS, sweep_seconds=SWEEP_SECONDS))
+    return Ledger(client, Settings())
 
 
 @pytest.fixture

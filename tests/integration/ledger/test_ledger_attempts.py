@@ -1,95 +1,85 @@
-"""The ends of an attempt: completion, stop, error or crash, and what each counts as."""
+"""What one worker does with a shard: the claim, the scores of finished windows, and errors that may go away.
 
-from collections.abc import Callable
+The model, which `test_ledger_model.py` compares, has what each call does to the state.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
 
-from fleet.ledger import Ledger, Refusal
-from support.ledger_states import (
-    A,
-    claimed,
-    crash_by_exception,
-    crash_by_expiry,
-    crash_by_report,
-    end_back_off,
-    redis_ms,
-)
+from fleet.ledger import Claim, Ledger, Refusal
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec
+from support.ledger_states import OUTAGE_SECONDS, A, claimed, end_back_off, end_lease, no_sweep_for, redis_ms
+from support.records import a_shard
 
 
-class TestErrors:
-    """Errors of the network, a disk or a service, which may go away by themselves."""
+def test_of_many_threads_one_claims_each_shard(redis_url: str, spec: RunSpec) -> None:
+    shards = [a_shard(f"{number}") for number in range(40)]
+    ledger = Ledger.connect(Settings(redis_url=redis_url))
+    ledger.create_run(spec, shards, now=1.0)
 
-    def test_each_wait_is_four_times_as_long_up_to_ten_minutes_and_the_eighth_error_fails(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        waits = []
-        for number in range(1, 8):
-            assert ledger.retry_later(claimed(ledger, run), f"network {number}", "") == 3
-            due_ms = client.zscore(f"shardsift:run:{run}:waiting", A.name)
-            waits.append((due_ms - redis_ms(client)) / 1000)
-            end_back_off(client, run)
-        open_shards = ledger.retry_later(claimed(ledger, run), "network 8", "trace 8")
+    def claim_all(owner: str) -> list[Claim]:
+        answers = [ledger.claim(spec.run_id, shard.name, owner) for shard in shards]
+        return [answer for answer in answers if isinstance(answer, Claim)]
 
-        assert waits == pytest.approx([5, 20, 80, 320, 600, 600, 600], abs=2)
-        assert open_shards == 2
-        (failure,) = ledger.failures(run)
-        assert (failure.shard, failure.error, failure.traceback) == (A.name, "network 8", "trace 8")
-        assert (failure.worker, failure.attempts) == ("w1", 8)
-        assert ledger.claim(run, A.name, "w2") is Refusal.FAILED
+    with ThreadPoolExecutor(8) as threads:
+        claims = [claim for claims in threads.map(claim_all, "abcdefgh") for claim in claims]
+
+    assert sorted(claim.shard.name for claim in claims) == sorted(shard.name for shard in shards)
+    assert len({claim.token for claim in claims}) == len(shards)
 
 
-class TestCrashes:
-    @pytest.mark.parametrize(
-        ("crash", "error", "traceback"),
-        [
-            (crash_by_expiry, "Its worker vanished: the lease expired without a sign of life.", ""),
-            (crash_by_report, "killed by signal 9", "the child's last words"),
-            (crash_by_exception, "KeyError: 7", "trace"),
-        ],
-    )
-    def test_the_third_crash_fails_the_shard(
-        self,
-        ledger: Ledger,
-        client: redis.Redis,
-        run: str,
-        crash: Callable[..., None],
-        error: str,
-        traceback: str,
-    ) -> None:
-        for number in (1, 2, 3):
-            assert ledger.counts(run).failed == 0
-            crash(ledger, client, run, worker=f"w{number}")
+def test_tokens_are_unique_though_a_redis_that_lost_all_numbers_them_from_one(
+    ledger: Ledger, client: redis.Redis, spec: RunSpec
+) -> None:
+    tokens = set()
+    for _ in range(3):
+        client.flushall()
+        ledger.create_run(spec, [A], now=1.0)
+        tokens.add(claimed(ledger, spec.run_id).token)
 
-        (failure,) = ledger.failures(run)
-        assert (failure.shard, failure.error, failure.traceback) == (A.name, error, traceback)
-        assert (failure.worker, failure.attempts) == ("w3", 3)
-        assert ledger.claim(run, A.name, "w4") is Refusal.FAILED
-        assert ledger.counts(run).open == 2
+    assert len(tokens) == 3
 
 
-class TestCrashesBetweenProgress:
-    def test_a_shard_that_has_more_windows_after_each_crash_is_not_failed(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        for window in range(10):
-            claim = claimed(ledger, run)
-            ledger.save_scores(claim, window * 8192, b"scores")
-            ledger.release(claim)
-            crash_by_report(ledger, client, run)
-            crash_by_report(ledger, client, run)
+def test_scores_come_back_byte_for_byte(ledger: Ledger, run: str) -> None:
+    claim, scores = claimed(ledger, run), bytes(range(256)) * 3 + b"\xff\xfe\r\n\x00"
 
-        assert ledger.counts(run).failed == 0
+    assert [ledger.save_scores(claim, 0, scores), ledger.save_scores(claim, 8192, b"")] == [True, True]
 
-    def test_errors_between_which_a_shard_gets_further_do_not_fail_it(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        for window in range(12):
-            claim = claimed(ledger, run)
-            ledger.save_scores(claim, window, b"scores")
-            ledger.retry_later(claim, "the network failed", "")
-            end_back_off(client, run)
+    assert ledger.saved_scores(claim) == {0: scores, 8192: b""}
 
-        assert ledger.counts(run).failed == 0
-        (retry,) = ledger.retries(run, most=1)
-        assert (retry.attempts, retry.errors) == (12, 1)
+
+def test_each_wait_is_four_times_as_long_up_to_ten_minutes_and_the_eighth_error_fails(
+    ledger: Ledger, client: redis.Redis, run: str
+) -> None:
+    waits = []
+    for number in range(1, 8):
+        assert ledger.retry_later(claimed(ledger, run), f"network {number}", "") == 3
+        due_ms = client.zscore(f"shardsift:run:{run}:waiting", A.name)
+        waits.append((due_ms - redis_ms(client)) / 1000)
+        end_back_off(client, run)
+    open_shards = ledger.retry_later(claimed(ledger, run), "network 8", "trace 8")
+
+    assert waits == pytest.approx([5, 20, 80, 320, 600, 600, 600], abs=2)
+    assert open_shards == 2
+    (failure,) = ledger.failures(run)
+    assert (failure.shard, failure.error, failure.traceback) == (A.name, "network 8", "trace 8")
+    assert (failure.worker, failure.attempts) == ("w1", 8)
+    assert ledger.claim(run, A.name, "w2") is Refusal.FAILED
+
+
+def test_after_an_outage_the_workers_of_a_large_fleet_are_all_spared(
+    ledger: Ledger, client: redis.Redis, spec: RunSpec
+) -> None:
+    """No finalizer has swept for longer than three sweeps: Redis was away, and no worker could renew its lease."""
+    shards = [a_shard(f"{number:04}") for number in range(1_100)]
+    ledger.create_run(spec, shards, now=1.0)
+    for shard in shards:
+        claimed(ledger, spec.run_id, shard, owner=f"w{shard.name}")
+        end_lease(client, spec.run_id, shard, seconds_ago=10)
+    no_sweep_for(client, spec.run_id, OUTAGE_SECONDS + 5)
+
+    assert [ledger.take_due(spec.run_id, room=0).again for _ in range(2)] == [[], []]
+    assert ledger.counts(spec.run_id).running == 1_100

@@ -19,12 +19,12 @@ REPORT = AttemptReport(
 
 
 def test_what_a_worker_says_of_its_attempt_is_there_until_the_attempt_ends(ledger: Ledger, run: str) -> None:
-    claim = claimed(ledger, run, A)
+    claim = claimed(ledger, run)
 
     ledger.renew(claim, rows=45, report=REPORT)
     (running,) = ledger.running_shards(run)
     ledger.release(claim)
-    claimed(ledger, run, A)
+    claimed(ledger, run)
     (again,) = ledger.running_shards(run)
 
     assert (running.report, running.rows) == (REPORT, 45)

@@ -1,4 +1,4 @@
-"""Write a run, list runs, and count shards and rows."""
+"""Write a run, list runs, count shards and rows, and rebuild a lost run from its receipts."""
 
 import time
 from collections.abc import Iterator
@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from fleet.errors import UsageError
-from fleet.ledger import Ledger
+from fleet.ledger import Ledger, Publication
+from fleet.ledger.records import Steering
 from fleet.run.spec import RunSpec, Shard
-from support.ledger_states import A, B, C, claimed, fresh
+from support.ledger_states import A, B, C, claimed
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
@@ -18,9 +19,16 @@ class TestRuns:
         shards = [a_shard(f"{number:05}") for number in range(2_345)]
 
         assert ledger.create_run(spec, shards, now=1.0) == 2_345
-        taken = [fresh(ledger, spec.run_id) for _ in range(4)]
+        taken = [ledger.take_due(spec.run_id, room=2_000).fresh for _ in range(4)]
         assert [len(names) for names in taken] == [1000, 1000, 345, 0]
         assert sorted(name for names in taken for name in names) == [shard.name for shard in shards]
+
+    def test_more_receipts_than_fit_in_one_call_are_all_taken(self, ledger: Ledger, spec: RunSpec) -> None:
+        shards = [a_shard(f"{number:05}") for number in range(1_234)]
+        ledger.create_run(spec, shards, now=1.0)
+
+        assert ledger.restore(spec.run_id, (a_receipt(spec.run_id, shard) for shard in shards)) == 1_234
+        assert ledger.counts(spec.run_id).open == 0
 
     def test_a_run_whose_producer_died_midway_is_not_enqueued_until_it_is_written_again(
         self, ledger: Ledger, spec: RunSpec
@@ -49,6 +57,32 @@ class TestRuns:
         ledger.create_run(old, [A], now=4e9)
 
         assert ledger.run_ids()[:2] == [new.run_id, old.run_id]
+
+    @pytest.mark.parametrize(("workers", "queued"), [(None, 2), (1, 0), (2, 1), (9, 2)])
+    def test_machines_see_the_shards_that_further_workers_may_take(
+        self, ledger: Ledger, run: str, workers: int | None, queued: int
+    ) -> None:
+        claimed(ledger, run, A)
+
+        ledger.steer(run, Steering(max_workers=workers))
+
+        (opened,) = [opened for opened in ledger.open_runs() if opened.run_id == run]
+        assert (opened.queued, opened.running) == (queued, 1)
+
+    def test_a_run_that_is_cancelled_done_or_published_is_not_paused(self, ledger: Ledger, run: str) -> None:
+        ledger.cancel(run)
+        with pytest.raises(UsageError, match=f"is cancelled, so it is not paused. Resume it: producer retry {run}"):
+            ledger.pause(run)
+
+        ledger.retry(run)
+        for shard in (A, B, C):
+            ledger.complete(claimed(ledger, run, shard), a_receipt(run, shard))
+        with pytest.raises(UsageError, match="has no open shard: there is nothing left to pause"):
+            ledger.pause(run)
+
+        ledger.record_publication(run, Publication(uri="x", commit="", shards=3))
+        with pytest.raises(UsageError, match="is published: there is nothing left to pause"):
+            ledger.pause(run)
 
 
 class TestCounts:

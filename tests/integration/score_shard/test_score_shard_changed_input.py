@@ -17,6 +17,7 @@ from fleet.storage.identity import identity_now
 from producer.planning.steering import Retried, retry_run
 from producer.publishing.publish import finalize_run
 from support.claimed_shards import Office, one_shard
+from support.ledger_states import claimed
 from worker.scoring.sequence_classifier import SequenceClassifier
 
 
@@ -98,21 +99,16 @@ def test_a_retry_of_a_file_that_did_not_change_or_is_gone_keeps_its_record(
     folder = tmp_path / "in"
     shutil.copytree(shards, folder)
     desk = office.claim(folder)
-    other = office.desk(claimed(ledger, desk.claim, "000_00001"))
+    run_id, first = desk.claim.run_id, desk.claim.shard
+    other = office.desk(claimed(ledger, run_id, replace(first, name="000_00001"), owner="w2@test/1"))
     for claim in (desk.claim, other.claim):
         ledger.fail(claim, "no reason", "")
     (folder / "000_00000.parquet").unlink()
 
-    assert retry_run(ledger, desk.claim.run_id) == Retried(queued=2, changed=())
-    assert claimed(ledger, desk.claim, "000_00000").shard == desk.claim.shard
+    assert retry_run(ledger, run_id) == Retried(queued=2, changed=())
+    assert claimed(ledger, run_id, first).shard == first
     with pytest.raises(ShardError, match="Looking at .*000_00000.parquet: No such file"):
         desk.work()
-
-
-def claimed(ledger: Ledger, of_same_run: Claim, shard: str) -> Claim:
-    claim = ledger.claim(of_same_run.run_id, shard, owner=f"w1@test/{shard}")
-    assert isinstance(claim, Claim)
-    return claim
 
 
 def as_it_is_now(claim: Claim) -> Claim:

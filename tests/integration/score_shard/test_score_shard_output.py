@@ -38,7 +38,9 @@ def test_a_receipt_describes_the_output_and_its_counts_add_up(office: Office, sh
         assert (file.size_bytes, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 
-def test_a_receipt_names_neither_folder_nor_worker(office: Office, shards: Path) -> None:
+def test_the_receipt_names_neither_folder_nor_worker_and_is_stored_with_the_staged_files_and_nothing_else(
+    office: Office, shards: Path
+) -> None:
     desk = office.claim(shards)
 
     receipt = desk.work()
@@ -47,15 +49,6 @@ def test_a_receipt_names_neither_folder_nor_worker(office: Office, shards: Path)
     assert receipt.source_uri.endswith("000_00000.parquet")
     assert str(shards) not in told
     assert "w1@test" not in told
-
-
-def test_the_receipt_is_stored_with_the_staged_files_and_nothing_is_visible_or_left_over(
-    office: Office, shards: Path
-) -> None:
-    desk = office.claim(shards)
-
-    receipt = desk.work()
-
     (kept_receipt,) = desk.output.rglob("000_00000/*.json")
     assert Receipt.from_json(kept_receipt.read_bytes()) == receipt
     assert len(desk.produced()) == 3

@@ -8,19 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fleet.inputs.opening import open_input
-from fleet.ledger import Claim
-from fleet.run.output_columns import describe_columns
-from fleet.run.receipt import Phase, Receipt
-from fleet.run.spec import Shard
-from fleet.storage.identity import identity_now
-from fleet.storage.opening import open_output
+from fleet.run.receipt import Phase
 from support.claimed_shards import one_shard
-from support.records import a_spec
+from support.scored_alone import score_alone
 from worker.scoring import ScorerInfo, Scores
-from worker.shard.checkpoint import Checkpoint
-from worker.shard.score_shard import score_shard
-from worker.shard.vitals import Progress
 
 WINDOWS = 8
 
@@ -43,24 +34,16 @@ class SlowScorer:
         return Scores(values=np.ones((len(texts), 1), dtype=np.float32))
 
 
-def scored(scorer: SlowScorer, folder: Path) -> Receipt:
-    shards = one_shard(folder / "in", pa.table({"text": ["a text"] * 40 * WINDOWS}))
-    source = str(shards / "000_00000.parquet")
-    with open_input(source) as file:
-        spec = a_spec(columns=describe_columns(file.schema), output_uri=str(folder / "out"), window_rows=40)
-    shard = Shard(name="s", uri=source, identity=identity_now(source)[0])
-    claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
-    checkpoint, output = Checkpoint({}, lambda _row, _scores: None), open_output(spec.output_uri, spec.run_id)
-    return score_shard(claim, [scorer], Progress(), checkpoint, output, worker="w", scratch_dir=None)
-
-
 @pytest.mark.parametrize(
     ("encode_seconds", "score_seconds", "mostly"), [(0.02, 0.15, Phase.DEVICE), (0.15, 0.02, Phase.TOKENIZE)]
 )
 def test_the_phases_add_up_to_the_time_and_name_what_takes_it(
     encode_seconds: float, score_seconds: float, mostly: Phase, tmp_path: Path
 ) -> None:
-    made = scored(SlowScorer(encode_seconds=encode_seconds, score_seconds=score_seconds), tmp_path).provenance
+    shards = one_shard(tmp_path / "in", pa.table({"text": ["a text"] * 40 * WINDOWS}))
+    scorer = SlowScorer(encode_seconds=encode_seconds, score_seconds=score_seconds)
+
+    made = score_alone(shards / "000_00000.parquet", tmp_path / "out", scorer, window_rows=40).provenance
 
     spent = made.seconds
     assert sum(spent.values()) == pytest.approx(made.finished_at - made.started_at, rel=0.03)

@@ -11,54 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.errors import UsageError
-from fleet.ledger import Ledger
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from producer.local.demo_data import write_shards
-from producer.planning.options import RunOptions
 from producer.verify.verify import verify
 from support.published_dataset import ROWS, Dataset, a_file
 from support.same_footer import rewrite_shuffled, write_uncompressed
-from support.small_run import publish
-from worker.scoring.sequence_classifier import SequenceClassifier
-
-
-def test_columns_in_another_order_in_a_later_shard_are_published_in_the_runs(
-    ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path
-) -> None:
-    write_shards(tmp_path / "in", shards=2, rows=20, seed=1)
-    first, later = sorted((tmp_path / "in").iterdir())
-    names = pq.read_schema(first).names
-    rows = pq.read_table(later)
-    pq.write_table(rows.select(names[::-1]), later)
-
-    publish(
-        ledger,
-        scorer,
-        RunOptions(
-            input_uris=(str(tmp_path / "in"),),
-            models=(str(tiny_model),),
-            dtype="float32",
-            keep_all=True,
-            output_uri=str(tmp_path / "out"),
-        ),
-        scratch=tmp_path / "scratch",
-    )
-
-    assert verify(str(tmp_path / "out"), source=(str(tmp_path / "in"),)).faults == ()
-    _, written = sorted((tmp_path / "out/data").iterdir())
-    assert pq.read_schema(written).names[: len(names)] == names
-    assert pq.read_table(written).select(names).equals(rows)
 
 
 class TestFiles:
-    @pytest.mark.parametrize("kind", ["data", "scores"])
-    def test_a_deleted_file_is_missing(self, dataset: Dataset, kind: str) -> None:
-        path = a_file(dataset, kind)
-
-        (dataset.output / path).unlink()
-
-        assert dataset.faults() == [f"{path}: is missing"]
-
     def test_a_flipped_bit_is_found(self, dataset: Dataset) -> None:
         file = dataset.output / a_file(dataset)
 
