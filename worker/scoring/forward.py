@@ -1,5 +1,6 @@
 """Run all batches of a window. A batch that does not fit in memory is halved; a row that fails alone is errored."""
 
+import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -24,6 +25,10 @@ _SIGNS_OF_NO_MEMORY = (
     "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
 )
+
+# One thread at a time runs a model, since graphs and joint encoders keep a batch in one place. A second one wants to only if
+# memory lacked when a window was fetched, while the next one is launched.
+_DEVICE = threading.Lock()
 
 
 def launch(
@@ -119,7 +124,8 @@ def _try(backend: Backend, batch: Tokens, vocabulary: int | None) -> tuple[torch
     if vocabulary and highest >= vocabulary:  # on a GPU, such an id ends the process
         return None, f"the tokenizer's id {highest} is not among the model's {vocabulary}"
     try:
-        return backend.logits(batch), ""
+        with _DEVICE:
+            return backend.logits(batch), ""
     except ValueError as error:  # transformers raises it for a text that it cannot handle
         return None, str(error)
     except (RuntimeError, MemoryError) as error:

@@ -53,7 +53,8 @@ class Graphed:
         """The batch at the fixed size; None if it does not fit, or is too small."""
         taken, texts = len(batch.ids), len(batch)
         dummies = np.arange(taken, self._tokens, self._longest)  # where they start
-        if not _FULL_ENOUGH * self._tokens <= taken <= self._tokens or texts + len(dummies) > self._texts:
+        fits = texts + len(dummies) <= self._texts and batch.lengths.max() <= self._longest
+        if not (fits and _FULL_ENOUGH * self._tokens <= taken <= self._tokens):
             return None
         offsets = np.full(self._texts + 1, self._tokens)
         offsets[:texts] = batch.offsets[:-1]
