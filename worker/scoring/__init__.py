@@ -129,7 +129,7 @@ class LaunchingScorer(Protocol):
     """A scorer whose device computes while its caller does something else."""
 
     def launch(self, encoded: Any, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
-        """Do as `score_encoded`, and return when the device has all batches. The function that is returned waits for the scores.
+        """Give all batches to the device, as `score_encoded` does. The function that is returned waits for the scores.
 
         Another thread may call it.
         """

@@ -3,6 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,8 @@ _SIGNS_OF_NO_MEMORY = (
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
 )
 
-# One thread at a time runs a model, since graphs and joint encoders keep a batch in one place. A second one wants to only if
-# memory lacked when a window was fetched, while the next one is launched.
+# One thread at a time runs a model, since graphs and joint encoders keep a batch in one place. A second thread runs it only if
+# memory was short when a window was fetched: it computes that window again while the next one is launched.
 _DEVICE = threading.Lock()
 
 
@@ -48,11 +49,39 @@ def launch(
 
     The same window must always give the same bytes, so the result depends on nothing that was scored before. A budget
     that is lowered for lack of memory applies to this window only, and a batch is computed whole or not at all.
-    Results are copied from the device once, when they are waited for. If memory lacks only then, the window is computed again
+    Results are copied from the device once, when they are waited for. If memory is short only then, the window is computed again
     with half the budget. A text with an id that is not in the model's `vocabulary` is errored.
     Raises MemoryError if a row does not fit in memory although another, at least as long, did: then the machine is
     short of memory and the row is not at fault. Raises DeviceFault if the device fails.
     """
+    run = partial(_run_batches, backend, tokens, vocabulary=vocabulary, go_on=go_on, known=known, work=work)
+    done, errors = run(max_batch_tokens)
+
+    def fetched() -> Scores:
+        found, budget = (done, errors), max_batch_tokens
+        while True:
+            try:
+                return _scores(*found, (len(tokens), outputs))
+            except MemoryError:
+                if budget <= tokens.batch_lengths.max():
+                    raise
+            budget //= 2
+            found = run(budget)
+
+    return fetched
+
+
+def _run_batches(
+    backend: Backend,
+    tokens: Sequences,
+    max_batch_tokens: int,
+    *,
+    vocabulary: int | None,
+    go_on: GoOn,
+    known: Known | None,
+    work: DeviceWork | None,
+) -> tuple[list[tuple[Counts, torch.Tensor]], dict[int, str]]:
+    """The logits of each batch, which the device may still compute, and the texts that have none: text → reason."""
     lengths = tokens.batch_lengths
     pending = deque(plan_batches(lengths, max_batch_tokens=max_batch_tokens))
     done: list[tuple[Counts, torch.Tensor]] = []
@@ -83,26 +112,7 @@ def launch(
         if not go_on(rows_done):
             break
     _check_memory(lengths, [batch for batch, _ in done], errors)
-
-    def fetched() -> Scores:
-        try:
-            return _scores(done, errors, (len(tokens), outputs))
-        except MemoryError:
-            if max_batch_tokens <= lengths.max():
-                raise
-        again = launch(
-            backend,
-            tokens,
-            outputs=outputs,
-            max_batch_tokens=max_batch_tokens // 2,
-            vocabulary=vocabulary,
-            go_on=go_on,
-            known=known,
-            work=work,
-        )
-        return again()
-
-    return fetched
+    return done, errors
 
 
 def _check_memory(lengths: Counts, fitted: list[Counts], errors: dict[int, str]) -> None:

@@ -61,8 +61,9 @@ def load_scorer(
 ) -> SequenceClassifier:
     """Load a Hub name or folder onto a device: `auto`, or torch's name of one. Code from the Hub is never run.
 
-    `parity_rows` sample texts are scored both ways first; 0 leaves that out. Raises ModelError for what is no sequence
-    classifier and for a device that is not here, and ParityError if what was asked for does not give the model's own scores.
+    `parity_rows` sample texts are scored both ways first; 0 leaves that out, and graphs with it. Raises ModelError for what is
+    no sequence classifier and for a device that is not here, and ParityError if what was asked for does not give the model's
+    own scores.
     "auto" ends with float32 as transformers runs it, which is never refused.
     With `sharding` for several devices, the model is divided over them; `backend` and `compile` then do nothing.
     With `load`, the model is what that returns. It is called again for each candidate that is tried.
@@ -70,9 +71,8 @@ def load_scorer(
     if threads:
         torch.set_num_threads(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    os.environ.setdefault(
-        "PYTORCH_ALLOC_CONF", "expandable_segments:True"
-    )  # batches of many sizes split a GPU's memory
+    # Otherwise batches of many sizes would fragment a GPU's memory.
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     place = choose_device(device)
     if sharding and sharding.devices > 1:
         return load_sharded(
@@ -91,7 +91,8 @@ def load_scorer(
     model_type = held[0].model.config.model_type
     reference = _reference(held[0], parity_rows, place) if parity_rows else None
     budget = max_batch_tokens or default_batch_tokens(place)
-    ways = _ways(held[0], place, asked=backend, is_tried=reference is not None)
+    may_graph = reference is not None and held[0].max_tokens <= budget
+    ways = _ways(model_type, place, asked=backend, may_graph=may_graph)
 
     def loaded(candidate: Candidate) -> SequenceClassifier:
         saved = held.pop() if held else fresh()
@@ -135,11 +136,11 @@ def _room_for(name: str, device: torch.device) -> Iterator[None]:
         raise NoRoom(f"The model {name} does not fit in the memory of {device_name(device)}.") from error
 
 
-def _ways(saved: SavedModel, device: torch.device, *, asked: BackendName, is_tried: bool) -> tuple[Way, ...]:
-    """The ways to run batches, fastest first. Graphs are for those only who let the model be tried."""
-    if asked == "padded" or saved.model.config.model_type not in FAMILIES or not has_packed_attention(device):
+def _ways(model_type: str, device: torch.device, *, asked: BackendName, may_graph: bool) -> tuple[Way, ...]:
+    """The ways to run batches, fastest first."""
+    if asked == "padded" or model_type not in FAMILIES or not has_packed_attention(device):
         return ("padded",)
-    return ("graphed", "packed", "padded") if asked == "auto" and is_tried else ("packed", "padded")
+    return ("graphed", "packed", "padded") if asked == "auto" and may_graph else ("packed", "padded")
 
 
 def _backend(

@@ -124,8 +124,8 @@ def first_faithful(
 ) -> SequenceClassifier:
     """Load the first candidate that passes the gate. The log says what each other lacks, and `refused_dtypes` names the formats.
 
-    A way that is not there for every model may also fail to compile or to run: then the next one is tried. Raises ParityError if
-    none passes, with the choices to give up: without them, the plain way is tried too.
+    Graphed and packed batches may also fail to compile or to run. Then the next candidate is tried. Raises ParityError if none
+    passes, with the choices to give up: without them, the plain way is tried too.
     """
     refused: list[str] = []
     for candidate in candidates:

@@ -81,9 +81,9 @@ def check_tokenizer(name: str, tokenizer: Any) -> None:
 
 
 def agree_on_padding(model: Any, tokenizer: Any) -> None:
-    """GPT-2's and Llama's tokenizers have no padding token, or one that was added to the tokenizer alone.
+    """Give the model and the tokenizer a padding token that both have.
 
-    Any will do, since attention leaves it out.
+    GPT-2's and Llama's tokenizers have none, or one that was added to the tokenizer alone. Any will do: attention leaves it out.
     """
     vocabulary = getattr(model.config, "vocab_size", None) or _UNLIMITED
     if tokenizer.pad_token is None or tokenizer.pad_token_id >= vocabulary:

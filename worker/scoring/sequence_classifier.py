@@ -236,7 +236,7 @@ def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | N
 
 
 def _without_graph(classifier: SequenceClassifier) -> SequenceClassifier:
-    """A graph is of one model alone."""
+    """A graph holds one model only, so models that share an encoder run without it."""
     return (
         replace(classifier, backend=classifier.backend.packed)
         if isinstance(classifier.backend, Graphed)
