@@ -5,13 +5,15 @@ Example: python -m benchmarks.device_feed --lengths fineweb --shards 3 --open-se
 The device takes a batch's operations ÷ a rate, and queues some batches. A launch is a real forward of a few tokens with as many
 layers, which holds Python's lock as a real one does; with --graphed it takes 0.1 ms. The tokenizer's Rust threads, which have
 cores of their own beside such a GPU, are simulated: ids come from a table after the time that those threads would take. Reading,
-filtering, compressing and writing are real, and share this machine's cores.
+filtering, compressing, writing and the overlap of shards are real, and share this machine's cores.
 """
 
+import os
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +33,8 @@ from fleet.storage.folder import FolderOutput
 from worker.scoring.load import load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
+from worker.service import ipc
+from worker.service.in_hand import Hold, InHand
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.score_shard import score_shard
 from worker.shard.vitals import Progress
@@ -124,12 +128,12 @@ def main(
         scorer, device = _simulated(folder / "model", model, rate=rate, graphed=graphed)
         source = _written(folder / "input", scorer, lengths, rows=windows * 8_192)
         output = SlowOutput(str(folder / "output"), "run")
-        output.seconds = upload_seconds / 2  # of two files
-        seconds: dict[str, float] = {}
-        for _ in range(shards):
-            time.sleep(open_seconds)
-            for phase, spent in _scored(scorer, source, output).items():
-                seconds[phase] = seconds.get(phase, 0.0) + spent
+        output.seconds = upload_seconds
+        os.environ[ipc.FOLDER] = name
+        in_hand, seconds = InHand(), Counter[str]()
+        for number in range(shards):
+            in_hand.begin("run", str(number), partial(_score, scorer, source, output, seconds, open_seconds))
+        in_hand.drain()
     span = device.free_at - device.began_at
     found = {"busy": device.busy_seconds / span, "rows_per_second": shards * windows * 8_192 / span, "seconds": seconds}
     typer.echo(f"busy {found['busy']:.3f} from the first batch to the last, {found['rows_per_second']:,.0f} rows/s")
@@ -188,12 +192,27 @@ def _remember(scorer: SequenceClassifier, texts: list[str], *, seconds_a_row: fl
     scorer.encode(pa.array(texts, pa.large_string()))
 
 
-def _scored(scorer: SequenceClassifier, source: Path, output: FolderOutput) -> dict[str, float]:
-    """Score the shard. Returns the seconds of each phase."""
-    progress, checkpoint = Progress(), Checkpoint({}, lambda first_row, scores: None)
+class _Launching(Progress):
+    def __init__(self, hold: Hold) -> None:
+        super().__init__()
+        self.on_launched = hold.has_launched.set  # type: ignore[method-assign]
+
+
+def _score(
+    scorer: SequenceClassifier,
+    source: Path,
+    output: FolderOutput,
+    seconds: Counter[str],
+    open_seconds: float,
+    hold: Hold,
+) -> str:
+    """Score the shard, and add the seconds of each phase."""
+    time.sleep(open_seconds)
+    progress, checkpoint = _Launching(hold), Checkpoint({}, lambda first_row, scores: None)
     claim = claim_of(source, Path(output.uri), scorer.dtype)
     score_shard(claim, [scorer], progress, checkpoint, output, worker="benchmark", scratch_dir=None)
-    return progress.vitals.seconds()
+    seconds.update(progress.vitals.seconds())
+    return "done"
 
 
 if __name__ == "__main__":

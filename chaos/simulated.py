@@ -22,9 +22,11 @@ from stand_in import StandInScorer
 
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
+from fleet.process.children import vanishing_folder
 from fleet.process.settings import read_settings
 from producer.finalizer import Publisher, Sweeper
 from worker.app import app as worker_app
+from worker.service import ipc
 from worker.service.child import Child
 from worker.service.task import score_shard_task
 
@@ -56,9 +58,8 @@ class SimulatedFleet:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        with Path(os.devnull).open("w") as crash_report:
-            self._child = _Child(self._settings, self._scorers, self._ledger, crash_report)
-            self._child.stopping = self._stopping
+        with vanishing_folder("shardsift-simulated-") as folder:
+            os.environ[ipc.FOLDER] = str(folder)
             for thread in self._threads:
                 thread.start()
             try:
@@ -71,8 +72,12 @@ class SimulatedFleet:
 
     def _work(self, name: str) -> None:
         request = SimpleNamespace(id=name, hostname=f"{name}@simulated")
-        task = SimpleNamespace(app=worker_app, child=self._child, request=request)
-        self._consume(worker_app, self._queue, lambda fields: score_shard_task.run.__func__(task, **fields))
+        with Path(os.devnull).open("w") as crash_report:
+            child = _Child(self._settings, self._scorers, self._ledger, crash_report)
+            child.stopping = self._stopping
+            task = SimpleNamespace(app=worker_app, child=child, request=request)
+            self._consume(worker_app, self._queue, lambda fields: score_shard_task.run.__func__(task, **fields))
+            child.in_hand.drain()
 
     def _publish(self) -> None:
         """Publish with a new publisher each time, as `_sweep` does."""

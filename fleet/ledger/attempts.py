@@ -22,8 +22,8 @@ class Attempts(LedgerBase):
     def claim(self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None) -> Claim | Refusal:
         """Claim a shard for one lease. No two workers ever hold the same shard with valid tokens.
 
-        `owner` names the worker. A worker runs one scoring process at a time, so a second claim by the same owner means
-        that the first process crashed. The exception is a second claim with the same `nonce`, from `new_nonce`: it
+        `owner` names the worker. A worker runs one scoring process at a time, so a second claim of a shard by the same owner
+        means that the first process crashed. The exception is a second claim with the same `nonce`, from `new_nonce`: it
         returns the first claim again, so a caller whose answer was lost can repeat the call.
         """
         answer = self._run_script(
@@ -59,6 +59,13 @@ class Attempts(LedgerBase):
         if answer not in ("renewed", "paused"):
             raise LeaseLost(f"{held}: another attempt took it over.")
         return bool(answer == "renewed")
+
+    def leave_device(self, claim: Claim) -> None:
+        """Note that the shard no longer needs its worker's device, so that a run of limited workers may begin another.
+
+        What is left is to store its files. May run twice, and does nothing for a stale token.
+        """
+        self._run_for(claim, "leave_device", self._lease_ms)
 
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
         """Store the scores of a window, for an attempt that resumes the shard. False if the run's checkpoints are full.

@@ -99,12 +99,10 @@ class Ledger(Attempts, Results):
 
         Returns the number of shards recorded. May run twice.
         """
-        keys = Keys(run_id)
-        prefixes = [keys.attempts(""), keys.scores("")]
         restored = 0
         for batch in batches(receipts):
             fields = [part for receipt in batch for part in (receipt.shard, receipt.to_json())]
-            restored += self._run_script("restore", keys.of(), [*prefixes, *fields])
+            restored += self._run_script("restore", Keys(run_id).of(), fields)
         return restored
 
     def open_runs(self) -> list[OpenRun]:
@@ -192,8 +190,7 @@ class Ledger(Attempts, Results):
         self.redis.hdel(keys.run, "cancelled")
         self.clear_publish_error(run_id)
         names = [*self.redis.smembers(keys.failed), *(self.redis.hkeys(keys.receipts) if done_too else ())]
-        prefix = keys.attempts("")
-        return sum(self._run_script("retry", keys.of(), [prefix, *batch]) for batch in batches(names))
+        return sum(self._run_script("retry", keys.of(), batch) for batch in batches(names))
 
     def requeue(self, run_id: str, damaged: Mapping[str, str], *, of: Iterable[Receipt] = ()) -> int:
         """Queue done shards again whose stored files are lost or damaged. `damaged` maps their names to the reason.
@@ -202,12 +199,11 @@ class Ledger(Attempts, Results):
         damaged three times is failed. A shard that was scored again after the receipts `of` were
         read is skipped. Returns the number of shards that were queued or failed.
         """
-        keys = Keys(run_id)
         files = {receipt.shard: f"{receipt.data.staged_path} {receipt.data.sha256}" for receipt in of}
         requeued = 0
         for batch in batches(damaged.items()):
             fields = [part for name, reason in batch for part in (name, reason, files.get(name, ""))]
-            requeued += int(self._run_script("requeue", keys.of(), [keys.attempts(""), _MAX_DAMAGED, *fields]))
+            requeued += int(self._run_script("requeue", Keys(run_id).of(), [_MAX_DAMAGED, *fields]))
         return requeued
 
     def shards(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Shard]:
@@ -239,16 +235,8 @@ class Ledger(Attempts, Results):
 
     def take_due(self, run_id: str, *, room: int) -> Due:
         """The shards that need a message now. They count as sent from here on. `room` limits the shards never tried."""
-        keys = Keys(run_id)
-        arguments = [
-            room,
-            _DUE_LIMIT,
-            self._lease_ms,
-            self._outage_ms,
-            self._max_attempts,
-            keys.attempts(""),
-        ]
-        again, fresh = self._run_script("take_due", keys.of(), arguments)
+        arguments = [room, _DUE_LIMIT, self._lease_ms, self._outage_ms, self._max_attempts]
+        again, fresh = self._run_script("take_due", Keys(run_id).of(), arguments)
         return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
 
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
@@ -270,8 +258,7 @@ class Ledger(Attempts, Results):
 
         A running attempt counts as stopped, because its worker was ended on purpose.
         """
-        keys = Keys(run_id)
-        self._run_script("forget_messages", keys.of(), [keys.attempts("")])
+        self._run_script("forget_messages", Keys(run_id).of(), [])
 
     # --- what a finalizer notes about a run. The output itself says what is published ---
 

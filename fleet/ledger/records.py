@@ -18,7 +18,7 @@ class Refusal(StrEnum):
     UNKNOWN = "unknown"  # no such run or shard: the message is older than the ledger
     CANCELLED = "cancelled"
     PAUSED = "paused"
-    FULL = "full"  # as many workers as the run may have hold shards of it
+    FULL = "full"  # as many workers as the run may have score shards of it
     DONE = "done"
     FAILED = "failed"
     RUNNING = "running"  # another worker holds it
@@ -131,7 +131,7 @@ class RunningShard:
 class Steering:
     """How fast and for how much a run is scored, not what: no part of its spec, and changed at any time."""
 
-    max_workers: int | None = None  # that hold shards of the run at once; None for any number
+    max_workers: int | None = None  # that score shards of the run at once; None for any number
     max_cost: float | None = None  # at which the run is paused, in the currency of the price
     price_per_gpu_hour: float | None = None
 

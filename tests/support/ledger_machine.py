@@ -135,6 +135,11 @@ class LedgerMachine(RuleBasedStateMachine):
         claim = self.claim_of(nth)
         self.both(lambda ledger: ledger.renew(claim, rows=rows))
 
+    @rule(nth=newest_first)
+    def leave_device(self, nth: int) -> None:
+        claim = self.claim_of(nth)
+        self.both(lambda ledger: ledger.leave_device(claim))
+
     @rule(nth=newest_first, window=st.integers(0, 2), size=st.sampled_from([0, 30, 60]))
     def save_scores(self, nth: int, window: int, size: int) -> None:
         claim = self.claim_of(nth)
@@ -429,6 +434,7 @@ def read_attempts(fields: dict[str, str], scores: dict[str, str]) -> Attempts | 
         error=fields.get("error", ""),
         spilled="spilled" in fields,
         spared="spared" in fields,
+        storing="storing" in fields,
         rows=int(fields.get("rows", 0)),
         noted=int(fields["noted_ms"]) if "noted_ms" in fields else None,
         scores={int(window): blob.encode() for window, blob in scores.items()},

@@ -33,6 +33,7 @@ class Attempts:
     error: str = ""
     spilled: bool = False
     spared: bool = False
+    storing: bool = False
     rows: int = 0
     noted: int | None = None  # up to when the worker's time is counted
     scores: dict[int, bytes] = field(default_factory=dict)
@@ -249,7 +250,7 @@ class LedgerModel:
         if state.attempts and state.attempts.crashes >= MAX_CRASHES:
             self._give_up(state)
             return Refusal.FAILED
-        if refusal := self._refusal(state):
+        if refusal := self._refusal(state, owner):
             if state.place != "waiting":
                 self._wait_again(state)
             return refusal
@@ -257,7 +258,8 @@ class LedgerModel:
             return Refusal.WAITING
         known = self._begun(state)
         self.fence += 1
-        known.token, known.owner, known.rows, known.spared = f"{self.fence}-{nonce}", owner, 0, False
+        known.token, known.owner, known.rows = f"{self.fence}-{nonce}", owner, 0
+        known.spared = known.storing = False
         known.noted = self.now
         self._count(state, attempts=1, crashes=1)
         self._run(state)
@@ -275,6 +277,12 @@ class LedgerModel:
         self._note_time(known)
         self._run(state)
         return self.state.paused is None
+
+    def leave_device(self, claim: Claim) -> None:
+        state = self.state.shards.get(claim.shard.name)
+        if state and state.attempts and state.attempts.token == claim.token:
+            self._note_time(state.attempts)
+            state.attempts.storing = True
 
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
         known = self._begun(self._writable(claim, unknown=LeaseLost))
@@ -423,13 +431,16 @@ class LedgerModel:
     def _crash(self, state: ShardState, error: str) -> None:
         known = self._begun(state)
         known.error, known.rows, known.spared, known.noted = error, 0, False, None
+        known.storing = False
 
     def _end_token(self, state: ShardState) -> None:
         known = self._begun(state)
         known.token, known.rows, known.spared, known.noted = f"ended {known.token}", 0, False, None
+        known.storing = False
 
     def _note_time(self, known: Attempts) -> None:
-        if known.noted is not None:
+        is_beside_another = known.storing and known.owner in self._scoring()
+        if known.noted is not None and not is_beside_another:
             self.state.worker_ms += max(0, min(self.now - known.noted, LEASE))
         known.noted = self.now
 
@@ -469,16 +480,21 @@ class LedgerModel:
     def _wait(self, state: ShardState, ms: int = 0) -> None:
         state.place, state.at = "waiting", self.now + ms
 
-    def _refusal(self, state: ShardState) -> Refusal | None:
+    def _refusal(self, state: ShardState, owner: str) -> Refusal | None:
         if self.state.paused is not None:
             return Refusal.PAUSED
-        others = len(self._in("running")) - (state.place == "running")
-        return Refusal.FULL if self.state.max_workers is not None and others >= self.state.max_workers else None
+        others = self._scoring(but=state) - {owner}
+        return Refusal.FULL if self.state.max_workers is not None and len(others) >= self.state.max_workers else None
+
+    def _scoring(self, *, but: ShardState | None = None) -> set[str]:
+        """The workers that score a shard."""
+        running = [(name, self._begun(state)) for name, state in self._in("running") if state is not but]
+        return {known.owner or name for name, known in running if not known.storing}
 
     def _free_places(self) -> int:
         if self.state.max_workers is None:
             return len(self.state.shards)
-        return max(0, self.state.max_workers - len(self._in("running", "sent")))
+        return max(0, self.state.max_workers - len(self._scoring()) - len(self._in("sent")))
 
     def _wait_again(self, state: ShardState) -> None:
         """The message of the shard is gone."""

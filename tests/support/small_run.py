@@ -62,7 +62,14 @@ def do(ledger: Ledger, claim: Claim, scorer: Scorers, scratch: Path) -> Receipt:
 def leased(ledger: Ledger, claim: Claim) -> tuple[Lease, threading.Event]:
     """The lease of a claim, and the event that stops its worker."""
     stopping, watchdog = threading.Event(), Watchdog(900, sys.__stderr__)
-    return Lease(ledger, claim, device=DeviceMeter("cpu", ()), stopping=stopping, watchdog=watchdog), stopping
+    return Lease(
+        ledger,
+        claim,
+        device=DeviceMeter("cpu", ()),
+        stopping=stopping,
+        on_launched=lambda: None,
+        watchdog=watchdog,
+    ), stopping
 
 
 def score_leased(

@@ -63,4 +63,4 @@ def write_shard(
             scored = with_scores(window, [scores], scores.errors, shard, spec)
             writer.write(scored, chosen, window, [scores], scores.errors, [f"texts from {window.first_row}"])
         data, side = writer.close()
-    return Written(data, side, writer.counts)
+    return Written(data.path, side.path, writer.counts)

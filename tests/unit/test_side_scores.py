@@ -112,7 +112,7 @@ def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> No
     files.write(
         with_scores(window, scores, errors, SHARD, spec), np.arange(0), window, scores, errors, ["texts", "others"]
     )
-    content = files.close()[1].read_bytes()
+    content = files.close()[1].path.read_bytes()
 
     side = SideScores(pq.ParquetFile(BytesIO(content)), spec)
     found = side.scores_of(0, ["texts", "others"])

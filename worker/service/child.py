@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import IO, Any, NoReturn
 
 from fleet.ledger import Ledger
@@ -21,6 +21,7 @@ from fleet.run.receipt import refusal_told
 from worker.scoring import Scorer
 from worker.scoring.quiet import quieten_imports
 from worker.service import ipc
+from worker.service.in_hand import InHand
 from worker.service.lease import Watchdog, metered
 from worker.service.program import quieten_celery
 from worker.shard.scoring_groups import loaded_beside, sharing_scorers
@@ -47,8 +48,13 @@ class Child:
         self.stopping = threading.Event()
         self.ledger = ledger
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
-        self.give_back: Callable[[], None] | None = None  # of the current attempt, before the process ends in its midst
+        self.in_hand = InHand()
         self._parent_spoke = False
+
+    def replace(self) -> None:
+        """Stop at the next batch and exit, so that Celery starts another process. This one cannot use its device again."""
+        self.in_hand.exit_when_drained(ipc.EXIT_DEVICE_FAULT)
+        self.stop()
 
     def stop(self) -> None:
         """Stop at the next batch. If that takes longer than `stop_seconds`, exit anyway. Further calls do nothing."""
@@ -70,10 +76,9 @@ class Child:
         self.stop()
 
     def end_now(self) -> NoReturn:
-        """Give the shard back and exit, without waiting for other threads. Its finished windows are already stored."""
+        """Give the shards back and exit, without waiting for other threads. Their finished windows are already stored."""
         try:
-            if give_back := self.give_back:
-                give_back()
+            self.in_hand.give_back()
         finally:
             os._exit(ipc.EXIT_STOPPED)
 

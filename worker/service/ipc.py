@@ -22,6 +22,9 @@ _MODELS_JSON = TypeAdapter(tuple[Model, ...])
 _FAILURE = "failure"
 _CRASH = "crash-"
 _LOADED = "loaded-"
+_HELD = "held-"
+_HELD_JSON = TypeAdapter(list[tuple[str, str]])
+Held = list[tuple[str, str]]  # run and shard, in the order in which they were begun
 
 
 def hand_down(models: tuple[Model, ...]) -> None:
@@ -52,6 +55,27 @@ def found_loaded(folder: Path, child: int) -> str | None:
         return (folder / f"{_LOADED}{child}").read_text()
     except FileNotFoundError:
         return None
+
+
+def leave_held(shards: Held) -> None:
+    """Report which shards this child works on. A shard is reported before it is claimed."""
+    file = Path(os.environ[FOLDER], f"{_HELD}{os.getpid()}")
+    partial = file.with_name(f".{file.name}")
+    partial.write_bytes(_HELD_JSON.dump_json(shards))
+    partial.rename(file)
+
+
+def found_held(folder: Path) -> dict[int, Held]:
+    """The shards of each child, by process id, also of dead ones."""
+    files = {file: int(file.name.removeprefix(_HELD)) for file in folder.glob(f"{_HELD}*")}
+    return {child: _HELD_JSON.validate_json(file.read_bytes()) for file, child in files.items()}
+
+
+def take_held(folder: Path, child: int) -> Held:
+    """Read and remove the report of a dead child, so that each shard is queued once."""
+    shards = found_held(folder).get(child, [])
+    (folder / f"{_HELD}{child}").unlink(missing_ok=True)
+    return shards
 
 
 def tell_supervisor_ready() -> None:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import IO, Any
 
@@ -26,6 +26,7 @@ from worker.scoring import DeviceUse, MeteredScorer, Scorer
 from worker.shard.vitals import Progress
 
 _PETS_APART_SECONDS = 1.0  # each reset of the timer starts a thread
+_SOON_SECONDS = 0.001  # a timer of no time is refused
 _RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
 _SPEED_RENEWALS = 13  # the speed is that of the last minute
 logger = logging.getLogger(__name__)
@@ -41,12 +42,15 @@ class Lease(Progress):
         *,
         device: "DeviceMeter",
         stopping: threading.Event,
+        on_launched: Callable[[], None],
         watchdog: "Watchdog",
     ) -> None:
+        """`stopping` tells the work to stop. `on_launched` is called when the device has been given all of the shard."""
         super().__init__()
         self._ledger, self._claim = ledger, claim
         self._score_columns = [scoring.score_column for scoring in claim.spec.scorings]
-        self._device, self._watchdog, self._stopping = device, watchdog, stopping
+        self._device, self._watchdog = device, watchdog
+        self._stopping, self._on_launched = stopping, on_launched
         self._rows_before_window = 0
         self._rows = 0
         self._lost: LeaseLost | None = None  # why the claim is no longer valid
@@ -56,14 +60,14 @@ class Lease(Progress):
         self._thread = threading.Thread(target=self._renew_often, name=f"lease of {claim.shard.name}", daemon=True)
 
     def __enter__(self) -> "Lease":
-        self._watchdog.start()
+        self._watchdog.start(self)
         self._thread.start()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._over.set()
         self._thread.join()
-        self._watchdog.stop()
+        self._watchdog.stop(self)
 
     def on_batch(self, rows_of_window: int) -> bool:
         """Note progress. Returns False if the work must stop here; `check` then raises the reason. Never waits for Redis."""
@@ -75,9 +79,14 @@ class Lease(Progress):
         """A window is finished. Rows that are reported from now on belong to the next one."""
         self._rows_before_window = self._rows
 
+    def on_launched(self) -> None:
+        """The device has been given all of the shard. It may be given the next one."""
+        self._device.stop()
+        self._on_launched()
+
     def on_progress(self) -> None:
         """Note progress of any kind, so that the watchdog does not end the process."""
-        self._watchdog.pet()
+        self._watchdog.pet(self)
 
     def check(self) -> None:
         """Raises Stopped or LeaseLost if the work must stop here."""
@@ -90,7 +99,7 @@ class Lease(Progress):
 
     def _renew_often(self) -> None:
         while not self._over.wait(min(_RENEW_SECONDS, self._ledger.lease_seconds / 4)):
-            if self._watchdog.has_stalled:
+            if self._watchdog.has_stalled(self):
                 logger.error(
                     "%s has made no progress for too long; its lease is no longer renewed",
                     self._claim.what,
@@ -132,7 +141,7 @@ class Lease(Progress):
             peak_share=_rounded(self._device.peak_share(seconds[Phase.DEVICE])),
             memory_share=_rounded(use.memory_share),
             busy_share=_rounded(use.busy_share),
-            idle_seconds=round(self._watchdog.idle_seconds, 1),
+            idle_seconds=round(self._watchdog.idle_seconds(self), 1),
             backend=self._device.backend,
         )
 
@@ -142,41 +151,51 @@ def _rounded(share: float | None) -> float | None:
 
 
 class Watchdog:
-    """Ends the process if, between `start` and `stop`, `pet` is not called for `stall_seconds`.
+    """Ends the process if, between `start` and `stop` of a lease, `pet` is not called for `stall_seconds`.
 
-    The timer belongs to `faulthandler`: a C thread that needs no interpreter lock, which a hung device may hold. It writes the
-    traces of all threads and then exits.
+    A process may have two leases: a shard that hangs ends it, even if the other advances. The timer belongs to `faulthandler`:
+    a C thread that needs no interpreter lock, which a hung device may hold. It writes the traces of all threads and then exits.
     """
 
     def __init__(self, stall_seconds: float, report: IO[str]) -> None:
         """`report` must be a real file; the traces of all threads are written to it."""
         self._stall_seconds = stall_seconds
         self._report = report
-        self._petted = time.monotonic()
+        self._petted: dict[Lease, float] = {}
+        self._setting = threading.Lock()
 
-    @property
-    def has_stalled(self) -> bool:
-        return self.idle_seconds > self._stall_seconds
+    def has_stalled(self, lease: Lease) -> bool:
+        return self.idle_seconds(lease) > self._stall_seconds
 
-    @property
-    def idle_seconds(self) -> float:
+    def idle_seconds(self, lease: Lease) -> float:
         """Since the last progress, to within a second."""
-        return time.monotonic() - self._petted
+        return time.monotonic() - self._petted[lease]
 
-    def start(self) -> None:
-        self._petted = time.monotonic()
-        faulthandler.dump_traceback_later(self._stall_seconds, exit=True, file=self._report)
+    def start(self, lease: Lease) -> None:
+        with self._setting:
+            self._petted[lease] = time.monotonic()
+            self._set_timer()
 
-    def pet(self) -> None:
-        if time.monotonic() - self._petted > min(_PETS_APART_SECONDS, self._stall_seconds / 4):
-            self.start()
+    def pet(self, lease: Lease) -> None:
+        if self.idle_seconds(lease) > min(_PETS_APART_SECONDS, self._stall_seconds / 4):
+            self.start(lease)
 
-    def stop(self) -> None:
-        faulthandler.cancel_dump_traceback_later()
+    def stop(self, lease: Lease) -> None:
+        with self._setting:
+            del self._petted[lease]
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        """For the shard that has made no progress for longest."""
+        if not self._petted:
+            faulthandler.cancel_dump_traceback_later()
+            return
+        seconds = min(self._petted.values()) + self._stall_seconds - time.monotonic()
+        faulthandler.dump_traceback_later(max(seconds, _SOON_SECONDS), exit=True, file=self._report)
 
 
 class DeviceMeter:
-    """Measures the share of the matmul peak from now on, and how busy and full the device is.
+    """Measures the share of the matmul peak from now until `stop`, and how busy and full the device is.
 
     `scorers` are those of one attempt, which all run on the device called `name`. `backend` says how they run batches.
     """
@@ -187,13 +206,18 @@ class DeviceMeter:
         self._metered = [scorer for scorer in scorers if isinstance(scorer, MeteredScorer)]
         self._counts_all = len(self._metered) == len(scorers)
         self._before = self._seconds_at_peak()
+        self._at_end: float | None = None
+
+    def stop(self) -> None:
+        """Count no more work: what the device is given from now on is of another attempt."""
+        self._at_end = self._seconds_at_peak()
 
     def peak_share(self, device_seconds: float) -> float | None:
         """The share of these seconds that the work would have taken at the matmul peak. None if that is not known.
 
         At most 1: what a device has done it can do, so a share above means that other work slowed the measurement of the peak.
         """
-        before, now = self._before, self._seconds_at_peak()
+        before, now = self._before, self._seconds_at_peak() if self._at_end is None else self._at_end
         if before is None or now is None or now == before or device_seconds <= 0:
             return None
         return min(1.0, (now - before) / device_seconds)

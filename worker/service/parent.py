@@ -16,15 +16,15 @@ from typing import Any, NoReturn
 import redis
 from billiard import active_children
 from billiard.exceptions import WorkerLostError
+from celery import Celery
 from celery.worker import state as celery_state
 from kombu.exceptions import OperationalError
-from pydantic import ValidationError
 
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
 from fleet.presence.announcements import ANNOUNCE_SECONDS, Activity, WorkerState, announce, withdraw
 from fleet.process.broker import log_skipped_step
-from fleet.process.dispatch import NOT_OURS, ScoreShard, send_due_shards
+from fleet.process.dispatch import NOT_OURS, send_due_shards
 from fleet.process.logs import WORKER_NAME
 from fleet.process.redis_away import ABOUT_REDIS
 from fleet.process.settings import Settings
@@ -40,6 +40,7 @@ _ONE_STOP_SECONDS = 1.0  # signals within this time are one: a supervisor with t
 _SUPERVISOR_GONE_SECONDS = (
     0.05  # the signal is sent when its first thread ends; until its last one has, it is still the parent
 )
+_LOST_TASK_SECONDS = 3.0  # in which Celery reports a task whose process has died
 _MAX_STARTS = 5
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,10 @@ logger = logging.getLogger(__name__)
 class Parent:
     """The work of a worker's main process besides Celery's own work. Created in the main thread, before any child."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, models: tuple[Model, ...], *, hostname: str) -> None:
+    def __init__(
+        self, app: Celery, settings: Settings, ledger: Ledger, models: tuple[Model, ...], *, hostname: str
+    ) -> None:
+        self._app = app
         self.queue = worker_queue(model.queue(settings.dtype) for model in models)
         self._settings = settings
         self._ledger = ledger
@@ -62,6 +66,7 @@ class Parent:
         self._time_is_up = False
         self._was_told_to_leave = False
         self._is_idling = False
+        self._all_lived_at = time.monotonic()
         self._stop_seconds = settings.stop_seconds  # a spot notice may leave less
         self._is_reclaimed = False  # by the cloud: there was a spot notice
         self._models = models
@@ -96,8 +101,10 @@ class Parent:
                 os.environ["SHARDSIFT_DEVICE"] = device  # a later child must use the same kind of device
             ipc.tell_supervisor_ready()
             logger.info("%s is ready.", self._owner)
-        request = next(iter(celery_state.reserved_requests), None)
-        self._announcer.see(device, request, is_stopping=self._is_stopping)
+        held = ipc.found_held(self._folder)
+        self._watch_deaths(held.keys() - children)
+        last = next((shards[-1] for shards in held.values() if shards), None)
+        self._announcer.see(device, last, is_stopping=self._is_stopping)
         return device is not None and not self._is_stopping
 
     def _watch_starts(self, children: set[int], *, is_loaded: bool) -> None:
@@ -217,22 +224,32 @@ class Parent:
         except redis.RedisError as problem:
             logger.warning("A refused message was not counted: %s", problem, extra=ABOUT_REDIS)
 
-    def on_task_failure(
-        self, exception: BaseException | None = None, kwargs: Any = None, sender: Any = None, **_: Any
-    ) -> None:
-        """Queue the shard of a dead child again at once. If this fails, the expiry of its lease has the same effect."""
-        if not isinstance(exception, WorkerLostError):
-            return
-        error = f"The process that worked on it died: {exception}"
+    def on_task_failure(self, exception: BaseException | None = None, **_: Any) -> None:
+        """Queue the shards of a child that died in a task."""
+        if isinstance(exception, WorkerLostError):
+            alive = {child.pid for child in active_children()}
+            self._queue_shards_of(ipc.found_held(self._folder).keys() - alive, str(exception))
+
+    def _watch_deaths(self, dead: set[int]) -> None:
+        """Queue the shards of a child that died between two tasks, while it stored a shard. Celery does not report that."""
+        if not dead:
+            self._all_lived_at = time.monotonic()
+        elif time.monotonic() - self._all_lived_at > _LOST_TASK_SECONDS:
+            self._queue_shards_of(dead, "it stored the shard")
+
+    def _queue_shards_of(self, dead: Iterable[int], why: str) -> None:
+        """Queue them again at once. If this fails, the expiry of their leases has the same effect."""
+        error = f"The process that worked on it died: {why}"
         trace = ipc.take_crash_reports(self._folder)
-        try:
-            message = ScoreShard.model_validate(kwargs or {})
-            fields = {"run_id": message.run_id, "shard": message.shard}
-            logger.error("Shard %s of %s: %s\n%s", message.shard, message.run_id, error, trace, extra=fields)
-            self._ledger.report_crash(message.run_id, message.shard, self._owner, error, trace)
-            send_due_shards(sender.app, self._ledger, message.run_id)
-        except (redis.RedisError, OperationalError, ShardsiftError, ValidationError) as problem:
-            log_skipped_step(logger, problem)
+        for run_id, shard in [shard for child in dead for shard in ipc.take_held(self._folder, child)]:
+            logger.error(
+                "Shard %s of %s: %s\n%s", shard, run_id, error, trace, extra={"run_id": run_id, "shard": shard}
+            )
+            try:
+                self._ledger.report_crash(run_id, shard, self._owner, error, trace)
+                send_due_shards(self._app, self._ledger, run_id)
+            except (redis.RedisError, OperationalError, ShardsiftError) as problem:
+                log_skipped_step(logger, problem)
 
 
 class Announcer:
@@ -250,10 +267,10 @@ class Announcer:
         self._speaking = threading.Lock()  # the main thread never takes it: a signal handler may interrupt that thread
         threading.Thread(target=self._announce, name="announcer", daemon=True).start()
 
-    def see(self, device: str | None, request: Any, *, is_stopping: bool) -> None:
-        """Note the current state. `device` is None until a child has loaded its model; `request` is Celery's request."""
-        activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if request else "ready"
-        run_id, shard = _field(request, "run_id"), _field(request, "shard")
+    def see(self, device: str | None, held: tuple[str, str] | None, *, is_stopping: bool) -> None:
+        """Note the current state. `device` is None until a child has loaded its model; `held` are its run and shard."""
+        activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if held else "ready"
+        run_id, shard = held or (None, None)
         seen = replace(self._seen, activity=activity, device=device, run_id=run_id, shard=shard)
         if seen != self._seen:
             if activity != self._seen.activity:
@@ -286,13 +303,6 @@ class Announcer:
                 logger.debug("Not announced: %s", error)
             self._changed.wait(ANNOUNCE_SECONDS)
             self._changed.clear()
-
-
-def _field(request: Any, name: str) -> str | None:
-    """A field of a message, which may not be one of ours."""
-    fields = getattr(request, "kwargs", None)
-    value = fields.get(name) if isinstance(fields, dict) else None
-    return value if isinstance(value, str) else None
 
 
 def _quieten_semaphore_tracker() -> None:

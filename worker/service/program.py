@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 from billiard.exceptions import WorkerLostError
-from celery import bootsteps, signals
+from celery import Celery, bootsteps, signals
 from celery.apps.worker import Worker, install_worker_term_handler
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as celery_state
@@ -51,7 +51,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         Not in a receiver of `celeryd_init`: Celery swallows what those raise.
         """
         log_to_stderr()  # until Celery sets up its logs
-        self.parent = _started_parent(self.hostname)
+        self.parent = _started_parent(self.app, self.hostname)
         queue = self.parent.queue
         self.app.conf.task_queues = [Queue(queue, routing_key=queue)]
         self.app.conf.task_default_queue = queue
@@ -133,12 +133,12 @@ class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
         qos.can_consume = lambda: parent.may_take_shards(pool.info["processes"]) and is_free()
 
 
-def _started_parent(hostname: str) -> Parent:
+def _started_parent(app: Celery, hostname: str) -> Parent:
     try:
         settings = read_settings()
         ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
         models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
-        return Parent(settings, ledger, models, hostname=hostname)
+        return Parent(app, settings, ledger, models, hostname=hostname)
     except (UsageError, TransientError) as error:
         raise _told(str(error), USAGE) from error
     except redis.RedisError as error:

@@ -1,41 +1,26 @@
-"""The task: claim a shard, score it, store the result, record how it ended, and send the messages that follow.
+"""The task: claim a shard and work on it until the device has been given all of it.
 
 If a message arrives twice, the second finds the shard claimed.
 """
 
 import logging
 import os
-import threading
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-import redis
 from celery import Task, signals
 from celery.exceptions import Reject
-from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 
-from fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
+from fleet.errors import Stopped
 from fleet.ledger import Claim, Refusal, new_nonce
-from fleet.process.broker import log_skipped_step
-from fleet.process.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard, send_due_shards
-from fleet.process.redis_away import as_ours, wait_for_redis
-from fleet.process.wording import counted
-from fleet.run.receipt import Receipt
-from fleet.storage.opening import open_output
-from fleet.storage.output import Output
+from fleet.process.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard
+from fleet.process.redis_away import wait_for_redis
 from worker.app import app
-from worker.scoring import DeviceFault
-from worker.service.checkpoint_store import open_checkpoint
+from worker.service.attempt import Attempt, redis_may_be_away
 from worker.service.child import Child, start_child
-from worker.service.ipc import EXIT_DEVICE_FAULT, owner_name
-from worker.service.lease import DeviceMeter, Lease
-from worker.shard.score_shard import score_shard
+from worker.service.in_hand import Hold
+from worker.service.ipc import owner_name
 
-_ELSEWHERE_SECONDS = 60.0  # in which other machines take the shards of one that may not read or write the storage
 logger = logging.getLogger(__name__)
 
 
@@ -50,9 +35,14 @@ def _start_child(**_: Any) -> None:
     ShardTask.child = start_child()
 
 
+@signals.worker_process_shutdown.connect
+def _drain(**_: Any) -> None:
+    ShardTask.child.in_hand.drain()
+
+
 @app.task(bind=True, base=ShardTask, name=SCORE_SHARD)
 def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> str:
-    """Score one shard. Returns a sentence for Flower; raises the error that failed the shard."""
+    """Score one shard. Returns a sentence for Flower; raises an error that fails the shard before its end is left to a thread."""
     child = self.child
     child.install_signal_handlers()
     fields |= _named(positional)
@@ -63,11 +53,17 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
         with redis_may_be_away():
             child.ledger.count_refused(NOT_OURS)
         raise
+    if child.in_hand.has(message.run_id, message.shard):
+        return f"nothing to do: {Refusal.RUNNING}"
     worker = owner_name(self.request.hostname, os.getppid())
-    claim = _claim(child, message, worker)
-    if isinstance(claim, Refusal):
-        return f"nothing to do: {claim}"
-    return Attempt(claim=claim, child=child, task=self, worker=worker).run()
+
+    def work(hold: Hold) -> str:
+        claim = _claim(child, message, worker)
+        if isinstance(claim, Refusal):
+            return f"nothing to do: {claim}"
+        return Attempt(claim=claim, child=child, hold=hold, app=self.app, worker=worker).run()
+
+    return child.in_hand.begin(message.run_id, message.shard, work)
 
 
 def _claim(child: Child, message: ScoreShard, worker: str) -> Claim | Refusal:
@@ -90,143 +86,3 @@ def _claim(child: Child, message: ScoreShard, worker: str) -> Claim | Refusal:
 def _named(positional: tuple[object, ...]) -> dict[str, object]:
     """Our messages have no positional arguments. As fields with a number for a name, decoding refuses and counts them."""
     return {str(place): value for place, value in enumerate(positional)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """A claim, and what it takes to work on it. `worker` is the owner of the claim."""
-
-    claim: Claim
-    child: Child
-    task: Task
-    worker: str
-
-    def run(self) -> str:
-        """Score the shard. Returns a sentence for Flower. Raises the error that failed it, after recording it."""
-        self.child.give_back = self._give_back_in_the_middle
-        try:
-            outcome = self._outcome()
-        finally:
-            self.child.give_back = None
-        self._send_due()
-        return outcome
-
-    def _outcome(self) -> str:
-        try:
-            receipt = self._score_and_record()
-        except Stopped as stop:
-            logger.warning("%s", stop, extra=self.claim.log_fields)
-            # Waits for Redis even while stopping: a claim that is not released counts as a crash. `Child.end_now` ends
-            # the process in time.
-            wait_for_redis(lambda: self.child.ledger.release(self.claim), threading.Event())
-            self._send_due()
-            return str(stop)
-        except LeaseLost as lost:
-            logger.warning("%s", lost, extra=self.claim.log_fields)
-            self._give_back()  # does nothing if another attempt has the shard
-            return str(lost)
-        except RunUnknown as unknown:
-            what = f"{self.claim.what} is scored, and its receipt is stored with the output."
-            logger.warning("%s %s", what, unknown, extra=self.claim.log_fields)
-            return str(unknown)
-        except DeviceFault as fault:
-            self._record_failure(fault)
-            self._replace_process()
-        except Exception as error:
-            self._record_failure(error)
-            raise _as_ours(error) from error  # a MemoryError itself would end Celery's parent process
-        return self._logged(receipt)
-
-    def _score_and_record(self) -> Receipt:
-        child, claim = self.child, self.claim
-        output = open_output(claim.spec.output_uri, claim.run_id)
-        scorers = [child.scorers[scoring.queue] for scoring in claim.spec.scorings]
-        info = scorers[0].info
-        device = DeviceMeter(info.device, scorers, backend=info.backend)
-        with Lease(child.ledger, claim, device=device, stopping=child.stopping, watchdog=child.watchdog) as lease:
-            with open_checkpoint(claim, child.ledger, output, child.stopping) as checkpoint:
-                scratch = child.settings.scratch_dir
-                receipt = score_shard(
-                    claim, scorers, lease, checkpoint, output, worker=self.worker, scratch_dir=scratch
-                )
-            self._record(receipt, output)
-        if claim.spilled:
-            output.drop_checkpoints(claim.shard.name)
-        return receipt
-
-    def _record(self, receipt: Receipt, output: Output) -> None:
-        ledger, claim = self.child.ledger, self.claim
-        try:
-            wait_for_redis(lambda: ledger.complete(claim, receipt), self.child.stopping)
-        except LeaseLost:
-            if ledger.is_done(claim):  # if it is not, this receipt may be the only one: `enqueue` may use it
-                output.discard(receipt)
-            raise
-
-    def _logged(self, receipt: Receipt) -> str:
-        """The line for Flower, which this also logs."""
-        line = f"{counted(receipt.rows_in, 'row')} in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
-        seconds = receipt.provenance.finished_at - receipt.provenance.started_at
-        fields = {"rows": receipt.rows_in, "seconds": round(seconds, 1)}
-        logger.info("%s: %s", self.claim.what_in_full, line, extra=self.claim.log_fields | fields)
-        return line
-
-    def _record_failure(self, error: Exception) -> None:
-        """Transient errors are retried with a growing delay, those of the machine elsewhere. Unexpected ones count as crashes."""
-        claim, trace = self.claim, traceback.format_exc()
-        ours, what, fields = _as_ours(error), claim.what_in_full, claim.log_fields
-        with redis_may_be_away():
-            if isinstance(ours, (ShardError, TransientError)) and ours.of_machine:
-                logger.error("%s is left to other machines, and this worker pauses: %s", what, ours, extra=fields)
-                self.child.ledger.retry_later(claim, str(ours), trace, after_seconds=_ELSEWHERE_SECONDS)
-                # Without a pause, it would fail in a second, and use up the attempts of one shard after another.
-                self.child.stopping.wait(_ELSEWHERE_SECONDS)
-            elif isinstance(ours, ShardError):
-                logger.error("%s failed: %s", what, ours, extra=fields)
-                self.child.ledger.fail(claim, str(ours), trace)
-            elif isinstance(ours, TransientError):
-                logger.warning("%s will be retried: %s", what, ours, extra=fields)
-                self.child.ledger.retry_later(claim, str(ours), trace, after_seconds=ours.retry_after_seconds)
-            else:
-                logger.error("%s met an unexpected error: %s", what, ours, extra=fields)
-                self.child.ledger.record_crash(claim, str(ours), trace)
-
-    def _replace_process(self) -> NoReturn:
-        """A process cannot use its device again after a fault. Celery starts another one, which loads the model again."""
-        logger.error("The device failed. A new process replaces this one.", extra=self.claim.log_fields)
-        self._send_due()
-        os._exit(EXIT_DEVICE_FAULT)
-
-    def _give_back_in_the_middle(self) -> None:
-        what = self.claim.what
-        logger.warning("%s is given back in the middle of a batch or an upload", what, extra=self.claim.log_fields)
-        self._give_back()
-
-    def _give_back(self) -> None:
-        with redis_may_be_away():
-            self.child.ledger.release(self.claim)
-            self._send_due()
-
-    def _send_due(self) -> None:
-        """The message of this shard has left the queue, so there is room for others."""
-        with redis_may_be_away():
-            send_due_shards(self.task.app, self.child.ledger, self.claim.run_id)
-
-
-@contextmanager
-def redis_may_be_away() -> Iterator[None]:
-    """Skip the block if Redis fails. The end of the lease or the finalizer's sweep then does what it left undone."""
-    try:
-        yield
-    except (redis.RedisError, OperationalError, ShardsiftError) as error:
-        log_skipped_step(logger, error)
-
-
-def _as_ours(error: Exception) -> ShardsiftError:
-    if isinstance(error, ShardsiftError):
-        return error
-    if isinstance(error, MemoryError):
-        return TransientError(f"No memory left: {error}")
-    if isinstance(error, redis.RedisError):
-        return as_ours(error)
-    return ShardsiftError(f"{type(error).__name__}: {error}")

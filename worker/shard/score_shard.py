@@ -1,8 +1,8 @@
 """The life of one shard, from its claim to its receipt. A worker may die between any two lines, and each may run twice."""
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,7 +31,7 @@ from worker.shard.reader import Window, read_windows
 from worker.shard.scratch import scratch_folder
 from worker.shard.vitals import Progress, Vitals
 from worker.shard.window_scoring import Launched, PreparedWindow, WindowScoring
-from worker.shard.writer import RowCounts, ShardWriter, row_errors, score_columns, with_scores
+from worker.shard.writer import RowCounts, ShardWriter, WrittenFile, row_errors, score_columns, with_scores
 
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 
@@ -56,16 +56,15 @@ def score_shard(
         with unchanged(shard), open_input(shard.uri, spec.columns, only=spec.only_columns) as file:
             writer = ShardWriter(scratch, file.schema, shard, spec)
             _write_windows(file, writer, claim, scorers, progress, checkpoint)
-        files, counts = writer.close(), writer.counts
+        data_file, scores_file = writer.close()
+        counts = writer.counts
         progress.check()
         progress.vitals.enter(Phase.STAGE)
         scorings = scoring_receipts(spec, scorers, counts)
-        data, side = (
-            _stage(output, file, path, claim.token, progress, rows=rows)
-            for file, path, rows in zip(
-                files, (shard.data_path, shard.scores_path), (counts.rows_kept, counts.rows_in), strict=True
-            )
-        )
+        with ThreadPoolExecutor(2, "upload") as both:
+            staged_data = both.submit(_stage, data_file, shard.data_path, counts.rows_kept, output, claim, progress)
+            staged_scores = both.submit(_stage, scores_file, shard.scores_path, counts.rows_in, output, claim, progress)
+            data, side = staged_data.result(), staged_scores.result()
         made = _provenance(claim, scorers, progress.vitals, worker=worker, started_at=started_at)
         receipt = _receipt(claim, data, side, counts, scorings, made)
     output.store_receipt(receipt)
@@ -109,6 +108,7 @@ def _write_windows(
             progress.check()
             progress.on_window()
             vitals.enter(Phase.INPUT)
+        progress.on_launched()
         vitals.enter(Phase.DEVICE)
     vitals.waited(Phase.WRITE, write_seconds, rest=Phase.DEVICE)
 
@@ -168,13 +168,10 @@ def _receipt(
     )
 
 
-def _stage(output: Output, file: Path, path: str, attempt: str, progress: Progress, *, rows: int) -> OutputFile:
-    with file.open("rb") as content:
-        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-    size_bytes = file.stat().st_size
-    staged_path = output.stage(file, path, attempt=attempt)
+def _stage(file: WrittenFile, path: str, rows: int, output: Output, claim: Claim, progress: Progress) -> OutputFile:
+    staged_path = output.stage(file.path, path, attempt=claim.token)
     progress.on_progress()
-    return OutputFile(path=path, staged_path=staged_path, size_bytes=size_bytes, sha256=sha256, rows=rows)
+    return OutputFile(path=path, staged_path=staged_path, size_bytes=file.size_bytes, sha256=file.sha256, rows=rows)
 
 
 def _provenance(

@@ -19,7 +19,8 @@ if lease_end then
   if token and string.sub(token, -#nonce) == nonce then
     return claimed(token, tonumber(redis.call('HGET', attempts, 'attempts')))
   end
-  -- A worker runs one scoring process at a time, so a second claim by the same owner means that the first process crashed.
+  -- A worker runs one scoring process at a time, so a second claim of the shard by the same owner means that
+  -- the first process crashed.
   local previous = redis.call('HGET', attempts, 'owner')
   if tonumber(lease_end) > now and previous ~= owner then return {'running'} end
   note_crash(attempts, 'The process that scored it exited unexpectedly.')
@@ -28,7 +29,8 @@ if tonumber(redis.call('HGET', attempts, 'crashes') or 0) >= tonumber(max_crashe
   give_up(name)
   return {'failed'}
 end
-local others = redis.call('ZCARD', running) - (lease_end and 1 or 0)
+local scoring, workers = scoring_workers(name)
+local others = workers - (scoring[owner] and 1 or 0)
 local refusal = is_paused() and 'paused' or others >= (max_workers() or math.huge) and 'full'
 if refusal then
   -- The message is used up. The shard gets another one when the run is resumed, or a worker has ended its shard.
@@ -42,7 +44,7 @@ local token = redis.call('HINCRBY', run, 'fence', 1) .. '-' .. nonce
 local attempt = redis.call('HINCRBY', attempts, 'attempts', 1)
 redis.call('HINCRBY', attempts, 'crashes', 1)
 redis.call('HSET', attempts, 'token', token, 'owner', owner, 'rows', 0, 'noted_ms', now)
-redis.call('HDEL', attempts, 'spared')
+redis.call('HDEL', attempts, 'spared', 'storing')
 redis.call('HSETNX', run, 'started_ms', now)
 note_pace(0)
 run_until(name, now + lease_ms)

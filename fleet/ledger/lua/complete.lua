@@ -14,6 +14,6 @@ record_receipt(name, receipt)
 note_rows(attempts, said.rows_in)
 note_time(lease_ms)
 note_work(said.provenance)
-forget_attempts(attempts, scores)
+forget_attempts(name)
 redis.call('HSET', run, 'finished_ms', now)
 return {'recorded', open_shards()}

@@ -3,6 +3,10 @@
 local run, shards, waiting, sent, running, failed, receipts = unpack(KEYS)
 local histograms, errored, attempts, scores, refused = unpack(KEYS, 8)
 
+local function attempts_of(name)
+  return run .. ':attempts:' .. name
+end
+
 -- The time in milliseconds. No other code in the scripts reads a clock, so a test can replace this function.
 local function now_ms()
   local time = redis.call('TIME')
@@ -93,11 +97,33 @@ local function note_rows(key, rows)
   note_pace(more)
 end
 
+-- The workers that score a shard of the run, but for this one: a table with each worker, and their number. A worker that only
+-- stores the files of a shard is not among them, since it may score the next one meanwhile.
+local function scoring_workers(but)
+  local workers, count = {}, 0
+  for _, name in ipairs(redis.call('ZRANGE', running, 0, -1)) do
+    local owner, storing = unpack(redis.call('HMGET', attempts_of(name), 'owner', 'storing'))
+    owner = owner or name
+    if name ~= but and not storing and not workers[owner] then
+      workers[owner] = true
+      count = count + 1
+    end
+  end
+  return workers, count
+end
+
+-- Whether a worker scores a shard while it stores this one.
+local function is_beside_another()
+  if redis.call('HEXISTS', attempts, 'storing') == 0 then return false end
+  return scoring_workers()[redis.call('HGET', attempts, 'owner') or '']
+end
+
 -- Add the time since the last note of this attempt to the time that workers have held shards of the run. A worker that
--- vanishes is counted until its last renewal. The time is at most a lease, because the clock of Redis may have jumped.
+-- vanishes is counted until its last renewal, and one with two shards once. The time is at most a lease, because the clock of
+-- Redis may have jumped.
 local function note_time(lease_ms)
   local since = redis.call('HGET', attempts, 'noted_ms')
-  if since then
+  if since and not is_beside_another() then
     local ms = math.max(0, math.min(now - since, lease_ms))
     redis.call('HINCRBY', run, 'worker_ms', ms)
   end
@@ -120,14 +146,14 @@ end
 local function note_crash(key, error)
   note_death()
   redis.call('HSET', key, 'error', error, 'traceback', '', 'worker', redis.call('HGET', key, 'owner') or '')
-  redis.call('HDEL', key, 'rows', 'spared', 'noted_ms', 'report')
+  redis.call('HDEL', key, 'rows', 'spared', 'storing', 'noted_ms', 'report')
 end
 
 -- Delete the record of a done shard's attempts, and its checkpoint.
-local function forget_attempts(attempts_key, scores_key)
-  local bytes = redis.call('HGET', attempts_key, 'checkpoint_bytes')
+local function forget_attempts(name)
+  local bytes = redis.call('HGET', attempts_of(name), 'checkpoint_bytes')
   if bytes then redis.call('HINCRBY', run, 'checkpoint_bytes', 0 - bytes) end
-  redis.call('DEL', attempts_key, scores_key)
+  redis.call('DEL', attempts_of(name), run .. ':scores:' .. name)
 end
 
 -- Note that the receipts of the run changed. A publication of receipts that were read earlier is then not recorded.
@@ -191,7 +217,7 @@ end
 
 local function end_token(key)
   redis.call('HSET', key, 'token', ended(redis.call('HGET', key, 'token')))
-  redis.call('HDEL', key, 'rows', 'spared', 'noted_ms', 'report')
+  redis.call('HDEL', key, 'rows', 'spared', 'storing', 'noted_ms', 'report')
 end
 
 -- Whether the run has this shard. After Redis lost a run, enqueueing writes its shards again, one batch after another.

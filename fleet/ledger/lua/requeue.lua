@@ -1,8 +1,8 @@
 -- Queue done shards again whose stored files are lost or damaged. Their receipts leave the run and its totals. A shard that
 -- is damaged too often is failed.
--- ARGV: prefix of the attempts keys, limit, then name, reason, data file … per shard. The data file is "<staged path>
+-- ARGV: limit, then name, reason, data file … per shard. The data file is "<staged path>
 -- <sha256>", which protects a shard that was scored again in the meantime, or ''. Returns how many were queued or failed.
-local prefix, limit = ARGV[1], tonumber(ARGV[2])
+local limit = tonumber(ARGV[1])
 local requeued = 0
 
 local function has_file(name, which)
@@ -12,15 +12,15 @@ local function has_file(name, which)
   return data.staged_path .. ' ' .. data.sha256 == which
 end
 
-for i = 3, #ARGV, 3 do
+for i = 2, #ARGV, 3 do
   local name, reason, which = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if has_file(name, which) then
     forget_receipt(name)
     local times = redis.call('HINCRBY', run, 'damaged:' .. name, 1)
-    redis.call('HSET', prefix .. name, 'error', reason, 'traceback', '')
+    redis.call('HSET', attempts_of(name), 'error', reason, 'traceback', '')
     refuse('stored files that were lost or damaged')
     if times >= limit then
-      redis.call('HSET', prefix .. name, 'error', reason .. ' (found ' .. times .. ' times)')
+      redis.call('HSET', attempts_of(name), 'error', reason .. ' (found ' .. times .. ' times)')
       redis.call('SADD', failed, name)
     else
       redis.call('ZADD', waiting, now, name)

@@ -1,12 +1,11 @@
 -- Queue failed or done shards again. Their attempts start at zero, and the rows of done shards leave the totals.
--- ARGV: prefix of the attempts keys, names. Returns how many were queued.
-local prefix = ARGV[1]
+-- ARGV: names. Returns how many were queued.
 local queued = 0
 
-for i = 2, #ARGV do
+for i = 1, #ARGV do
   local name = ARGV[i]
   if redis.call('SREM', failed, name) == 1 or forget_receipt(name) then
-    redis.call('HDEL', prefix .. name, 'crashes', 'errors', 'error', 'traceback', 'token')
+    redis.call('HDEL', attempts_of(name), 'crashes', 'errors', 'error', 'traceback', 'token')
     redis.call('ZADD', waiting, NEVER_TRIED, name)
     queued = queued + 1
   end

@@ -1,8 +1,8 @@
 -- Take the shards that need a message now; they become `sent`. None does while the run is paused. Running shards whose
 -- lease has expired wait again, or are failed if that was their last crash.
--- ARGV: room, limit of each kind, lease_ms, outage_ms, max_crashes, prefix of the attempts keys.
+-- ARGV: room, limit of each kind, lease_ms, outage_ms, max_crashes.
 -- Returns {names of shards started before, names of fresh shards}, with at most `room` fresh ones.
-local room, limit, lease_ms, outage_ms, max_crashes, prefix = unpack(ARGV)
+local room, limit, lease_ms, outage_ms, max_crashes = unpack(ARGV)
 local looked = tonumber(redis.call('HGET', run, 'looked_ms') or now)
 redis.call('HSET', run, 'looked_ms', now)
 
@@ -27,7 +27,7 @@ if redis.call('HEXISTS', run, 'complete') == 0 or not is_whole() then return {{}
 local was_away = now - looked > tonumber(outage_ms)
 local expired = redis.call('ZRANGEBYSCORE', running, '-inf', now, 'WITHSCORES')
 for i = 1, #expired, 2 do
-  local name, key = expired[i], prefix .. expired[i]
+  local name, key = expired[i], attempts_of(expired[i])
   if was_away and tonumber(expired[i + 1]) > looked and redis.call('HSETNX', key, 'spared', 1) == 1 then
     redis.call('ZADD', running, now + lease_ms, name)
   else
@@ -52,7 +52,9 @@ end
 -- A run with a limit of workers has no more messages than it may have workers, so that none is refused over and over.
 local function free_places()
   local most = max_workers()
-  return most and math.max(0, most - redis.call('ZCARD', running) - redis.call('ZCARD', sent)) or limit
+  if not most then return limit end
+  local _, scoring = scoring_workers()
+  return math.max(0, most - scoring - redis.call('ZCARD', sent))
 end
 local again = take(waiting, '(' .. NEVER_TRIED, now, math.min(limit, free_places()))
 local fresh = take(waiting, NEVER_TRIED, NEVER_TRIED, math.min(room, limit, free_places()))

@@ -1,0 +1,124 @@
+"""A worker's process begins a shard when the device has been given all of the one before, and has two at most."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.waiting import wait_until
+from worker.service import ipc
+from worker.service.in_hand import Hold, InHand
+
+RUN = "r"
+
+
+class Work:
+    """The work on a shard, which ends when the test says so."""
+
+    def __init__(self, *, launches: bool = True, error: Exception | None = None) -> None:
+        self.launches, self.error = launches, error
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+
+    def __call__(self, hold: Hold) -> str:
+        self.has_begun.set()
+        if self.launches:
+            hold.has_launched.set()
+        assert self.may_end.wait(10)
+        if self.error:
+            raise self.error
+        return "done"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(ipc.FOLDER, str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def in_hand(folder: Path) -> Iterator[InHand]:
+    in_hand = InHand()
+    yield in_hand
+    in_hand.drain()
+
+
+def reported(folder: Path) -> list[str]:
+    (shards,) = ipc.found_held(folder).values()
+    return [shard for _, shard in shards]
+
+
+def test_a_shard_is_begun_while_the_one_before_is_stored_and_the_parent_knows_both(
+    in_hand: InHand, folder: Path
+) -> None:
+    first, second = Work(), Work(launches=False)
+
+    assert "stored beside" in in_hand.begin(RUN, "a", first)
+    task = threading.Thread(target=in_hand.begin, args=(RUN, "b", second))
+    task.start()
+    assert second.has_begun.wait(10)
+
+    assert in_hand.has(RUN, "a")
+    assert reported(folder) == ["a", "b"]
+    first.may_end.set()
+    second.may_end.set()
+    task.join()
+    assert reported(folder) == []
+    assert not in_hand.has(RUN, "a")
+
+
+def test_a_third_shard_waits_for_the_first(in_hand: InHand, folder: Path) -> None:
+    first, second, third = Work(), Work(), Work()
+    in_hand.begin(RUN, "a", first)
+
+    def begin_the_others() -> None:
+        in_hand.begin(RUN, "b", second)
+        in_hand.begin(RUN, "c", third)
+
+    task = threading.Thread(target=begin_the_others)
+    task.start()
+    assert second.has_begun.wait(10)
+
+    assert not third.has_begun.wait(0.2)
+    first.may_end.set()
+    assert third.has_begun.wait(10)
+    for work in (second, third):
+        work.may_end.set()
+    task.join()
+
+
+def test_an_error_is_raised_unless_the_task_has_ended_before_it(in_hand: InHand) -> None:
+    early, late = Work(launches=False, error=OSError("early")), Work(error=OSError("late"))
+    early.may_end.set()
+
+    with pytest.raises(OSError, match="early"):
+        in_hand.begin(RUN, "a", early)
+    in_hand.begin(RUN, "b", late)
+    late.may_end.set()
+
+    wait_until(lambda: not in_hand.has(RUN, "b"), description="it has ended")
+
+
+def test_what_is_in_hand_is_given_back_at_once(in_hand: InHand, folder: Path) -> None:
+    given_back = []
+    stored, scored = Work(), Work(launches=False)
+
+    def holding(work: Work, shard: str) -> None:
+        def begun(hold: Hold) -> str:
+            hold.give_back = lambda: given_back.append(shard)
+            return work(hold)
+
+        in_hand.begin(RUN, shard, begun)
+
+    holding(stored, "a")
+    task = threading.Thread(target=holding, args=(scored, "b"))
+    task.start()
+    assert scored.has_begun.wait(10)
+
+    in_hand.give_back()
+
+    assert given_back == ["a", "b"]
+    assert reported(folder) == []
+    for work in (stored, scored):
+        work.may_end.set()
+    task.join()

@@ -1,0 +1,179 @@
+"""An attempt at a shard, from its claim to the record of how it ended, and the messages that follow."""
+
+import logging
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import redis
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
+from fleet.ledger import Claim
+from fleet.process.broker import log_skipped_step
+from fleet.process.dispatch import send_due_shards
+from fleet.process.redis_away import as_ours, wait_for_redis
+from fleet.process.wording import counted
+from fleet.run.receipt import Receipt
+from fleet.storage.opening import open_output
+from fleet.storage.output import Output
+from worker.scoring import DeviceFault
+from worker.service.checkpoint_store import open_checkpoint
+from worker.service.child import Child
+from worker.service.in_hand import Hold
+from worker.service.lease import DeviceMeter, Lease
+from worker.shard.score_shard import score_shard
+
+_ELSEWHERE_SECONDS = 60.0  # in which other machines take the shards of one that may not read or write the storage
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A claim, and what it takes to work on it. `worker` is the owner of the claim."""
+
+    claim: Claim
+    child: Child
+    hold: Hold
+    app: Celery
+    worker: str
+
+    def run(self) -> str:
+        """Score the shard. Returns a sentence for Flower. Raises the error that failed it, after recording it."""
+        self.hold.give_back = self._give_back_in_the_middle
+        try:
+            return self._outcome()
+        finally:
+            self.hold.give_back = None
+            self._send_due()
+
+    def _outcome(self) -> str:
+        try:
+            receipt = self._score_and_record()
+        except Stopped as stop:
+            logger.warning("%s", stop, extra=self.claim.log_fields)
+            # Waits for Redis even while stopping: a claim that is not released counts as a crash. `Child.end_now` ends
+            # the process in time.
+            wait_for_redis(lambda: self.child.ledger.release(self.claim), threading.Event())
+            return str(stop)
+        except LeaseLost as lost:
+            logger.warning("%s", lost, extra=self.claim.log_fields)
+            self._give_back()  # does nothing if another attempt has the shard
+            return str(lost)
+        except RunUnknown as unknown:
+            what = f"{self.claim.what} is scored, and its receipt is stored with the output."
+            logger.warning("%s %s", what, unknown, extra=self.claim.log_fields)
+            return str(unknown)
+        except BaseException as error:  # a thread that ended by SystemExit would leave its shard claimed
+            self._record_failure(error)
+            if isinstance(error, DeviceFault):
+                logger.error("The device failed. A new process replaces this one.", extra=self.claim.log_fields)
+                self.child.replace()
+            raise _as_ours(error) from error  # a MemoryError itself would end Celery's parent process
+        return self._logged(receipt)
+
+    def _score_and_record(self) -> Receipt:
+        child, claim = self.child, self.claim
+        output = open_output(claim.spec.output_uri, claim.run_id)
+        scorers = [child.scorers[scoring.queue] for scoring in claim.spec.scorings]
+        info = scorers[0].info
+        device = DeviceMeter(info.device, scorers, backend=info.backend)
+        lease = Lease(
+            child.ledger,
+            claim,
+            device=device,
+            stopping=child.stopping,
+            on_launched=self._leave_device,
+            watchdog=child.watchdog,
+        )
+        with lease:
+            with open_checkpoint(claim, child.ledger, output, child.stopping) as checkpoint:
+                scratch = child.settings.scratch_dir
+                receipt = score_shard(
+                    claim, scorers, lease, checkpoint, output, worker=self.worker, scratch_dir=scratch
+                )
+            self._record(receipt, output)
+        if claim.spilled:
+            output.drop_checkpoints(claim.shard.name)
+        return receipt
+
+    def _leave_device(self) -> None:
+        """Let the next shard begin beside this one."""
+        with redis_may_be_away():
+            self.child.ledger.leave_device(self.claim)
+        self._send_due()
+        self.hold.has_launched.set()
+
+    def _record(self, receipt: Receipt, output: Output) -> None:
+        ledger, claim = self.child.ledger, self.claim
+        try:
+            wait_for_redis(lambda: ledger.complete(claim, receipt), self.child.stopping)
+        except LeaseLost:
+            if ledger.is_done(claim):  # if it is not, this receipt may be the only one: `enqueue` may use it
+                output.discard(receipt)
+            raise
+
+    def _logged(self, receipt: Receipt) -> str:
+        """The line for Flower, which this also logs."""
+        line = f"{counted(receipt.rows_in, 'row')} in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
+        seconds = receipt.provenance.finished_at - receipt.provenance.started_at
+        fields = {"rows": receipt.rows_in, "seconds": round(seconds, 1)}
+        logger.info("%s: %s", self.claim.what_in_full, line, extra=self.claim.log_fields | fields)
+        return line
+
+    def _record_failure(self, error: BaseException) -> None:
+        """Transient errors are retried with a growing delay, those of the machine elsewhere. Unexpected ones count as crashes."""
+        claim, trace = self.claim, traceback.format_exc()
+        ours, what, fields = _as_ours(error), claim.what_in_full, claim.log_fields
+        with redis_may_be_away():
+            if isinstance(ours, (ShardError, TransientError)) and ours.of_machine:
+                logger.error("%s is left to other machines, and this worker pauses: %s", what, ours, extra=fields)
+                self.child.ledger.retry_later(claim, str(ours), trace, after_seconds=_ELSEWHERE_SECONDS)
+                # Without a pause, it would fail in a second, and use up the attempts of one shard after another.
+                self.child.stopping.wait(_ELSEWHERE_SECONDS)
+            elif isinstance(ours, ShardError):
+                logger.error("%s failed: %s", what, ours, extra=fields)
+                self.child.ledger.fail(claim, str(ours), trace)
+            elif isinstance(ours, TransientError):
+                logger.warning("%s will be retried: %s", what, ours, extra=fields)
+                self.child.ledger.retry_later(claim, str(ours), trace, after_seconds=ours.retry_after_seconds)
+            else:
+                logger.error("%s met an unexpected error: %s", what, ours, extra=fields)
+                self.child.ledger.record_crash(claim, str(ours), trace)
+
+    def _give_back_in_the_middle(self) -> None:
+        what = self.claim.what
+        logger.warning("%s is given back in the middle of a batch or an upload", what, extra=self.claim.log_fields)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        with redis_may_be_away():
+            self.child.ledger.release(self.claim)
+            self._send_due()
+
+    def _send_due(self) -> None:
+        """The message of this shard has left the queue, so there is room for others."""
+        with redis_may_be_away():
+            send_due_shards(self.app, self.child.ledger, self.claim.run_id)
+
+
+@contextmanager
+def redis_may_be_away() -> Iterator[None]:
+    """Skip the block if Redis fails. The end of the lease or the finalizer's sweep then does what it left undone."""
+    try:
+        yield
+    except (redis.RedisError, OperationalError, ShardsiftError) as error:
+        log_skipped_step(logger, error)
+
+
+def _as_ours(error: BaseException) -> ShardsiftError:
+    if isinstance(error, ShardsiftError):
+        return error
+    if isinstance(error, MemoryError):
+        return TransientError(f"No memory left: {error}")
+    if isinstance(error, redis.RedisError):
+        return as_ours(error)
+    return ShardsiftError(f"{type(error).__name__}: {error}")
