@@ -37,7 +37,7 @@ def poisoned(shards: Path, folder: Path, action: str, *, row: int = 20) -> Path:
         ("segfault", "signal 11 (SIGSEGV)"),
         ("kill", "signal 9 (SIGKILL)"),
         ("exit", "exitcode 3"),
-        ("sys.exit", "exitcode 3"),
+        ("sys.exit", "SystemExit: 3"),
         ("device fault", "device-side assert triggered, by order"),
         ("runtime error", "an unexpected fault, by order"),
         ("hang", "exitcode 1"),

@@ -101,6 +101,19 @@ def test_an_encoder_that_runs_once_for_two_models_is_counted_once(tiny_model: Pa
     assert meter.peak_share(10) is not None
 
 
+def test_what_the_device_is_given_after_a_shard_counts_for_the_next(tiny_model: Path) -> None:
+    scorer = counting(loaded(tiny_model))
+    meter = DeviceMeter("cpu", [scorer])
+    scorer.score(["a text"])
+    share = meter.peak_share(10)
+
+    meter.stop()
+    scorer.score(["a text of the next shard"])
+
+    assert meter.peak_share(10) == share
+    assert share is not None
+
+
 class OwnScorer:
     """A user's: it knows nothing of devices."""
 
