@@ -50,7 +50,10 @@ def retry(
 
 @commands.command(epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def cancel(run_id: RunId) -> None:
-    """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run."""
+    """Stop a run. Workers stop at the next batch, and finished shards are kept.
+
+    `producer retry` resumes the run, unless another has taken its output.
+    """
     from producer.opening import open_ledger_of
 
     with open_ledger_of(run_id, read_settings()) as (_, ledger, _):

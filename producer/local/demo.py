@@ -119,7 +119,7 @@ class Killer:
             return
         counts = ledger.counts(run_id)
         workers = list_workers(ledger.redis)
-        if counts.done and counts.running == len(workers) > 0:
+        if counts.done and counts.running >= len(workers) > 0:
             os.killpg(workers[0].pid, signal.SIGKILL)  # parent and child, as in a power loss
             self.done_before = counts.done
             say(

@@ -42,7 +42,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     """
     spec = ledger.spec(run_id)
     if why := _why_not_ready(ledger, run_id, without_failed=without_failed):
-        return NotReady(reason=_place_taken(ledger, run_id) or why)
+        return NotReady(reason=_why_cancelled(ledger, run_id) if ledger.is_cancelled(run_id) else why)
     version = ledger.begin_publishing(run_id)
     receipts, failed = list(ledger.receipts(run_id)), [failure.shard for failure in ledger.failures(run_id)]
     shards = ledger.counts(run_id).shards
@@ -50,7 +50,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         return NotReady(reason="its record has changed meanwhile; the next sweep looks again")
     output = open_output(spec.output_uri, run_id)
     if version is None and not _was_published(ledger, spec, output, receipts):
-        return NotReady(reason=_place_taken(ledger, run_id) or "it is cancelled; `producer retry` resumes it")
+        return NotReady(reason=_why_cancelled(ledger, run_id))
     manifest = Manifest(
         run_id=run_id, spec=spec, receipts=tuple(receipts), left_out=tuple(failed), shards=shards, card_sha256=""
     )
@@ -137,9 +137,11 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
     return None if counts.done else "no shard is done"
 
 
-def _place_taken(ledger: Ledger, run_id: str) -> str | None:
+def _why_cancelled(ledger: Ledger, run_id: str) -> str:
     other = ledger.replaced_by(run_id)
-    return f"it is cancelled. {place_taken(other)}".removesuffix(".") if other else None
+    if other:
+        return f"it is cancelled. {place_taken(other)}".removesuffix(".")
+    return "it is cancelled; `producer retry` resumes it"
 
 
 def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt]) -> bool:

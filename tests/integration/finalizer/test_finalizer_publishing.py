@@ -27,6 +27,9 @@ class TestFinalizing:
         for without_failed in (False, True):
             outcome = finalize_run(ledger, spec.run_id, without_failed=without_failed)
             assert outcome == NotReady(reason="2 shards not done yet")
+        ledger.cancel(spec.run_id)
+        cancelled = NotReady(reason="it is cancelled; `producer retry` resumes it")
+        assert finalize_run(ledger, spec.run_id, without_failed=True) == cancelled
         assert visible(out) == {}
 
     @pytest.mark.parametrize("without_failed", [True, False])

@@ -89,7 +89,7 @@ class _Graph:
                 run(self._inputs)
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # another thread may fetch results
             self._output: torch.Tensor = run(self._inputs)
 
     def replay(self, inputs: Inputs) -> torch.Tensor:
