@@ -20,7 +20,7 @@ from worker.scoring.backends.cpu import (
 from worker.scoring.backends.graphed import Graphed
 from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, Packed, packed
-from worker.scoring.backends.padded import Padded, compile_in_place, padded
+from worker.scoring.backends.padded import Padded, compile_in_place, padded, without_waiting
 from worker.scoring.device import (
     Candidate,
     Way,
@@ -162,7 +162,7 @@ def _backend(
             fuse_linear_layers(model.base_model)
             if products_are_faster(candidate.dtype):
                 attend_by_products(model)
-    return padded(model, saved.tokenizer, device)
+    return without_waiting(padded(model, saved.tokenizer, device))
 
 
 def _check_faster(one: SequenceClassifier, other: SequenceClassifier) -> None:

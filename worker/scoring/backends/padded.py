@@ -1,7 +1,7 @@
 """Pad every text of a batch to the longest. Works for any model."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
@@ -12,6 +12,8 @@ import torch
 from worker.scoring.device import to_device
 from worker.scoring.tokenizing.tokens import Tokens
 
+# Encoders whose attention sees all tokens of a text in every layer.
+_MASKED_BY_KEY = {"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}
 Filled = npt.NDArray[np.bool_]  # which places of a padded batch hold a token
 
 
@@ -23,6 +25,7 @@ class Padded:
     pad_left: bool  # as the tokenizer does, and the model expects
     takes_token_types: bool  # the model expects token type ids; they are all zero for single texts
     has_cache: bool  # the model would keep keys and values for a next token, which there is not
+    masks_keys: bool = False  # the mask has the shape that attention takes, see `without_waiting`
 
     @property
     def name(self) -> str:
@@ -37,7 +40,8 @@ class Padded:
         padded[filled] = batch.ids
         inputs: dict[str, Any] = {"input_ids": to_device(padded, self.device).long()}
         if not filled.all():  # without a mask, attention takes its fast path
-            inputs["attention_mask"] = to_device(filled, self.device).long()
+            mask = to_device(filled, self.device)
+            inputs["attention_mask"] = mask[:, None, None] if self.masks_keys else mask.long()
         if self.takes_token_types:
             inputs["token_type_ids"] = self._token_types(batch, filled)
         if self.has_cache:
@@ -63,6 +67,16 @@ def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None)
         takes_token_types="token_type_ids" in tokenizer.model_input_names,
         has_cache="use_cache" in signature(model.forward).parameters,
     )
+
+
+def without_waiting(batches: Padded) -> Padded:
+    """Pass masks of shape (texts, 1, 1, tokens), if the model's attention takes them.
+
+    transformers looks into a mask of shape (texts, tokens), for which it waits for a GPU in every batch.
+    """
+    config = batches.model.config
+    takes_keys = config.model_type in _MASKED_BY_KEY and config._attn_implementation == "sdpa"
+    return replace(batches, masks_keys=takes_keys)
 
 
 # Compile a model in place with torch.compile. If that cannot work here, log a warning and leave the model as it is.
