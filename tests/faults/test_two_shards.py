@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from fleet.ledger.records import Steering
-from fleet.presence.announcements import list_workers
+from fleet.presence.announcements import ANNOUNCE_SECONDS, list_workers
 from fleet.process.children import Child
 from support.disturbed_runs import SHARD_ROWS, SHARDS, WINDOW_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
@@ -60,6 +60,11 @@ def test_a_process_that_is_killed_between_two_tasks_gives_its_shard_back_at_once
 
     with runs.finalizer(), runs.worker() as worker:
         wait_until(faults.fired, description="the last upload hangs")
+        wait_until(
+            lambda: [one.activity for one in list_workers(runs.fleet.ledger.redis)] == ["busy"],
+            description="the worker is not taken for idle, although it has no task",
+            seconds=2 * ANNOUNCE_SECONDS,
+        )
         child_of(worker).kill()
         runs.wait_until_published(run_id)
 
