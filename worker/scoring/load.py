@@ -194,7 +194,7 @@ def with_tokenizer_processes(scorer: SequenceClassifier, read: Callable[[], Any]
         tokenizer = scorer.tokenizer.in_processes(TokenizerProcesses(read, count))
         if not np.array_equal(tokenizer.encode(texts).ids, scorer.tokenizer.encode(texts).ids):
             raise DeviceFault("The tokenizer's files have changed.")
-    except DeviceFault as error:
+    except (DeviceFault, OSError) as error:
         logger.warning("%s. One thread tokenizes, though: %s", found, error)
         return scorer
     logger.info("%s, so %d processes tokenize.", found, count)

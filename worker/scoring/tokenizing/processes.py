@@ -81,7 +81,7 @@ def _start() -> tuple[subprocess.Popen[bytes], Connection]:
     ours, theirs = Pipe()
     with theirs:
         end = theirs.fileno()
-        command = [sys.executable, "-c", _PROGRAM, str(end)]
+        command = [sys.executable, "-P", "-c", _PROGRAM, str(end)]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[end], start_new_session=True), ours
 
 
