@@ -1,7 +1,7 @@
 """Tokenize in several processes, for a GPU that scores texts faster than one thread can tokenize them.
 
-Half of such a thread's time is Python, which also slows the launches of batches. A process reads the tokenizer from its files,
-because pickling one changes the last bits of a Unigram model, and so some ids. It imports no torch.
+Nearly half of such a thread's time is Python, which also slows the launches of batches. A process reads the tokenizer from its
+files, because pickling one changes the last bits of a Unigram model, and so some ids. It imports no torch.
 """
 
 import math
@@ -25,7 +25,7 @@ from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls
 from worker.scoring.tokenizing.tokens import Tokens, joined
 
 _MOST = 8
-_KEEPS_UP = 0.8  # of the time of scoring, because the next window must be ready before this one is scored
+_KEEPS_UP = 0.8  # of the time of scoring: windows differ, and the device should not wait for any
 _PART_CHARS = 1 << 20  # so small that all processes are busy until the end of a window
 _PROGRAM = f"import sys; from {__name__} import Connection, serve; serve(Connection(int(sys.argv[1])))"
 
@@ -48,7 +48,7 @@ class TokenizerProcesses:
     """Processes that have read the same tokenizer. Several threads may use them. They are killed when this is collected."""
 
     def __init__(self, read: Callable[[], Any], count: int) -> None:
-        """Start processes that call `read`, and wait until all have. Raises DeviceFault if one cannot."""
+        """Start processes that read the tokenizer, and wait until all have. Raises DeviceFault or OSError if one cannot."""
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="tokenizer process")
         processes, connections = zip(*(_start() for _ in range(count)), strict=True)
         self.close = weakref.finalize(self, _kill, processes)
@@ -92,7 +92,7 @@ def _answer(connection: Connection, message: object) -> Any:
     except Exception as error:
         connection.close()  # it may be in the middle of a message
         raise DeviceFault(
-            "A tokenizer process has ended. The worker's log says why, unless memory was short."
+            "A tokenizer process has ended. If the log does not say why, memory was probably short."
         ) from error
 
 
