@@ -129,6 +129,7 @@ def main(
     results: Annotated[Path | None, typer.Option(help="Write a results file to this folder.")] = None,
 ) -> None:
     torch.set_num_threads(1)
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # where the tokenizer processes find this package
     with tempfile.TemporaryDirectory(prefix="shardsift-feed-") as name:
         folder = Path(name)
         scorer, device = _simulated(folder / "model", model, rate=rate, graphed=graphed)
