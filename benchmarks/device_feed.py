@@ -4,8 +4,10 @@ Example: python -m benchmarks.device_feed --lengths fineweb --shards 3 --open-se
 
 The device takes a batch's operations ÷ a rate, and queues some batches. A launch is a real forward of a few tokens with as many
 layers, which holds Python's lock as a real one does; with --graphed it takes 0.1 ms. The tokenizer's Rust threads, which have
-cores of their own beside such a GPU, are simulated: ids come from a table after the time that those threads would take. Reading,
-filtering, compressing, writing and the overlap of shards are real, and share this machine's cores.
+cores of their own beside such a GPU, are simulated: ids come from a table after the time that those threads would take. With
+--tokenizers, so many processes tokenize, as a worker starts them for a small model on a GPU; their Rust threads together have the
+same cores. Reading, filtering, compressing, writing, the tokenizer's Python and the overlap of shards are real, and share this
+machine's cores.
 """
 
 import os
@@ -25,13 +27,16 @@ import typer
 
 from benchmarks.results import provenance_of, write_results
 from benchmarks.scorer.case import Model
-from benchmarks.scorer.models import config_of, read_tokenizer, save_random
+from benchmarks.scorer.models import MAX_TOKENS, config_of, read_tokenizer, save_random
 from benchmarks.scorer.texts import Lengths, make_texts
 from benchmarks.scorer.whole_shard import claim_of
+from benchmarks.simulated_tokenizer import read_simulated
 from fleet.run.flops import Shape
 from fleet.storage.folder import FolderOutput
 from worker.scoring.load import load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.scoring.tokenizing.contents import ContentEncoder
+from worker.scoring.tokenizing.processes import TokenizerProcesses
 from worker.scoring.tokenizing.tokens import Tokens
 from worker.service import ipc
 from worker.service.in_hand import Hold, InHand
@@ -120,13 +125,17 @@ def main(
     windows: Annotated[int, typer.Option(help="Of 8,192 rows, in each shard.")] = 6,
     open_seconds: float = 0.0,
     upload_seconds: float = 0.0,
+    tokenizers: Annotated[int, typer.Option(help="Processes that tokenize; 0: one thread.")] = 0,
     results: Annotated[Path | None, typer.Option(help="Write a results file to this folder.")] = None,
 ) -> None:
     torch.set_num_threads(1)
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # where the tokenizer processes find this package
     with tempfile.TemporaryDirectory(prefix="shardsift-feed-") as name:
         folder = Path(name)
         scorer, device = _simulated(folder / "model", model, rate=rate, graphed=graphed)
-        source = _written(folder / "input", scorer, lengths, rows=windows * 8_192)
+        texts = make_texts(lengths, _DIFFERENT_TEXTS, tokenizer=read_tokenizer(verified_demo_encoder()))
+        _simulate_tokenizer(scorer, texts, folder / "cores", processes=tokenizers)
+        source = _written(folder / "input", texts, rows=windows * 8_192)
         output = SlowOutput(str(folder / "output"), "run")
         output.seconds = upload_seconds
         os.environ[ipc.FOLDER] = name
@@ -156,10 +165,19 @@ def _simulated(folder: Path, model: Model, *, rate: float, graphed: bool) -> tup
     return replace(loaded, backend=device, max_batch_tokens=32_768), device
 
 
-def _written(folder: Path, scorer: SequenceClassifier, lengths: Lengths, *, rows: int) -> Path:
-    """A shard with FineWeb's columns and row groups. Its texts repeat, and the tokenizer knows their ids from now on."""
-    texts = make_texts(lengths, _DIFFERENT_TEXTS, tokenizer=read_tokenizer(verified_demo_encoder()))
-    _remember(scorer, texts, seconds_a_row=_RUST_SECONDS * sum(map(len, texts)) / len(texts) / 3_400)
+def _simulate_tokenizer(scorer: SequenceClassifier, texts: list[str], cores: Path, *, processes: int) -> None:
+    """Replace the Rust tokenizer by a table, in this process or in so many others."""
+    seconds_a_row = _RUST_SECONDS / _RUST_CORES * sum(map(len, texts)) / len(texts) / 3_400
+    read = partial(read_simulated, scorer.model, texts, room=MAX_TOKENS - 2, cores=cores, seconds_a_row=seconds_a_row)
+    encoder: Any = scorer.tokenizer._encoder
+    if processes:
+        encoder._contents = partial(TokenizerProcesses(read, processes).encode, room=MAX_TOKENS - 2)
+    else:
+        encoder._contents = ContentEncoder(read().backend_tokenizer, room=MAX_TOKENS - 2).encode
+
+
+def _written(folder: Path, texts: list[str], *, rows: int) -> Path:
+    """A shard with FineWeb's columns and row groups. Its texts repeat."""
     number = np.arange(rows)
     columns = {
         "text": pa.array(texts).take(pa.array(number % len(texts))),
@@ -174,22 +192,6 @@ def _written(folder: Path, scorer: SequenceClassifier, lengths: Lengths, *, rows
     folder.mkdir()
     pq.write_table(pa.table(columns), folder / "000_00000.parquet", row_group_size=1_000)
     return folder / "000_00000.parquet"
-
-
-def _remember(scorer: SequenceClassifier, texts: list[str], *, seconds_a_row: float) -> None:
-    """Replace the Rust tokenizer by a table of what it answers, and a sleep."""
-    contents: Any = scorer.tokenizer._encoder._contents  # type: ignore[attr-defined]
-    encode = contents._encode
-    known: dict[str, Any] = {}
-
-    def remembered(heads: list[str], **options: Any) -> list[Any]:
-        new = [head for head in heads if head not in known]
-        known.update(zip(new, encode(new, **options), strict=True))
-        time.sleep(len(heads) * seconds_a_row / _RUST_CORES)
-        return [known[head] for head in heads]
-
-    contents._encode = remembered
-    scorer.encode(pa.array(texts, pa.large_string()))
 
 
 class _Launching(Progress):

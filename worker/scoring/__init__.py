@@ -232,7 +232,7 @@ class ParityError(ModelError):
 
 
 class DeviceFault(RuntimeError):
-    """The device or its driver failed. The process can no longer be trusted and must be replaced."""
+    """The device, its driver or a process that helps failed. The process can no longer be trusted and must be replaced."""
 
 
 Floats = npt.NDArray[np.float32]

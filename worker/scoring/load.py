@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
+import numpy as np
+import pyarrow as pa
 import torch
 
-from worker.scoring import EncodedRows, NoRoom
+from worker.scoring import DeviceFault, NoRoom
 from worker.scoring.backends.cpu import (
     ONEDNN_FAMILIES,
     attend_by_products,
@@ -39,9 +42,11 @@ from worker.scoring.saved_model import SavedModel, saved_model
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.sharded import Sharding
 from worker.scoring.sharded.load import load_sharded
+from worker.scoring.tokenizing.processes import TokenizerProcesses, processes_needed
 
 BackendName = Literal["auto", "packed", "padded"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each
+_TIMED_ROWS = 256  # of which a GPU scores some 100 a second with the largest models
 logger = logging.getLogger(__name__)
 
 
@@ -88,7 +93,7 @@ def load_scorer(
     if parity_rows is None:
         parity_rows = _PARITY_ROWS_CPU if place.type == "cpu" else _PARITY_ROWS_GPU
     held = [fresh()]  # for the first candidate
-    model_type = held[0].model.config.model_type
+    model_type, read = held[0].model.config.model_type, held[0].read_tokenizer
     reference = _reference(held[0], parity_rows, place) if parity_rows else None
     budget = max_batch_tokens or default_batch_tokens(place)
     may_graph = reference is not None and held[0].max_tokens <= budget
@@ -107,7 +112,8 @@ def load_scorer(
             _check_faster(scorer, replace(scorer, backend=run.packed))
         return scorer
 
-    return first_faithful(candidates(dtype, place, model_type, ways=ways, may_be_plain=not compile), loaded)
+    best = first_faithful(candidates(dtype, place, model_type, ways=ways, may_be_plain=not compile), loaded)
+    return with_tokenizer_processes(best, read) if read and place.type == "cuda" else best
 
 
 def _reference(saved: SavedModel, rows: int, device: torch.device) -> Logits:
@@ -168,12 +174,38 @@ def _backend(
 def _check_faster(one: SequenceClassifier, other: SequenceClassifier) -> None:
     """Raise RuntimeError, with the figures, if `other` scores the sample faster."""
     encoded = one.encode(sample_texts(_PARITY_ROWS_GPU))
-    ours, theirs = (min(_seconds(scorer, encoded) for _ in range(2)) for scorer in (one, other))
+    ours, theirs = (_seconds(partial(scorer.score_encoded, encoded)) for scorer in (one, other))
     if ours > theirs:
         raise RuntimeError(f"they take {ours:.2f} s for a sample, and {other.backend.name} ones {theirs:.2f} s")
 
 
-def _seconds(scorer: SequenceClassifier, encoded: EncodedRows) -> float:
-    start = time.perf_counter()
-    scorer.score_encoded(encoded)
-    return time.perf_counter() - start
+def with_tokenizer_processes(scorer: SequenceClassifier, read: Callable[[], Any]) -> SequenceClassifier:
+    """The scorer, which tokenizes in processes if a trial shows that one thread cannot keep up with the device."""
+    if not scorer.tokenizer.can_use_processes:
+        return scorer
+    texts = pa.array(sample_texts(_TIMED_ROWS), pa.large_string())
+    encoded = scorer.encode(texts)
+    encoding, scoring = _seconds(lambda: scorer.encode(texts)), _seconds(lambda: scorer.score_encoded(encoded))
+    count = processes_needed(encoding, scoring, cores=torch.get_num_threads())  # this worker's share of the cores
+    if not count:
+        return scorer
+    found = f"{len(texts)} texts are tokenized in {encoding:.3f} s and scored in {scoring:.3f} s"
+    try:
+        tokenizer = scorer.tokenizer.in_processes(TokenizerProcesses(read, count))
+        if not np.array_equal(tokenizer.encode(texts).ids, scorer.tokenizer.encode(texts).ids):
+            raise DeviceFault("The tokenizer's files have changed.")
+    except (DeviceFault, OSError) as error:
+        logger.warning("%s. One thread tokenizes, though: %s", found, error)
+        return scorer
+    logger.info("%s, so %d processes tokenize.", found, count)
+    return replace(scorer, tokenizer=tokenizer)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """The shorter time of two runs."""
+    seconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)

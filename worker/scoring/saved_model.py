@@ -5,13 +5,13 @@ Some repositories ask for code of their own. Adapters load their weights with sm
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import transformers
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     DebertaV2Config,
     DebertaV2Model,
     DebertaV2PreTrainedModel,
@@ -22,6 +22,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import ContextPooler
 
 from worker.scoring import ModelError
 from worker.scoring.backends.packed import positions_before_the_first
+from worker.scoring.tokenizing.processes import read_tokenizer
 
 _UNLIMITED = 1 << 30  # tokens
 
@@ -35,6 +36,7 @@ class SavedModel:
     revision: str | None  # as it was asked for
     max_tokens: int
     outputs: int
+    read_tokenizer: Callable[[], Any] | None = None  # a tokenizer of the same ids in another process, if that can be
 
 
 def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
@@ -45,16 +47,17 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
     try:
         config, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
         adapter = next((adapter for adapter in _ADAPTERS if adapter.serves(config)), None)
-        classifier, of_tokenizer = AutoModelForSequenceClassification, {}
+        classifier = AutoModelForSequenceClassification
         asked: dict[str, Any] = {"dtype": "auto", **placing}
-        if adapter:  # a tokenizer is chosen by its own files, because its type may be unknown to transformers
+        if adapter:
             classifier = adapter.classifier
             asked["config"] = adapter.config(config)
-            of_tokenizer = {"config": PreTrainedConfig()}
         loaded, info = classifier.from_pretrained(
             model, revision=revision, output_loading_info=True, trust_remote_code=False, **asked
         )
-        tokenizer = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=False, **of_tokenizer)
+        # With an adapter, the type in config.json may be unknown to transformers.
+        read = partial(read_tokenizer, model, revision, by_files_alone=adapter is not None)
+        tokenizer = read()
     except Exception as error:  # every model class has its own ways to fail on files that are not its own
         raise ModelError(f"The model {model} does not load as a sequence classifier: {error}") from error
     if info["missing_keys"]:
@@ -72,6 +75,7 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
         if adapter
         else tokens_taken(tokenizer, loaded),
         outputs=loaded.config.num_labels,
+        read_tokenizer=read,
     )
 
 

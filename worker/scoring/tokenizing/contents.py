@@ -65,9 +65,9 @@ class ContentEncoder:
         return tokens, ~is_long | (tokens.lengths == self._room) | (limit == MAX_CHARS)
 
 
-def calls(chars: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def calls(chars: npt.NDArray[np.int64], most: int = _CALL_CHARS) -> Iterator[tuple[int, int]]:
     """The range of texts for each call of the tokenizer. A text of any length gets a call."""
-    call = np.cumsum(chars + _ROW_CHARS) // _CALL_CHARS
+    call = np.cumsum(chars + _ROW_CHARS) // most
     starts = np.flatnonzero(np.diff(call, prepend=-1))
     return pairwise([*starts.tolist(), len(chars)])
 

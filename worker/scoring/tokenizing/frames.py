@@ -20,6 +20,7 @@ from worker.scoring.tokenizing.tokens import Counts, Ids, Sequences, Tokens, fla
 
 _PROBE = "Nine words"
 _SHOWN_CHARS = 60  # of a second text, in an error
+ContentsOf = Callable[[int], Callable[[pa.Array], Tokens]]  # room → `encode` of a ContentEncoder
 
 
 class TooLong(ValueError):
@@ -39,13 +40,13 @@ class Frames:
 
 
 class FramedEncoder:
-    """Tokenizes texts with the Rust tokenizer, and puts each frame around each text, or around each of its passages.
+    """Tokenizes texts with an encoder of their contents, and puts each frame around each text, or around each of its passages.
 
     All frames get the same passages, so the longest frame sets their length. Raises ValueError for a stride that would leave out
     tokens.
     """
 
-    def __init__(self, backend: Any, frames: Frames, *, max_tokens: int, passages: str = "head") -> None:
+    def __init__(self, contents: ContentsOf, frames: Frames, *, max_tokens: int, passages: str = "head") -> None:
         self._frames = frames
         self._passages = passages
         self._room = max_tokens - frames.lengths
@@ -55,11 +56,11 @@ class FramedEncoder:
             stride, room = int(passages.partition(":")[2] or 0), int(self._room[0])
             if stride > room:
                 raise ValueError(f"{passages} would leave out tokens: beside {beside}, {room} fit")
-        self._contents = ContentEncoder(backend, room=int(self._room.max()) if passages == "head" else WHOLE)
+        self._contents = contents(int(self._room.max()) if passages == "head" else WHOLE)
 
     def encode(self, texts: pa.Array) -> tuple["FramedTokens", Counts]:
         """The sequences of the first text, by passage and then by frame, those of the next, …; and the offsets of texts."""
-        contents = self._contents.encode(texts)
+        contents = self._contents(texts)
         starts, lengths, offsets = passages_of(contents, self._passages, room=int(self._room.max()))
         framed = FramedTokens(ids=contents.ids, starts=starts, lengths=lengths, frames=self._frames, room=self._room)
         return framed, len(self._frames.tails) * offsets

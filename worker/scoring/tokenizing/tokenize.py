@@ -3,15 +3,16 @@
 import hashlib
 import json
 from collections.abc import Hashable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from worker.scoring.tokenizing.contents import MAX_CHARS, calls, twin_of
-from worker.scoring.tokenizing.frames import FinePdfsEncoder, FramedEncoder, SequenceEncoder, find_frames
+from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls, twin_of
+from worker.scoring.tokenizing.frames import ContentsOf, FinePdfsEncoder, FramedEncoder, SequenceEncoder, find_frames
+from worker.scoring.tokenizing.processes import TokenizerProcesses
 from worker.scoring.tokenizing.tokens import Counts, Tokens, flat, joined
 
 
@@ -24,15 +25,22 @@ class TextTokenizer:
     """
 
     def __init__(
-        self, tokenizer: Any, *, max_tokens: int, model_tokens: int | None = None, pairs: bool = False
+        self,
+        tokenizer: Any,
+        *,
+        max_tokens: int,
+        model_tokens: int | None = None,
+        pairs: bool = False,
+        processes: TokenizerProcesses | None = None,
     ) -> None:
         self.max_tokens = max_tokens
+        self._processes = processes
         self._model_tokens = model_tokens or max_tokens  # what the model takes, if `max_tokens` is less
         self._tokenizer = tokenizer
         ours = twin_of(tokenizer)  # a call changes the tokenizer's truncation and padding
         frames = None if pairs else find_frames(ours, [None], max_tokens)
         self._encoder: SequenceEncoder = (
-            FramedEncoder(ours.backend_tokenizer, frames, max_tokens=max_tokens)
+            FramedEncoder(self._contents(ours), frames, max_tokens=max_tokens)
             if frames
             else _PlainEncoder(ours, max_tokens)
         )
@@ -58,7 +66,15 @@ class TextTokenizer:
         special = len(self._tokenizer("", truncation=False, verbose=False)["input_ids"])
         if not special < max_tokens <= self.max_tokens:
             raise ValueError(f"The model takes {special + 1} to {self.max_tokens} tokens, not {max_tokens}.")
-        return TextTokenizer(self._tokenizer, max_tokens=max_tokens, model_tokens=self._model_tokens)
+        return self._changed(max_tokens, self._processes)
+
+    @property
+    def can_use_processes(self) -> bool:
+        return isinstance(self._encoder, FramedEncoder)
+
+    def in_processes(self, processes: TokenizerProcesses) -> "TextTokenizer":
+        """A tokenizer of the same ids, which these processes find if they can."""
+        return self._changed(self.max_tokens, processes)
 
     def of_pairs(self) -> "TextTokenizer":
         """A tokenizer of the arrays that `tokenizing/texts.py` makes of two texts. It truncates the longer text of a pair."""
@@ -77,10 +93,20 @@ class TextTokenizer:
         if frames is None:
             raise ValueError("its tokenizer does more than add special tokens around a text")
         if passages == "finepdfs":
-            whole = TextTokenizer(self._tokenizer, max_tokens=self._model_tokens)
+            whole = self._changed(self._model_tokens, self._processes)
             room = self.max_tokens - int(frames.lengths[0])
             return FinePdfsEncoder(self._tokenizer, room=room, encode=whole.encode)
-        return FramedEncoder(ours.backend_tokenizer, frames, max_tokens=self.max_tokens, passages=passages)
+        return FramedEncoder(self._contents(ours), frames, max_tokens=self.max_tokens, passages=passages)
+
+    def _changed(self, max_tokens: int, processes: TokenizerProcesses | None) -> "TextTokenizer":
+        return TextTokenizer(
+            self._tokenizer, max_tokens=max_tokens, model_tokens=self._model_tokens, processes=processes
+        )
+
+    def _contents(self, ours: Any) -> ContentsOf:
+        if processes := self._processes:
+            return lambda room: partial(processes.encode, room=room)
+        return lambda room: ContentEncoder(ours.backend_tokenizer, room=room).encode
 
 
 class _PlainEncoder:

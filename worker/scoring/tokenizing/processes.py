@@ -1,0 +1,115 @@
+"""Tokenize in several processes, for a GPU that scores texts faster than one thread can tokenize them.
+
+Nearly half of such a thread's time is Python, which also slows the launches of batches. A process reads the tokenizer from its
+files, because pickling one changes the last bits of a Unigram model, and so some ids. It imports no torch.
+"""
+
+import math
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from multiprocessing.connection import Connection, Pipe
+from queue import SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from worker.scoring import DeviceFault
+from worker.scoring.quiet import quieten_imports
+from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls
+from worker.scoring.tokenizing.tokens import Tokens, joined
+
+_MOST = 8
+_KEEPS_UP = 0.8  # of the time of scoring: windows differ, and the device should not wait for any
+_PART_CHARS = 1 << 20  # so small that all processes are busy until the end of a window
+_PROGRAM = f"import sys; from {__name__} import Connection, serve; serve(Connection(int(sys.argv[1])))"
+
+
+def processes_needed(encode_seconds: float, score_seconds: float, *, cores: int) -> int:
+    """How many processes tokenize as fast as the device scores. 0 if one thread does, or if the cores are too few."""
+    speedup, most = encode_seconds / (_KEEPS_UP * score_seconds), min(_MOST, cores // 2)
+    return min(math.ceil(speedup), most) if speedup > 1 and most > 1 else 0
+
+
+def read_tokenizer(model: str, revision: str | None, *, by_files_alone: bool = False) -> Any:
+    """Read a tokenizer of transformers, without asking config.json for its kind if `by_files_alone`."""
+    from transformers import AutoTokenizer, PreTrainedConfig
+
+    config = {"config": PreTrainedConfig()} if by_files_alone else {}
+    return AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=False, **config)
+
+
+class TokenizerProcesses:
+    """Processes that have read the same tokenizer. Several threads may use them. They are killed when this is collected."""
+
+    def __init__(self, read: Callable[[], Any], count: int) -> None:
+        """Start processes that read the tokenizer, and wait until all have. Raises DeviceFault or OSError if one cannot."""
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="tokenizer process")
+        processes, connections = zip(*(_start() for _ in range(count)), strict=True)
+        self.close = weakref.finalize(self, _kill, processes)
+        self._free: SimpleQueue[Connection] = SimpleQueue()
+        list(self._threads.map(lambda connection: _answer(connection, read), connections))
+        for connection in connections:
+            self._free.put(connection)
+
+    def encode(self, texts: pa.Array, room: int) -> Tokens:
+        """The ids that a ContentEncoder gives. Raises DeviceFault if a process has ended."""
+        chars = pc.min_element_wise(pc.utf8_length(texts), MAX_CHARS).to_numpy()
+        parts = [texts.slice(start, stop - start) for start, stop in calls(chars, _PART_CHARS)]
+        return joined(list(self._threads.map(lambda part: self._encode_part(part, room), parts)))
+
+    def _encode_part(self, texts: pa.Array, room: int) -> Tokens:
+        heads = pc.utf8_slice_codeunits(texts, 0, MAX_CHARS)  # copied, because a slice is pickled with the whole window
+        connection = self._free.get()
+        try:
+            encoded: Tokens = _answer(connection, (heads, room))
+            return encoded
+        finally:
+            self._free.put(connection)
+
+
+def _start() -> tuple[subprocess.Popen[bytes], Connection]:
+    """Start a process. Each has as many Rust threads as the worker has cores: while one is in Python, the others use its cores.
+
+    It has its own session, because Ctrl-C stops a worker at its next batch, which still needs the processes.
+    """
+    ours, theirs = Pipe()
+    with theirs:
+        end = theirs.fileno()
+        command = [sys.executable, "-P", "-c", _PROGRAM, str(end)]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[end], start_new_session=True), ours
+
+
+def _answer(connection: Connection, message: object) -> Any:
+    try:
+        connection.send(message)
+        return connection.recv()
+    except Exception as error:
+        connection.close()  # it may be in the middle of a message
+        raise DeviceFault(
+            "A tokenizer process has ended. If the log does not say why, memory was probably short."
+        ) from error
+
+
+def _kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def serve(connection: Connection) -> None:
+    """Tokenize what comes until the other end closes. The kernel closes it when that process ends, even if it is killed."""
+    sys.modules["torch"] = None  # type: ignore[assignment]  # transformers would import it: 3 s and 200 MB
+    quieten_imports()
+    with suppress(EOFError, ConnectionError):
+        backend = connection.recv()().backend_tokenizer
+        encoder = cache(lambda room: ContentEncoder(backend, room=room))
+        connection.send("ready")
+        while True:
+            texts, room = connection.recv()
+            connection.send(encoder(room).encode(texts))
