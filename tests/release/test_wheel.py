@@ -7,10 +7,11 @@ import re
 import shlex
 import subprocess
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -53,12 +54,12 @@ def wheel() -> Path:
 
 
 @pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Installed]:
+def installed(wheel: Path) -> Iterator[Callable[[str], Installed]]:
     """The wheel on a Python: on the first with what the README's first run needs, on the others the light side."""
 
     @cache
     def install(python: str) -> Installed:
-        folder = tmp_path_factory.mktemp(f"python{python}")
+        folder = Path(place, python)
         # pyenv's python3.X starts only if its version is selected.
         made = _finished("env", f"PYENV_VERSION={python}", f"python{python}", "-m", "venv", folder / "venv")
         if made.returncode and os.environ.get("CI") != "true":
@@ -70,7 +71,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
         assert done.returncode == 0, done.stderr
         return Installed(bin=folder / "venv/bin", folder=folder / "empty")
 
-    return install
+    with TemporaryDirectory(prefix="wheel-") as place:  # deleted, because pytest would keep gigabytes of torch
+        yield install
 
 
 def first_run() -> tuple[str, list[str]]:
