@@ -8,6 +8,8 @@ SEED := 1
 TRIALS := 300
 # of `make ledger-model`
 STEPS := 100000
+# of `make test` and `make coverage`
+EVERYDAY := not slow and not faults and not wheel
 
 # of `make test-light`: the tests that need no torch
 LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedded_redis.py tests/integration/ledger \
@@ -15,7 +17,7 @@ LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedd
   $(addprefix tests/integration/test_,dispatch.py filter.py status.py workers.py) \
   $(addprefix tests/unit/test_,demo_data.py destination.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
 
-.PHONY: install demo test test-light test-faults test-slow test-containers test-lowest release-check coverage faults power-loss parity ledger-model \
+.PHONY: install demo dist test test-light test-wheel test-faults test-slow test-containers test-lowest release-check coverage faults power-loss parity ledger-model \
   check format docs size bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
@@ -23,10 +25,17 @@ demo: .venv/demo.installed    ## the main job on real text with a real small mod
 	$(BIN)/producer demo
 
 test: install                 ## the everyday tests, three at a time: many of them wait for processes
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 40 -m "not slow and not faults"
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 40 -m "$(EVERYDAY)"
 
 test-light: .venv-light/installed  ## the control side, without torch, on any Python: make test-light PYTHON=python3.13
 	.venv-light/bin/python -m pytest -p no:cacheprovider $(LIGHT_TESTS)
+
+dist: .venv-light/installed   ## the source distribution, and the wheel that is built from it, into dist/
+	rm -rf dist
+	.venv-light/bin/python -m build
+
+test-wheel: dist              ## the wheel without the tree: its files, every command's help on three Pythons, the README's first run
+	.venv-light/bin/python -m pytest -p no:cacheprovider -m wheel --timeout 1800 tests/release
 
 test-faults: install          ## the faults that `make test` leaves out: each of some dozens, put into a fleet of its own
 	$(BIN)/python -m pytest --numprocesses 2 -m faults
@@ -37,14 +46,14 @@ test-slow: install            ## what is too long for every day: the demo, the t
 test-containers: install      ## images and docker-compose.yml on a real Docker engine of its own; needs root: make test-containers CONTAINERS='--keep FOLDER'
 	PYTHONPATH=tests:. $(BIN)/python -m containers $(CONTAINERS)
 
-release-check: check test test-slow test-faults  ## all tests, before a release: about an hour
+release-check: check test test-wheel test-slow test-faults  ## all tests, before a release: about an hour
 
 test-lowest: .venv-lowest/installed  ## unit and integration tests with the lowest versions that pyproject.toml allows
 	.venv-lowest/bin/python -m pytest -p no:cacheprovider --numprocesses 2 -W ignore::DeprecationWarning \
 	  -m "not slow and not faults" tests/unit tests/integration
 
 coverage: install             ## which branches of the product the everyday tests take; processes that they start count too
-	$(BIN)/coverage run -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --timeout 600 -m "not slow and not faults"
+	$(BIN)/coverage run -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --timeout 600 -m "$(EVERYDAY)"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --sort=cover
 

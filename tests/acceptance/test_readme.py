@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import typer
+import yaml
 
 from producer.cli import cli as producer_cli
 from support.pages import ROOT, texts_of
@@ -97,11 +98,14 @@ def headings_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_every_make_target_of_the_docs_exists() -> None:
+def test_every_make_target_of_the_docs_and_of_ci_exists() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    targets = {line[1] for page in PAGES for line in shell_lines(page) if line and line[0] == "make"}
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
+    runs = [step["run"].split() for job in jobs.values() for step in job["steps"] if "run" in step]
+    lines = [*runs, *(line for page in PAGES for line in shell_lines(page))]
+    targets = {line[1] for line in lines if line[0] == "make"}
 
-    assert targets >= {"demo", "test"}
+    assert targets >= {"demo", "test", "test-light", "test-wheel"}
     assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
     assert re.search(r"^demo: .*\n\t\$\(BIN\)/producer demo$", makefile, flags=re.MULTILINE)  # which a test below runs
 

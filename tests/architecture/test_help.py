@@ -1,26 +1,13 @@
 """The help of every command says what its source says: rich takes text in brackets for markup and leaves it out."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-import producer.cli
-import worker.cli
-
-PROGRAMS = {"producer": producer.cli.cli, "worker": worker.cli.cli}
-
-
-def commands(program: str) -> Iterator[tuple[str, ...]]:
-    def below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        yield path
-        for name, found in getattr(command, "commands", {}).items():
-            yield from below(found, (*path, name))
-
-    yield from below(typer.main.get_command(PROGRAMS[program]), (program,))
+from support.processes import PROGRAMS, commands
 
 
 def written(path: tuple[str, ...]) -> list[str]:

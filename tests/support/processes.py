@@ -13,13 +13,26 @@ from typing import Any
 
 import huggingface_hub.constants  # noqa: F401  read here, so that no command's environment decides what later tests get
 import pytest
+import typer
 
 import producer.cli
 import worker.cli
 from fleet.process.children import Child, running
 
 BIN = Path(sys.executable).parent
+PROGRAMS = {"producer": producer.cli.cli, "worker": worker.cli.cli}
 _MAIN: dict[str, Callable[[], None]] = {"producer": producer.cli.main, "worker": worker.cli.main}
+
+
+def commands(program: str) -> Iterator[tuple[str, ...]]:
+    """The program and each command of it, as the words that call it."""
+
+    def below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        yield path
+        for name, found in getattr(command, "commands", {}).items():
+            yield from below(found, (*path, name))
+
+    yield from below(typer.main.get_command(PROGRAMS[program]), (program,))
 
 
 def run_command(
