@@ -27,17 +27,20 @@ _NO_DATA = (".md", ".json", ".md5", ".sha1", ".sha256", ".sha512", ".crc")
 
 
 @contextmanager
-def open_input(uri: str, columns: Columns | None = None, *, only: bool = False) -> Iterator[InputFile]:
+def open_input(
+    uri: str, columns: Columns | None = None, *, only: bool = False, first_row: int = 0
+) -> Iterator[InputFile]:
     """Open a file for streaming. A file whose name means no format is Parquet.
 
     JSON Lines and CSV files do not say the types of their columns: they have those of `columns`, or else those of their first
-    rows. With `only`, they may have other columns, which are left out. A Parquet file has its own columns, in that order.
+    rows. With `only`, they may have other columns, which are left out. A Parquet file has its own columns, in that order, and
+    may be read from `first_row` on.
     Raises ShardError if the file is missing or broken, TransientError if the network is.
     """
     known = format_of(uri)
     if known is None or has_footer(uri):
         with open_parquet(uri) as parquet:
-            yield ParquetInput(parquet, columns, uri)
+            yield ParquetInput(parquet, columns, uri, first_row)
         return
     with translated(f"Opening {uri}"):
         filesystem, path = filesystem_of(uri)

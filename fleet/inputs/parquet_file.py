@@ -1,7 +1,9 @@
 """Rows of a Parquet file."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -56,10 +58,14 @@ def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
 
 
 class ParquetInput:
-    """A Parquet file as an InputFile. Its columns are in the order of the run's; those that the run has not come last."""
+    """A Parquet file, from a row on, as an InputFile.
 
-    def __init__(self, parquet: pq.ParquetFile, columns: Columns | None, uri: str) -> None:
+    Its columns are in the order of the run's; those that the run has not come last.
+    """
+
+    def __init__(self, parquet: pq.ParquetFile, columns: Columns | None, uri: str, first_row: int = 0) -> None:
         self._parquet = parquet
+        self._first_row = first_row
         self._uri = uri
         places = {name: place for place, (name, _) in enumerate(columns or ())}
         fields = _written(parquet)
@@ -79,17 +85,26 @@ class ParquetInput:
     ) -> Iterator[pa.RecordBatch]:
         step = min(most_rows, _step_rows(self._parquet.metadata))
         schema = pa.schema([self.schema.field(name) for name in columns]) if columns else self.schema
-        first_row = 0
-        for batch in self._parquet.iter_batches(batch_size=step, columns=columns, use_threads=use_threads):
-            rows = batch.select(list(columns or self._order)).cast(schema)
+        ends = list(accumulate(row_group_rows(self._parquet)))
+        begun = bisect_right(ends, self._first_row)
+        first_row = ends[begun - 1] if begun else 0
+        groups = range(begun, len(ends))
+        for batch in self._parquet.iter_batches(step, row_groups=groups, columns=columns, use_threads=use_threads):
+            before = min(len(batch), max(0, self._first_row - first_row))
+            first_row += before
+            rows = batch.slice(before).select(list(columns or self._order)).cast(schema)
             found = _bad_rows(rows, first_row)
             note_bad_rows(found, bad, first_row=first_row, uri=self._uri)
             yield without(rows, found)
             first_row += len(rows)
 
     def count_rows(self, most: int | None = None) -> int:
-        rows = int(self._parquet.metadata.num_rows)
+        rows = max(0, int(self._parquet.metadata.num_rows) - self._first_row)
         return rows if most is None else min(rows, most)
+
+
+def row_group_rows(parquet: pq.ParquetFile) -> list[int]:
+    return [parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups)]
 
 
 def _written(parquet: pq.ParquetFile) -> pa.Schema:

@@ -181,15 +181,17 @@ class Ledger(Attempts, Results):
                 pipeline.hset(key, name, value)
         pipeline.execute()
 
-    def retry(self, run_id: str, *, done_too: bool = False) -> int:
+    def retry(self, run_id: str, *, done_too: bool = False, changed: Iterable[str] = ()) -> int:
         """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
 
-        With `done_too`, done shards are scored again too, for outputs that were lost before they were published.
+        With `done_too`, done shards are scored again too, for outputs that were lost before they were published, and else those
+        that are `changed`.
         """
         keys = Keys(run_id)
         self.redis.hdel(keys.run, "cancelled")
         self.clear_publish_error(run_id)
-        names = [*self.redis.smembers(keys.failed), *(self.redis.hkeys(keys.receipts) if done_too else ())]
+        done = self.redis.hkeys(keys.receipts) if done_too else changed
+        names = {*self.redis.smembers(keys.failed), *done}
         return sum(self._run_script("retry", keys.of(), batch) for batch in batches(names))
 
     def requeue(self, run_id: str, damaged: Mapping[str, str], *, of: Iterable[Receipt] = ()) -> int:

@@ -9,7 +9,7 @@ from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec
 
 SHARD = pa.field("shard", pa.string(), nullable=False)  # the shard's name, as in the manifest
-ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its shard, from 0
+ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its file, from 0
 ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has one
 _LOGITS = pa.list_(pa.float32())
 

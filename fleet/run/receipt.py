@@ -128,6 +128,7 @@ class Receipt:
     source_uri: str  # the input file, as `fleet/run/spec.py` names it
     source_identity: str  # of the bytes that were read
     source_changed: bool  # after the run was enqueued: `retry` took the file as it is now
+    first_row: int = 0  # in the file, of the rows that were read
     data: OutputFile
     scores: OutputFile
     rows_in: int

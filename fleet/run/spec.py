@@ -9,6 +9,7 @@ The default of an existing field must not change. What changes the published byt
 
 import hashlib
 import re
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -38,6 +39,7 @@ class RunSpec:
     row_columns: tuple[str, str] | None = ("shard", "row")  # of a kept row: the shard and the place that it came from
     only_columns: bool = False  # files of lines may have more columns, which are left out; else that is an error
     limit_rows: int | None = None
+    rows_per_task: int | None = None  # a longer Parquet file is several shards, of whole row groups
     max_bad_rows: float = 0.01  # the share of a shard's rows that may be unreadable; they are errored, and more fail it
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
@@ -87,21 +89,23 @@ def is_run_id(text: str) -> bool:
     return bool(_RUN_ID.fullmatch(text))
 
 
-# One file of the input, and where its outputs go.
+# One file of the input or a part of it, and where its outputs go.
 
 _NAME = re.compile(r"[\w=+,@.\-]+(/[\w=+,@.\-]+)*")
 _NAME_LIMIT_CHARS = 512
+_PART = re.compile(r"\.part-\d+$")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """An input file. Its `name` is the input's path below the dataset's data folder, without its ending."""
+    """An input file, or a part of one. Its `name` is the file's path below the dataset's data folder, without its ending."""
 
     name: str
     uri: str
     identity: str  # of the file's bytes, from `fleet.storage.identity`
     size_bytes: int | None = None
-    row_limit: int | None = None  # score only the first rows; None: all of them
+    first_row: int = 0  # of the file, from which on rows are scored
+    row_limit: int | None = None  # score only so many rows; None: up to the file's end
     changed: bool = False  # the file changed after the run was enqueued, and `retry` accepted the change
 
     def __post_init__(self) -> None:
@@ -117,6 +121,16 @@ class Shard:
     @property
     def scores_path(self) -> str:
         return f"scores/{self.name}.parquet"
+
+
+def part_name(file: str, number: int) -> str:
+    """The name of the shard that is this part of a file, by the file's name. Parts sort in their order."""
+    return f"{file}.part-{number:05}"
+
+
+def file_name(shard: str, files: Container[str]) -> str:
+    """The name of a shard's file, by the names of all files: a file may be called like a part."""
+    return shard if shard in files else _PART.sub("", shard)
 
 
 def is_safe_name(name: str) -> bool:

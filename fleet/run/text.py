@@ -241,8 +241,9 @@ def as_metadata(digests: Mapping[int, Sequence[str]]) -> dict[str, str]:
 def digests_in(scores: pq.ParquetFile) -> dict[tuple[int, int], list[str]]:
     """The digests of each window of a scores file, by its first row and the one after it. Empty if it says none."""
     found = json.loads(scores.metadata.metadata.get(_DIGESTS_KEY.encode(), b"{}"))
-    starts = [*map(int, found), scores.metadata.num_rows]
-    return dict(zip(zip(starts, starts[1:], strict=False), found.values(), strict=True))
+    starts = [*map(int, found)]
+    ends = [*starts[1:], *(first + scores.metadata.num_rows for first in starts[:1])]
+    return dict(zip(zip(starts, ends, strict=True), found.values(), strict=True))
 
 
 def text_digest(texts: pa.LargeStringArray) -> str:

@@ -47,6 +47,7 @@ _SCHEMA = pa.schema(
         "source_uri": pa.string(),
         "source_identity": pa.string(),
         "source_changed": pa.bool_(),
+        "first_row": pa.int64(),
         "rows_in": pa.int64(),
         "rows_kept": pa.int64(),
         "rows_dropped": pa.int64(),

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from fleet.errors import OutputTaken, UsageError
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec, Shard, disclosed_spec
+from fleet.run.spec import RunSpec, Shard, disclosed_spec, part_name
 from fleet.storage.inspection import DATA_FOLDERS, Finding, has_text
 
 # Input files that changed after a run was enqueued, and that `producer retry` accepted. They belong to the run from then on.
@@ -31,7 +31,8 @@ ACCEPTED_PATH = ".shardsift/accepted.json"
 class AcceptedFiles:
     run_id: str
     identities: dict[str, tuple[str, str]] = field(default_factory=dict)  # shard → as enqueued, as accepted
-    row_limits: dict[str, int | None] = field(default_factory=dict)  # of each shard of a run with --limit-rows
+    # Of each shard its first row and its limit, for a run in which they follow from the lengths of files.
+    ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
 
     def after(self, changes: Iterable[tuple[Shard, Shard]]) -> "AcceptedFiles":
         """With the changed files of these shards, each before and after it was accepted."""
@@ -41,8 +42,12 @@ class AcceptedFiles:
     def has(self, shard: Shard) -> bool:
         return self.identities.get(shard.name, ("", ""))[1] == shard.identity
 
-    def as_enqueued(self, shard: Shard) -> Shard:
-        return replace(shard, identity=self.identities[shard.name][0]) if self.has(shard) else shard
+    def as_enqueued(self, file: Shard) -> Shard:
+        """The file with the identity that it had. If a file that is several shards was accepted, all of them were."""
+        for name in (file.name, part_name(file.name, 0)):
+            if self.has(replace(file, name=name)):
+                return replace(file, identity=self.identities[name][0])
+        return file
 
     def to_json(self) -> bytes:
         return _ACCEPTED.dump_json(self)

@@ -79,7 +79,9 @@ def enqueue(
         recovered, taken = patient(output.recovered)(), ledger.take_receipts(spec.run_id)
     added = ledger.add_shards(spec, plan.shards, now=time.time())
     ledger.steer(spec.run_id, how)
-    restored = ledger.restore(spec.run_id, [*taken, *recovered.whole])
+    here = {shard.name: shard.identity for shard in plan.shards}
+    receipts = [one for one in (*taken, *recovered.whole) if here.get(one.shard) == one.source_identity]
+    restored = ledger.restore(spec.run_id, receipts)
     ledger.mark_enqueued(spec.run_id, shards=len(plan.shards))
     ledger.clear_publish_error(spec.run_id)
     findings = patient(look_again)(ledger, spec.run_id, hashes=verify)

@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from huggingface_hub.errors import GatedRepoError, RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
 from fleet.errors import ShardError, UsageError
-from fleet.inputs.formats import without_ending
+from fleet.inputs.formats import has_footer, without_ending
 from fleet.inputs.opening import Listing, list_files, open_input
+from fleet.inputs.parquet_file import open_parquet, row_group_rows
 from fleet.run.choices import CRAWLS_DATASET
 from fleet.run.model import folder_revision
-from fleet.run.spec import Shard
+from fleet.run.receipt import Receipt
+from fleet.run.spec import Shard, file_name, part_name
 from fleet.storage.errors import translated
 from fleet.storage.hub_access import HubFiles
 from fleet.storage.identity import identity_of
@@ -131,6 +134,74 @@ def limited(source: Input, rows: int | None) -> Input:
         raise UsageError(f"The rows cannot be counted. {error}") from error
 
 
+def split(source: Input, rows_per_task: int | None) -> Input:
+    """The shards, with each Parquet file of more rows as several. Raises UsageError if a file cannot be read."""
+    if rows_per_task is None:
+        return source
+    try:
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            parts = pool.map(lambda shard: _parts(shard, rows_per_task), source.shards)
+            shards = tuple(chain.from_iterable(parts))
+    except (ShardError, ValueError) as error:  # a part's name may be too long
+        raise UsageError(f"The input cannot be split. {error}") from error
+    _refuse_same_names(shards)
+    return replace(source, shards=shards)
+
+
+def _parts(file: Shard, rows_per_task: int) -> list[Shard]:
+    """The parts of a file, or the file if it has only one. The last one ends with the file, even if that grows."""
+    if not has_footer(file.uri):
+        return [file]
+    with open_parquet(file.uri) as parquet:
+        groups = row_group_rows(parquet)
+    rows = file.row_limit or sum(groups)
+    starts = [start for start in part_starts(groups, rows_per_task) if start < rows]
+    if len(starts) < 2:
+        return [file]
+    ends = [*starts[1:], file.row_limit]
+    bytes_a_row = (file.size_bytes or 0) / sum(groups)
+    return [
+        replace(
+            file,
+            name=part_name(file.name, number),
+            first_row=start,
+            row_limit=None if end is None else end - start,
+            size_bytes=round(bytes_a_row * ((end or rows) - start)),
+        )
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+
+
+def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
+    """The first row of each part. A part has at most so many rows, or one row group."""
+    starts, end = [0], 0
+    for rows in row_groups:
+        if end > starts[-1] and end + rows - starts[-1] > rows_per_task:
+            starts.append(end)
+        end += rows
+    return starts
+
+
+def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Iterable[str] = ()) -> dict[str, Shard]:
+    """These files as the shards of a run that is over, by name: with the parts that it had instead of their file.
+
+    A part that was left out, whose rows no receipt says, begins with its file.
+    """
+    whole = {file.name: file for file in files}
+    scored = {receipt.shard: receipt for receipt in receipts}
+    parts = {part: file_name(part, whole) for part in sorted({*scored, *left_out} - whole.keys())}
+    last = {file: part for part, file in parts.items()}
+    found = {name: file for name, file in whole.items() if name not in last}
+    for part, name in parts.items():
+        if name in whole:
+            found[part] = replace(whole[name], name=part)
+        if name in whole and (receipt := scored.get(part)):
+            ends_with_file = part == last[name] and whole[name].row_limit is None
+            row_limit = None if ends_with_file else receipt.rows_in
+            found[part] = replace(found[part], first_row=receipt.first_row, row_limit=row_limit)
+    return dict(sorted(found.items()))
+
+
 def count_rows(shards: tuple[Shard, ...]) -> int:
     """The number of rows to score, from the files' footers. Files without one are read whole. Raises UsageError."""
     try:
@@ -151,7 +222,7 @@ def _first_rows(shards: tuple[Shard, ...], limit: int) -> Iterator[Shard]:
 
 def _rows(shard: Shard, most: int | None = None) -> int:
     limits = [limit for limit in (shard.row_limit, most) if limit is not None]
-    with open_input(shard.uri) as file:
+    with open_input(shard.uri, first_row=shard.first_row) as file:
         return file.count_rows(min(limits, default=None))
 
 

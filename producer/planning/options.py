@@ -54,6 +54,14 @@ class Reading:
     text_column: TextColumn = None
     text_pair_column: TextPairColumn = None
     limit_rows: Annotated[int | None, reading_option(min=1, metavar="N", help="Stop after N rows in total.")] = None
+    rows_per_task: Annotated[
+        int | None,
+        reading_option(
+            min=1,
+            metavar="N",
+            help="Split Parquet files, and no others, into tasks of whole row groups with up to N rows.",
+        ),
+    ] = None
     max_bad_rows: Annotated[
         float,
         reading_option(

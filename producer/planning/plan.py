@@ -23,12 +23,21 @@ from fleet.run.recipes import recipe_line
 from fleet.run.scorers import model_of, published_run, resolve_model
 from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
 from fleet.run.sequence_classifier import threshold_of
-from fleet.run.spec import RunSpec, Shard, disclosed_inputs
+from fleet.run.spec import RunSpec, Shard, disclosed_inputs, file_name
 from fleet.run.text import chosen_columns, template_of, text_columns
 from fleet.storage.opening import Published, open_output
 from producer.opening import patient
 from producer.planning.destination import check_hub, check_output_place, with_output
-from producer.planning.inputs import Input, absolute_uri, crawl_input, digest_of, limited, list_input
+from producer.planning.inputs import (
+    Input,
+    absolute_uri,
+    as_scored,
+    crawl_input,
+    digest_of,
+    limited,
+    list_input,
+    split,
+)
 from producer.planning.options import RunOptions
 
 
@@ -69,6 +78,7 @@ def plan_run(options: RunOptions) -> Plan:
         output_uri=absolute_uri(options.output_uri),
         row_columns=_row_columns(options),
         limit_rows=options.limit_rows,
+        rows_per_task=options.rows_per_task,
         max_bad_rows=options.max_bad_rows,
     )
     check_filter(spec, schema)
@@ -106,10 +116,13 @@ def resumed(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
         for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():
             earlier = replace(spec, input_revision=digest_of(map(accepted.as_enqueued, source.listed)))
             if earlier.run_id == run_id:
-                shards, limits = source.shards, accepted.row_limits
-                if limits:  # the files have other lengths now, so the limit of rows would choose other shards
-                    named = (shard for shard in source.listed if shard.name in limits)
-                    shards = tuple(replace(shard, row_limit=limits[shard.name]) for shard in named)
+                shards = source.shards
+                if accepted.ranges:  # the files have other lengths now, from which other shards would follow
+                    files = {file.name: file for file in source.listed}
+                    shards = tuple(
+                        replace(files[file_name(name, files)], name=name, first_row=first_row, row_limit=limit)
+                        for name, (first_row, limit) in sorted(accepted.ranges.items())
+                    )
                 return earlier, tuple(replace(shard, changed=accepted.has(shard)) for shard in shards)
     return spec, source.shards
 
@@ -145,7 +158,7 @@ def checked_input(options: RunOptions) -> Input:
     _check_output_is_apart(options)
     check_hub(options)
     source = list_input(*options.input_uris) if options.crawl is None else crawl_input(options.crawl)
-    return limited(source, options.limit_rows)
+    return split(limited(source, options.limit_rows), options.rows_per_task)
 
 
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
@@ -223,7 +236,9 @@ def plan_refilter(scores_uri: str, options: RunOptions, *, earlier: RunSpec | No
         raise UsageError(f"--output {options.output_uri} is where the scores are read from. Choose another --output.")
     spec = published.spec
     inputs = options.input_uris or _input_uris(published, earlier)
-    source = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows))
+    files = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows, rows_per_task=None))
+    shards = as_scored(files.shards, published.receipts, published.left_out)
+    source = replace(files, shards=tuple(shards.values()))
     _check_is_what_was_scored(source.shards, published)
     new_spec = replace(
         spec,
@@ -235,8 +250,8 @@ def plan_refilter(scores_uri: str, options: RunOptions, *, earlier: RunSpec | No
     )
     with open_input(source.shards[0].uri, spec.columns, only=spec.only_columns) as file:
         check_filter(new_spec, file.schema)
-    new_spec, shards = resumed(new_spec, source)
-    return Plan(spec=new_spec, shards=shards, public=options.public)
+    new_spec, due = resumed(new_spec, source)
+    return Plan(spec=new_spec, shards=due, public=options.public)
 
 
 def _input_uris(published: Published, earlier: RunSpec | None) -> tuple[str, ...]:

@@ -119,7 +119,8 @@ def tokens_read(lengths: Any, scoring: Scoring, longest: int) -> Any:
 
 
 def _sampled(shard: Shard, *, spec: RunSpec, most_rows: int) -> SampledShard:
-    with open_input(shard.uri, spec.columns, only=spec.only_columns) as file, translated(f"Reading {shard.uri}"):
+    opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=shard.first_row)
+    with opened as file, translated(f"Reading {shard.uri}"):
         rows = file.count_rows(shard.row_limit) if has_footer(shard.uri) else None
         columns = _scored_columns(spec)
         if missing := [name for name in columns if name not in file.schema.names]:

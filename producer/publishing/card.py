@@ -116,7 +116,7 @@ def _source(spec: RunSpec) -> str:
 
 def _format(receipts: list[Receipt]) -> str:
     """Such as ` (JSON Lines)`, or of several formats ` (3 files of Parquet, 2 files of JSON Lines)`; nothing for Parquet."""
-    kinds = Counter(kind_of(receipt.source_uri) for receipt in receipts)
+    kinds = Counter(map(kind_of, dict.fromkeys(receipt.source_uri for receipt in receipts)))
     if len(kinds) > 1:
         told = [f"{counted(files, 'file')} of {kind}" for kind, files in kinds.most_common()]
         return f" ({', '.join(told)})"
@@ -124,7 +124,7 @@ def _format(receipts: list[Receipt]) -> str:
 
 
 def _changed_files(receipts: list[Receipt]) -> str:
-    changed = sum(receipt.source_changed for receipt in receipts)
+    changed = len({receipt.source_uri for receipt in receipts if receipt.source_changed})
     if not changed:
         return ""
     return (
@@ -177,7 +177,9 @@ def _columns(spec: RunSpec) -> str:
     lines = [line for scoring in spec.scorings for line in _added_columns(scoring, has_filter=spec.where is not None)]
     if spec.row_columns:
         shard, row = map(cell, spec.row_columns)
-        lines.append(f"- {shard} and {row}: the shard of the source that the row is from, and its place there, from 0.")
+        lines.append(
+            f"- {shard} and {row}: the shard of the source that the row is from, and its place in the file, from 0."
+        )
     return "\n".join(lines)
 
 

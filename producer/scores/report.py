@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.errors import ShardError, UsageError
+from fleet.inputs.formats import has_footer
 from fleet.inputs.input_file import IgnoredBadRows
 from fleet.inputs.opening import open_input
 from fleet.process.settings import Settings
@@ -199,7 +200,8 @@ def _rows_of(
         chosen = scored[:: max(1, len(scored) // count)][:count]
     else:
         chosen = scored[np.argsort(np.abs(scores[scored] - near), kind="stable")][:count]
-    return [NearRow(shard=receipt.shard, row=int(row), score=float(scores[row])) for row in chosen]
+    first = receipt.first_row
+    return [NearRow(shard=receipt.shard, row=first + int(row), score=float(scores[row])) for row in chosen]
 
 
 def _with_texts(
@@ -217,13 +219,14 @@ def _with_texts(
 
 
 def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring) -> dict[int, tuple[str | None, str]]:
-    """Row → its URL and its text as it was scored. Reads the file up to the last of these rows."""
+    """Row → its URL and its text as it was scored. Reads the file from the first to the last of these rows, or lines from 0."""
     found: dict[int, tuple[str | None, str]] = {}
     there_are = {name for name, _ in spec.columns}
     names = dict.fromkeys((*scoring.text_columns, scoring.text_pair_column, _URL))
     columns = [name for name in names if name in there_are]
-    first = 0
-    with open_input(uri, spec.columns, only=spec.only_columns) as file, translated("Reading the input"):
+    first = min(rows) if has_footer(uri) else 0
+    opened = open_input(uri, spec.columns, only=spec.only_columns, first_row=first)
+    with opened as file, translated("Reading the input"):
         for batch in file.batches(columns, bad=IgnoredBadRows(), use_threads=False):
             here = sorted(row for row in rows if first <= row < first + len(batch))
             if here:

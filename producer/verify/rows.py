@@ -30,6 +30,7 @@ class ScoredRows:
 
     added: pa.Table  # the added columns
     errored: npt.NDArray[np.bool_]
+    first_row: int  # in the file
     text_digests: dict[tuple[int, int], list[str]]  # see fleet/run/text.py
 
 
@@ -40,7 +41,8 @@ def scored_rows(scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> tupl
     names = [field.name for field in output_fields(spec)]
     errored = pc.is_valid(table[ERROR.name]).to_numpy() if ERROR.name in table.column_names else np.zeros(0, np.bool_)
     added = table.select([name for name in names if name in table.column_names])
-    return ScoredRows(added=added, errored=errored, text_digests=digests_in(scores)), faults
+    digests = digests_in(scores)
+    return ScoredRows(added=added, errored=errored, first_row=receipt.first_row, text_digests=digests), faults
 
 
 def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
@@ -50,8 +52,8 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
         return
     if len(table) != receipt.rows_in:
         yield f"holds {counted(len(table), 'row')}, its receipt says {receipt.rows_in:,}"
-    if not np.array_equal(table[ROW.name].to_numpy(), np.arange(len(table))):
-        yield "its rows are not numbered from 0, each once"
+    if not np.array_equal(table[ROW.name].to_numpy(), receipt.first_row + np.arange(len(table))):
+        yield f"its rows are not numbered from {receipt.first_row:,}, each once"
     if set(pc.unique(table[SHARD.name]).to_pylist()) - {receipt.shard}:
         yield f"has rows of other shards than {receipt.shard}"
     errored = len(table) - table[ERROR.name].null_count
@@ -102,7 +104,7 @@ def _place_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, sp
     """Check that each kept row appears once and in order, with the score that the score file has for it."""
     shard_column, row_column = spec.row_columns or ("", "")
     table = data.read(columns=[shard_column, row_column, *rows.added.column_names], use_threads=False)
-    places = table[row_column].to_numpy()
+    places = table[row_column].to_numpy() - receipt.first_row
     if set(pc.unique(table[shard_column]).to_pylist()) - {receipt.shard}:
         yield f"has rows of other shards than {receipt.shard}"
     if np.any(np.diff(places) <= 0):

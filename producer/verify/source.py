@@ -19,16 +19,18 @@ from fleet.run.spec import RunSpec, Shard
 from fleet.run.text import scored_digest
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import Published
-from producer.planning.inputs import list_input
+from producer.planning.inputs import as_scored, list_input
 from producer.verify.report import Fault
 from producer.verify.rows import ScoredRows, same_values
 
 _BATCH_ROWS = 1024
 
 
-def source_shards(uris: tuple[str, ...], receipts: Sequence[Receipt], output_uri: str) -> dict[str, Shard]:
+def source_shards(
+    uris: tuple[str, ...], receipts: Sequence[Receipt], output_uri: str, left_out: Sequence[str] = ()
+) -> dict[str, Shard]:
     """The shards of the input, by name. Raises UsageError if this is not the input of the run: it shares no file with it."""
-    shards = {shard.name: shard for shard in list_input(*uris).shards}
+    shards = as_scored(list_input(*uris).shards, receipts, left_out)
     scored = {receipt.shard: receipt.source_identity for receipt in receipts}
     common = [shard for name, shard in shards.items() if name in scored]
     if not common:
@@ -71,7 +73,7 @@ def source_faults(
     if are_of_other_bytes(shard.identity, receipt.source_identity):
         problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
         return [Fault(path=receipt.data.path, problem=problem)]
-    most = receipt.rows_in if spec.limit_rows else receipt.rows_in + 1
+    most = receipt.rows_in if spec.limit_rows or shard.row_limit is not None else receipt.rows_in + 1
     if receipt.rows_in != len(rows.added) or source.count_rows(most=most) != receipt.rows_in:
         return [Fault(path=receipt.scores.path, problem="has not the rows of the input")]
     if len(rows.added) and not rows.text_digests:
@@ -99,12 +101,13 @@ def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa
         table = stream.take(end - first)
         if [scored_digest(table, scoring) for scoring in spec.scorings] != digests:
             raise _OtherTexts(f"has the scores of other texts than the input's, between its rows {first:,} and {end:,}")
+        place = first - rows.first_row
         for field in rows.added.schema:
-            table = table.append_column(field, rows.added[field.name].slice(first, len(table)))
+            table = table.append_column(field, rows.added[field.name].slice(place, len(table)))
         if spec.where and keep is None:
             keep = Filter(spec.where, table.schema)
         passed = keep.keep(table) if keep else np.arange(len(table))
-        kept = passed[~rows.errored[first + passed]]
+        kept = passed[~rows.errored[place + passed]]
         plain = pa.schema([schema.field(name) for name in names])
         yield table.take(pa.array(kept)).cast(plain)
 

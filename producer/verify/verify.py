@@ -40,7 +40,7 @@ def verify(
     published = read_published(uri, published_run=published_run)
     if isinstance(published, Fault):
         return Verification(uri=uri, run_id=published_run, faults=(published,))
-    shards = source_shards(source, published.receipts, published.uri) if source else {}
+    shards = source_shards(source, published.receipts, published.uri, published.left_out) if source else {}
     findings = open_output(published.uri, published.run_id).inspect(published.receipts, hashes=True)
     faults = [
         Fault(path=finding.path, problem=finding.sentence, is_mendable=finding.is_mendable)
@@ -86,7 +86,8 @@ def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shar
             if faults or receipt.shard not in source:
                 return faults
             shard = source[receipt.shard]
-            with open_input(shard.uri, spec.columns, only=spec.only_columns) as original:
+            opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=receipt.first_row)
+            with opened as original:
                 return source_faults(original, shard, data, rows, receipt, spec)
     except ShardError as error:
         if error.of_machine:  # the output itself may be sound

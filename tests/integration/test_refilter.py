@@ -146,7 +146,7 @@ def test_what_cannot_be_planned_is_refused(earlier: Earlier, source: Path, tmp_p
         earlier.plan(min_score=1.0, inputs=(str(other),))
     with pytest.raises(UsageError, match=r"kept is where the scores are read from\. Choose another --output"):
         earlier.plan(min_score=1.0, to="kept")
-    Published(str(earlier.output)).flip("manifest.parquet")
+    Published(str(earlier.output)).truncate("manifest.parquet")
     with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
         earlier.plan(min_score=1.0)
 

@@ -45,7 +45,13 @@ class TestOptions:
 class TestValues:
     @pytest.mark.parametrize(
         ("option", "value"),
-        [("--min-score", "three"), ("--limit-rows", "1.5"), ("--workers", "0"), ("--dtype", "flot32")],
+        [
+            ("--min-score", "three"),
+            ("--limit-rows", "1.5"),
+            ("--rows-per-task", "0"),
+            ("--workers", "0"),
+            ("--dtype", "flot32"),
+        ],
     )
     def test_a_wrong_one_is_told(self, option: str, value: str) -> None:
         message = said("run", option, value)

@@ -66,6 +66,7 @@ def test_options_are_taken_as_a_value_too() -> None:
     [
         ({"dtype": "bf16"}, "dtype='bf16' is wrong: Input should be 'auto', "),
         ({"limit_rows": 0}, "limit_rows=0 is wrong: the least is 1"),
+        ({"rows_per_task": -1}, "rows_per_task=-1 is wrong: the least is 1"),
         ({"max_bad_rows": 2}, "max_bad_rows=2 is wrong: the most is 1"),
         ({"min_score": "high"}, "min_score='high' is wrong: Input should be a valid number"),
         ({"text_column": 3}, "text_column=3 is wrong: Input should be a valid string"),

@@ -20,7 +20,7 @@ from fleet.storage.errors import translated
 class Window:
     """Consecutive rows of a shard, with all columns. The end of a window depends only on the rows and the spec."""
 
-    first_row: int
+    first_row: int  # in the file
     rows: pa.Table
     bad: dict[int, BadRow] = field(default_factory=dict)  # by their place in `rows`, where they are null
 
@@ -33,7 +33,7 @@ def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Windo
     window unless the run allows none.
     """
     _check_columns(file.schema, shard, spec)
-    first_row = 0
+    first_row = shard.first_row
     bad: BadRows = {}
     limit = BadRowLimit(most_share=spec.max_bad_rows)
     known_rows = file.count_rows(shard.row_limit) if isinstance(file, ParquetInput) else None
@@ -42,11 +42,11 @@ def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Windo
         of_window = {row - first_row: bad.pop(row) for row in sorted(bad) if row < first_row + len(rows)}
         limit.add(of_window.values())
         if known_rows or not spec.max_bad_rows:
-            limit.check(known_rows or first_row + len(rows), f"Shard {shard.name}")
+            limit.check(known_rows or first_row - shard.first_row + len(rows), f"Shard {shard.name}")
         yield Window(first_row=first_row, rows=rows, bad=of_window)
         first_row += len(rows)
         pa.default_memory_pool().release_unused()  # otherwise the allocator keeps freed memory of every size
-    limit.check(first_row, f"Shard {shard.name}")
+    limit.check(first_row - shard.first_row, f"Shard {shard.name}")
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[pa.RecordBatch]]:

@@ -53,7 +53,8 @@ def score_shard(
     started_at = time.time()
     spec, shard = claim.spec, claim.shard
     with _usage_errors_told_of(shard), scratch_folder(scratch_dir) as scratch:
-        with unchanged(shard), open_input(shard.uri, spec.columns, only=spec.only_columns) as file:
+        opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=shard.first_row)
+        with unchanged(shard), opened as file:
             writer = ShardWriter(scratch, file.schema, shard, spec)
             _write_windows(file, writer, claim, scorers, progress, checkpoint)
         data_file, scores_file = writer.close()
@@ -156,6 +157,7 @@ def _receipt(
         source_uri=disclosed_source(claim.shard),
         source_identity=claim.shard.identity,
         source_changed=claim.shard.changed,
+        first_row=claim.shard.first_row,
         data=data,
         scores=side,
         rows_in=counts.rows_in,

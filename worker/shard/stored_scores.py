@@ -144,6 +144,7 @@ class SideScores:
         groups = (parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups))
         self._starts = [0, *accumulate(groups)]
         self._windows = {first: (end, digests) for (first, end), digests in digests_in(parquet).items()}
+        self._first_row = min(self._windows, default=0)
         self._group: tuple[int, pa.Table] | None = None
 
     def scores_of(self, first_row: int, digests: Sequence[str]) -> tuple[Scores, ...] | None:
@@ -154,7 +155,7 @@ class SideScores:
         end, stored = self._windows.get(first_row, (first_row, None))
         if stored != list(digests):
             return None
-        lines = self._lines(first_row, end)
+        lines = self._lines(first_row - self._first_row, end - self._first_row)
         reasons = lines.column(ERROR.name).to_pylist()
         errors = {row: reason for row, reason in enumerate(reasons) if reason is not None}
         found = []

@@ -1,0 +1,179 @@
+"""With `--rows-per-task`, a long file is several tasks. Their rows and scores are those of the whole file."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from celery import Celery
+
+from fleet.errors import ShardError, UsageError
+from fleet.ledger import Ledger
+from producer.local.demo_data import write_shards
+from producer.planning.estimate import plan_report
+from producer.planning.inputs import count_rows
+from producer.planning.options import RunOptions
+from producer.planning.plan import plan_refilter, plan_run
+from producer.planning.steering import retry_run
+from producer.publishing.publish import finalize_run
+from producer.scores.report import rows_of_run_near, scored_run
+from producer.verify.verify import verify
+from support.enqueued_runs import do
+from support.ledger_states import claimed
+from support.outputs import data_digests, published_rows
+from support.small_run import publish, publish_plan, score
+from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.shard.stored_scores import load_stored_scores
+
+ROWS, GROUP_ROWS = 50, 8
+PARTS = ["long.part-00000", "long.part-00001", "long.part-00002"]  # of 24, 24 and 2 rows
+NOT_UTF8 = 30
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A file of two row groups that fit into a task, and a longer one, of which a row is bad."""
+    write_shards(tmp_path / "demo", shards=2, rows=ROWS, seed=4)
+    first, second = (pq.read_table(file) for file in sorted((tmp_path / "demo").glob("*.parquet")))
+    (tmp_path / "in").mkdir()
+    pq.write_table(second.slice(0, 10), tmp_path / "in/short.parquet", row_group_size=5)
+    write(tmp_path / "in/long.parquet", first)
+    return tmp_path / "in"
+
+
+def write(path: Path, rows: pa.Table, *, group_rows: int = GROUP_ROWS) -> None:
+    texts = [text.encode() for text in rows["text"].to_pylist()]
+    texts[NOT_UTF8] = b"\xff"
+    column = pa.array(texts, pa.binary()).view(pa.string())
+    rows = rows.set_column(rows.schema.get_field_index("text"), "text", column)
+    pq.write_table(rows, path, row_group_size=group_rows)
+
+
+@pytest.fixture
+def options(source: Path, tiny_model: Path, tmp_path: Path) -> RunOptions:
+    return RunOptions(
+        input_uris=(str(source),),
+        models=(str(tiny_model),),
+        dtype="float32",
+        output_uri=str(tmp_path / "parts"),
+        min_score=0.0,
+        max_bad_rows=0.1,
+        rows_per_task=24,
+    )
+
+
+def rows_by_place(output: Path, kind: str = "data") -> dict[tuple[str, int], dict[str, Any]]:
+    """The rows of an output by their file and their number in it."""
+    rows = published_rows(output, kind).to_pylist()
+    found = {(row.pop("shard").partition(".")[0], row.pop("row")): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_a_run_of_parts_has_the_rows_and_scores_of_one_without_and_is_sound(
+    ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, source: Path, tmp_path: Path
+) -> None:
+    whole = replace(options, rows_per_task=None, output_uri=str(tmp_path / "whole"))
+
+    spec = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
+    publish(ledger, scorer, whole, scratch=tmp_path / "scratch")
+
+    assert spec.run_id != plan_run(replace(options, rows_per_task=None)).spec.run_id
+    assert sorted(file.stem for file in (tmp_path / "parts/data").iterdir()) == [*PARTS, "short"]
+    for kind in ("data", "scores"):
+        parts, expected = rows_by_place(tmp_path / "parts", kind), rows_by_place(tmp_path / "whole", kind)
+        scores, expected_scores = ([row.pop("score") for row in rows.values()] for rows in (parts, expected))
+        assert parts == expected
+        assert scores == pytest.approx(expected_scores, abs=1e-5)
+    assert verify(str(tmp_path / "parts"), source=(str(source),)).faults == ()
+    near = rows_of_run_near(scored_run(str(tmp_path / "parts"), None), None, near=0.0, count=60, source=(str(source),))
+    texts = pq.read_table(source / "long.parquet").column("url").to_pylist()
+    assert {row.url for row in near if row.shard == PARTS[2]} == {*texts[48:]}
+
+
+def test_it_is_refiltered_and_a_part_that_was_left_out_fails_again(
+    ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, source: Path, tmp_path: Path
+) -> None:
+    options = replace(options, limit_rows=49)
+    plan = plan_run(options)
+    publish_plan(ledger, scorer, plan, scratch=tmp_path / "scratch", failing=[PARTS[1]])
+    fresh = replace(options, min_score=None, where="length(text) > 300", output_uri=str(tmp_path / "fresh"))
+    publish_plan(ledger, scorer, plan_run(fresh), scratch=tmp_path / "scratch", failing=[PARTS[1]])
+
+    again = plan_refilter(plan.spec.output_uri, replace(fresh, output_uri=str(tmp_path / "again")), earlier=plan.spec)
+    stored = load_stored_scores(again.spec.scorings[0].served_by, None)
+    publish_plan(ledger, stored, again, scratch=tmp_path / "scratch", failing=[PARTS[1]])
+
+    assert [(shard.name, shard.row_limit) for shard in again.shards] == [*zip(PARTS, (24, 49, 1), strict=True)]
+    assert data_digests(tmp_path / "again") == data_digests(tmp_path / "fresh")
+    assert [str(fault) for fault in verify(str(tmp_path / "again"), source=(str(source),)).faults] == [
+        f"data/{PARTS[1]}.parquet: is missing: its shard failed, and the run was published without it"
+    ]
+    other = replace(again, spec=replace(again.spec, output_uri=str(tmp_path / "other")))
+    with pytest.raises(ShardError, match=f"was published without the shard {PARTS[1]}"):
+        publish_plan(ledger, stored, other, scratch=tmp_path / "scratch")
+
+
+@pytest.mark.parametrize(
+    ("limit_rows", "ranges"),
+    [
+        (None, [(PARTS[0], 0, 24), (PARTS[1], 24, 24), (PARTS[2], 48, None), ("short", 0, None)]),
+        (53, [(PARTS[0], 0, 24), (PARTS[1], 24, 24), (PARTS[2], 48, None), ("short", 0, 3)]),
+        (30, [(PARTS[0], 0, 24), (PARTS[1], 24, 6)]),
+        (24, [("long", 0, 24)]),
+    ],
+)
+def test_a_limit_of_rows_is_one_of_all_parts(
+    options: RunOptions, limit_rows: int | None, ranges: list[tuple[str, int, int | None]], source: Path
+) -> None:
+    plan = plan_run(replace(options, limit_rows=limit_rows))
+
+    report = plan_report(plan)
+    assert [(shard.name, shard.first_row, shard.row_limit) for shard in plan.shards] == ranges
+    assert count_rows(plan.shards) == report["rows"] == (limit_rows or 60)
+    if limit_rows is None:
+        assert report["bytes"] == pytest.approx(sum(file.stat().st_size for file in source.iterdir()), abs=3)
+
+
+def test_what_cannot_be_split_is_refused_and_files_of_lines_stay_whole(options: RunOptions, source: Path) -> None:
+    (source.parent / "lines.jsonl").write_text('{"text": "one"}\n' * 40)
+    lines = replace(options, input_uris=(str(source.parent / "lines.jsonl"),))
+    assert [(shard.name, shard.row_limit) for shard in plan_run(lines).shards] == [("lines", None)]
+
+    (source / "long.part-00001.parquet").write_bytes((source / "short.parquet").read_bytes())
+    with pytest.raises(UsageError, match=r"Two files would become shard long\.part-00001"):
+        plan_run(options)
+
+    (source / "long.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UsageError, match=r"The input cannot be split\. .*long\.parquet"):
+        plan_run(options)
+
+
+def test_a_changed_file_that_is_accepted_is_scored_again_in_all_parts(
+    ledger: Ledger, app: Celery, scorer: SequenceClassifier, options: RunOptions, source: Path, tmp_path: Path
+) -> None:
+    run_id = do(options, ledger, app).run_id
+    spec, shards = ledger.spec(run_id), {shard.name: shard for shard in ledger.shards(run_id)}
+    do_all = {"ledger": ledger, "scorer": scorer, "spec": spec, "scratch": tmp_path / "scratch"}
+    score(**do_all, shards=[shards[PARTS[0]], shards["short"]])
+    longer = pq.read_table(sorted((tmp_path / "demo").glob("*.parquet"))[1])
+    write(source / "long.parquet", pa.concat_tables([longer, longer.slice(0, 9)]), group_rows=7)
+    ledger.fail(claimed(ledger, run_id, shards[PARTS[1]]), "the input changed", "")
+    held = claimed(ledger, run_id, shards[PARTS[2]])
+
+    with pytest.raises(UsageError, match=rf"scored now: {PARTS[2]}\. Wait for their end"):
+        retry_run(ledger, run_id)
+    ledger.release(held)
+    retried = retry_run(ledger, run_id)
+
+    assert (retried.changed, retried.queued) == (tuple(PARTS), 2)
+    assert ledger.counts(run_id).done == 1
+    ledger.redis.flushall()
+    again = do(options, ledger, app)
+    assert (again.run_id, again.restored) == (run_id, 1)
+    score(**do_all, shards=[shard for shard in ledger.shards(run_id) if shard.name != "short"])
+    finalize_run(ledger, run_id, without_failed=False)
+    assert verify(spec.output_uri, source=(str(source),)).faults == ()
+    assert len(rows_by_place(Path(spec.output_uri), "scores")) == ROWS + 9 + 10
