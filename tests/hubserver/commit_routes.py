@@ -27,7 +27,7 @@ class CommitRoutes:
         ]
 
     def preupload(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
-        tree = self._hub.access.writable(call.grant, TYPES[types], repo_id).commit_at(revision).tree
+        tree = self._hub.writable(call.grant, TYPES[types], repo_id).commit_at(revision).tree
         answers = [
             {
                 "path": file["path"],
@@ -35,13 +35,13 @@ class CommitRoutes:
                 "shouldIgnore": False,
                 "oid": tree[file["path"]].content_oid if file["path"] in tree else None,
             }
-            for file in call.body.json()["files"]
+            for file in call.json()["files"]
         ]
         return json_reply({"files": answers})
 
     def commit(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
-        repo = self._hub.access.writable(call.grant, TYPES[types], repo_id)
-        header, lines = commit_lines(call.body.read())
+        repo = self._hub.writable(call.grant, TYPES[types], repo_id)
+        header, lines = commit_lines(call.body)
         commit = repo.commit(
             revision,
             [self._operation(repo, key, value) for key, value in lines],
@@ -62,7 +62,7 @@ class CommitRoutes:
         match key:
             case OperationKind.ADD:
                 content = base64.b64decode(value["content"])
-                self._hub.blobs.write([content])
+                self._hub.blobs.write(content)
                 return File.regular(content)
             case OperationKind.ADD_LARGE:
                 return File.large(value["oid"], self._checked_size(repo, value))
@@ -76,7 +76,7 @@ class CommitRoutes:
         """
         if value["oid"] not in repo.uploaded:
             return 0
-        size = self._hub.blobs.size(value["oid"])
+        size = len(self._hub.blobs.read(value["oid"]))
         if value.get("size", size) != size:
             raise bad_request(f"LFS pointer of {value['path']} says {value['size']} bytes; the file has {size}")
         return size

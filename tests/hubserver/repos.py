@@ -212,19 +212,16 @@ class Repos:
 
     def __init__(self) -> None:
         self._repos: dict[tuple[RepoType, str], Repo] = {}
-        self._lock = threading.Lock()
 
     def create(self, repo_type: RepoType, repo_id: str, *, private: bool = False) -> Repo:
-        with self._lock:
-            if (repo_type, repo_id) in self._repos:
-                raise HubError(409, "You already created this repo")
-            repo = self._repos[repo_type, repo_id] = Repo(repo_type, repo_id, private=private)
-            return repo
+        if (repo_type, repo_id) in self._repos:
+            raise HubError(409, "You already created this repo")
+        repo = self._repos[repo_type, repo_id] = Repo(repo_type, repo_id, private=private)
+        return repo
 
     def delete(self, repo_type: RepoType, repo_id: str) -> None:
-        with self._lock:
-            if self._repos.pop((repo_type, repo_id), None) is None:
-                raise repo_not_found()
+        if self._repos.pop((repo_type, repo_id), None) is None:
+            raise repo_not_found()
 
     def get(self, repo_type: RepoType, repo_id: str) -> Repo:
         repo = self._repos.get((repo_type, repo_id))
