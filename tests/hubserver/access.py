@@ -3,9 +3,8 @@
 import secrets
 from dataclasses import dataclass
 
-from hubserver.blobs import BlobStore
 from hubserver.errors import HubError, repo_not_found, token_required, write_token_required
-from hubserver.repos import Repo, Repos, RepoType
+from hubserver.repos import BlobStore, Repo, Repos, RepoType
 
 TYPES: dict[str, RepoType] = {"models": "model", "datasets": "dataset"}
 

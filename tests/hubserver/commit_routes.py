@@ -9,7 +9,7 @@ from typing import Any
 
 from hubserver.access import TYPES, Hub, url_prefix
 from hubserver.errors import bad_request
-from hubserver.repos import File, Operation, OperationKind, Repo
+from hubserver.repos import File, Operation, Repo
 from hubserver.wire import Call, Reply, Route, json_reply
 
 REGULAR_MAX_BYTES = 10 << 20
@@ -48,26 +48,26 @@ class CommitRoutes:
             title=header["summary"],
             description=header.get("description", ""),
             author=call.grant.name or "",
-            expected_parent=header.get("parentCommit"),
+            expected_parent=header.get("parentCommit", ""),
         )
         url = f"{self._hub.endpoint}/{url_prefix(repo.repo_type)}{repo_id}/commit/{commit.oid}"
         return json_reply({"success": True, "commitUrl": url, "commitOid": commit.oid, "hookOutput": ""})
 
     def _operation(self, repo: Repo, key: str, value: dict[str, Any]) -> Operation:
-        if key not in list(OperationKind):
-            raise bad_request(f"Unknown operation: {key}")
-        return Operation(kind=OperationKind(key), path=value["path"], added=self._added(repo, key, value))
+        return Operation(path=value["path"], added=self._added(repo, key, value))
 
     def _added(self, repo: Repo, key: str, value: dict[str, Any]) -> File | None:
         match key:
-            case OperationKind.ADD:
+            case "file":  # with its content
                 content = base64.b64decode(value["content"])
                 self._hub.blobs.write(content)
                 return File.regular(content)
-            case OperationKind.ADD_LARGE:
+            case "lfsFile":  # whose content was uploaded before
                 return File.large(value["oid"], self._checked_size(repo, value))
-            case _:
+            case "deletedFile":
                 return None
+            case _:
+                raise bad_request(f"Unknown operation: {key}")
 
     def _checked_size(self, repo: Repo, value: dict[str, Any]) -> int:
         """The size of the blob, checked against the line. The line of a copy has no size.

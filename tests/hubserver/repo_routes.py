@@ -6,10 +6,9 @@ from typing import Any
 import yaml
 
 from hubserver.access import TYPES, Hub, require_write, url_prefix
-from hubserver.blobs import BlobStore
 from hubserver.errors import HubError, invalid_token
 from hubserver.file_routes import timestamp
-from hubserver.repos import MAIN, Commit, File, Repo
+from hubserver.repos import MAIN, BlobStore, Commit, File, Operation, Repo
 from hubserver.wire import Call, Reply, Route, json_reply
 
 GITATTRIBUTES = ".gitattributes"
@@ -161,4 +160,5 @@ def add_initial_commit(repo: Repo, blobs: BlobStore, *, author: str) -> None:
     """Commit a `.gitattributes`, as the Hub does in a new repository."""
     content = b"*.parquet filter=lfs diff=lfs merge=lfs -text\n*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
     blobs.write(content)
-    repo.add_initial_commit({GITATTRIBUTES: File.regular(content)}, author=author)
+    added = Operation(path=GITATTRIBUTES, added=File.regular(content))
+    repo.commit(MAIN, [added], title="initial commit", author=author)

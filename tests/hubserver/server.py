@@ -11,12 +11,11 @@ from types import TracebackType
 from typing import Self
 
 from hubserver.access import Hub, Tokens
-from hubserver.blobs import BlobStore
 from hubserver.commit_routes import CommitRoutes, is_large
 from hubserver.file_routes import FileRoutes
 from hubserver.lfs_routes import LfsRoutes
 from hubserver.repo_routes import RepoRoutes, add_initial_commit
-from hubserver.repos import MAIN, Commit, File, Operation, OperationKind, Repo, Repos, RepoType
+from hubserver.repos import MAIN, BlobStore, Commit, File, Operation, Repo, Repos, RepoType
 from hubserver.traffic import Request, WireFault, WireFaults
 from hubserver.wire import Router, WireServer
 from hubserver.xet import XetRoutes
@@ -167,9 +166,9 @@ class HubServer:
         content = source.read_bytes()
         sha256 = self._blobs.write(content)
         if not is_large(path, len(content)):
-            return Operation(kind=OperationKind.ADD, path=path, added=File.regular(content))
+            return Operation(path=path, added=File.regular(content))
         repo.uploaded.add(sha256)
-        return Operation(kind=OperationKind.ADD_LARGE, path=path, added=File.large(sha256, len(content)))
+        return Operation(path=path, added=File.large(sha256, len(content)))
 
     def _router(self) -> Router:
         hub = Hub(endpoint=self.endpoint, repos=self._repos, blobs=self._blobs, tokens=self._tokens)
