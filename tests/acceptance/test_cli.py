@@ -183,21 +183,6 @@ def test_without_a_redis_every_command_says_so(command: str, shards: Path, tiny_
     assert not (tmp_path / "out").exists()
 
 
-def test_a_redis_that_does_not_answer_is_named_without_its_password(
-    shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    environment = {"REDIS_URL": "redis://:sesame@127.0.0.1:1/0", "SHARDSIFT_REDIS_WAIT_SECONDS": "0"}
-
-    options = ("--input", shards, "--model", tiny_model, "--output", tmp_path / "out")
-    done = call_command("producer", "enqueue", *options, environment=environment)
-    worker = call_command("worker", "start", "--model", tiny_model, environment=environment)
-
-    for said in (done, worker):
-        assert said.returncode == 2
-        assert "No Redis answers at 127.0.0.1:1 " in said.stderr
-        assert "sesame" not in said.stderr + said.stdout
-
-
 @pytest.mark.parametrize("command", [("producer", "status"), ("producer", "finalizer"), ("worker", "start")])
 def test_a_wrong_setting_is_named(command: tuple[str, ...]) -> None:
     done = call_command(*command, environment={"SHARDSIFT_LEASE_SECONDS": "soon"})

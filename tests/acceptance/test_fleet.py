@@ -3,14 +3,13 @@
 Tests that do not depend on the model use the stand-in scorer, because torch takes seconds to load.
 """
 
-import json
 from pathlib import Path
 
 import pytest
 
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
-from support.outputs import manifest_lines, published_rows
+from support.outputs import manifest_lines
 from support.processes import started
 from support.waiting import wait_until
 
@@ -31,29 +30,6 @@ def options(shards: Path, model: Path, output: Path, *more: str) -> tuple[str | 
 
 def wait_for_first_shard(fleet: Fleet, run_id: str) -> None:
     wait_until(lambda: fleet.ledger.counts(run_id).rows_scored, description="a worker scores rows", seconds=120)
-
-
-def test_producer_workers_and_finalizer_finish_a_run_together(
-    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    fleet = quick_fleet
-    job = options(shards, tiny_model, tmp_path / "out")
-    run_id = fleet.enqueue(*job)
-    running = fleet.call_producer("status", run_id)
-    assert running.returncode == 3
-    assert f"Start one: worker start --model {tiny_model}" in running.stdout
-
-    with fleet.finalizer(), fleet.worker(tiny_model):
-        waited = fleet.call_producer("enqueue", *job, "--wait")
-
-    assert waited.returncode == 0, waited.stderr
-    assert f"Run {run_id}: 8 shards, 0 done" in waited.stderr
-    status = fleet.call_producer("status", "--json")
-    assert status.returncode == 0
-    assert json.loads(status.stdout)["state"] == "published"
-    assert run_id in fleet.call_producer("runs").stdout
-    assert len(published_rows(tmp_path / "out", "scores")) == 96
-    assert len(manifest_lines(tmp_path / "out")) == 8
 
 
 def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.finalizer_runs import do
+from support.finalizer_runs import FinalizerRun
 from support.fleet import Fleet
 from support.outputs import data_digests, manifest_lines
 
@@ -32,7 +32,7 @@ def test_a_run_is_enqueued_published_and_reported_without_torch(fleet: Fleet, sh
     sent = fleet.producer("enqueue", *options)
     run_id = sent.stdout.strip()
     before = fleet.producer("status", run_id)
-    do(fleet.ledger, fleet.ledger.spec(run_id), *fleet.ledger.shards(run_id))
+    FinalizerRun(ledger=fleet.ledger, spec=fleet.ledger.spec(run_id)).do(*fleet.ledger.shards(run_id))
     with fleet.finalizer():
         fleet.wait_until_published(run_id)
     after = fleet.producer("status", run_id)

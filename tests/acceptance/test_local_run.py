@@ -81,17 +81,14 @@ def processes_of(machine: dict[str, str]) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("of_kind", "workers"), [("tiny_model", "1"), pytest.param("minilm_model", "2", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
 def test_a_run_keeps_what_the_reference_recipe_keeps(
-    of_kind: str, workers: str, request: pytest.FixtureRequest, machine: dict[str, str], shards: Path, tmp_path: Path
+    minilm_model: Path, machine: dict[str, str], shards: Path, tmp_path: Path
 ) -> None:
-    model: Path = request.getfixturevalue(of_kind)
     few = copy_shards(shards, tmp_path / "few", count=4)
-    expected = reference_rows(few, model)
+    expected = reference_rows(few, minilm_model)
 
-    done = run_job(machine, few, model, tmp_path / "out", "--workers", workers)
+    done = run_job(machine, few, minilm_model, tmp_path / "out", "--workers", "2")
 
     assert done.returncode == 0, done.stderr
     scores = published_rows(tmp_path / "out", "scores")

@@ -27,7 +27,7 @@ from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.packages import installed
 from support.pages import texts_of
-from support.processes import call_command, call_script, run_command
+from support.processes import call_script, run_command
 from support.proxy import Network
 
 ROOT = Path(__file__).parents[2]
@@ -148,20 +148,6 @@ def test_status_and_verify_say_what_the_run_said(kept: shardsift.RunStatus) -> N
         assert checked.is_sound
         assert repr(checked).startswith(f"<Verification sound: 2 shards, 4 files, 24 rows in, {rows} kept; ")
         assert str(checked).endswith("\nsound")
-
-
-@pytest.mark.usefixtures("kept")
-def test_python_and_the_command_each_name_options_in_their_own_way() -> None:
-    Path("elsewhere").mkdir(exist_ok=True)
-    shutil.copy("shards/000_00000.parquet", "elsewhere/other.parquet")
-
-    with pytest.raises(shardsift.UsageError) as raised:
-        shardsift.verify("./kept", source="elsewhere")
-    command = call_command("producer", "verify", "./kept", "--source", "elsewhere", environment={})
-
-    assert "Name the input of the run with source." in str(raised.value)
-    assert (command.returncode, command.stdout) == (2, "")
-    assert "Name the --input of the run with --source." in command.stderr
 
 
 @pytest.mark.usefixtures("kept")

@@ -1,6 +1,7 @@
 """The structure of the code: which package may import which. `lint-imports` checks the contracts in pyproject.toml."""
 
 import ast
+import json
 import pkgutil
 import subprocess
 import sys
@@ -21,57 +22,47 @@ def modules(package: str) -> list[str]:
     return [package, *(found.name for found in pkgutil.walk_packages(PACKAGES[package].__path__, f"{package}."))]
 
 
-def test_no_module_of_the_light_side_brings_torch_in() -> None:
-    names = [*modules("fleet"), *modules("producer")]
-    code = (
-        f"import sys, importlib; [importlib.import_module(name) for name in {names}]; "
-        "sys.exit(', '.join(sorted({'torch', 'transformers', 'sentence_transformers', 'worker'} & set(sys.modules))) or 0)"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
+LIGHT_SIDE = [*modules("fleet"), *modules("producer")]
+STATUS = ["producer.cli", "producer.opening", "producer.status.watch", "producer.status"]  # which is asked often
 
 
-def test_a_look_at_a_run_loads_no_data_library() -> None:
-    """They take a second to load, and `producer status` is asked often."""
-    code = (
-        "import sys, producer.cli, producer.opening, producer.status.watch, producer.status; "
-        "sys.exit(', '.join(sorted({'numpy', 'pyarrow', 'duckdb', 'huggingface_hub', 'celery'} & set(sys.modules))) or 0)"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize(
+    ("imported", "unwanted"),
+    [
+        pytest.param(LIGHT_SIDE, {"torch", "transformers", "sentence_transformers", "worker"}, id="the light side"),
+        pytest.param(STATUS, {"numpy", "pyarrow", "duckdb", "huggingface_hub", "celery"}, id="a look at a run"),
+        pytest.param(
+            ["worker.scoring.load"],
+            {"celery", "redis", "fleet", "producer", "duckdb"},
+            id="the scoring core",
+            marks=pytest.mark.slow,  # it imports torch; lint-imports has the same contract
+        ),
+    ],
+)
+def test_an_import_does_not_bring_in_what_it_can_do_without(imported: list[str], unwanted: set[str]) -> None:
+    assert newly_imported(imported) & unwanted == set()
 
 
 def test_importing_the_public_api_imports_no_library() -> None:
+    packages = {name.partition(".")[0] for name in newly_imported(["shardsift"])}
+
+    assert packages - sys.stdlib_module_names == {"shardsift"}
+
+
+def newly_imported(names: list[str]) -> set[str]:
+    """The modules that a process has after it imported these, beyond those with which Python starts."""
     code = (
-        "import sys; before = set(sys.modules); import shardsift; "
-        "new = {name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names; "
-        "sys.exit(', '.join(sorted(new - {'shardsift'})) or 0)"
+        f"import importlib, json, sys; before = set(sys.modules); [importlib.import_module(name) for name in {names}]; "
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
-
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
     assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
 
 
 def test_each_name_of_the_public_api_is_that_of_its_home() -> None:
     for name in shardsift.__all__:
         assert getattr(shardsift, name).__name__ == name
-
-
-@pytest.mark.slow  # it imports torch; lint-imports has the same contract
-def test_the_scoring_core_can_be_used_without_the_fleet() -> None:
-    code = (
-        "import sys; from worker.scoring.load import load_scorer; "
-        "sys.exit(', '.join(sorted({'celery', 'redis', 'fleet', 'producer', 'duckdb'} & set(sys.modules))) or 0)"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -3,9 +3,8 @@
 import secrets
 from dataclasses import dataclass
 
-from hubserver.blobs import BlobStore
 from hubserver.errors import HubError, repo_not_found, token_required, write_token_required
-from hubserver.repos import Repo, Repos, RepoType
+from hubserver.repos import BlobStore, Repo, Repos, RepoType
 
 TYPES: dict[str, RepoType] = {"models": "model", "datasets": "dataset"}
 
@@ -30,6 +29,7 @@ class Grant:
 
 
 ANONYMOUS = Grant(name=None, write=False)
+UNKNOWN = Grant(name=None, write=False)  # of a secret that was never issued
 
 
 class Tokens:
@@ -43,8 +43,8 @@ class Tokens:
         """Issue a secret for uploads to a URL or to the xet store, with the name of the Hub token."""
         return self._remember("ticket_", Grant(name=grant.name, write=True, repo=repo))
 
-    def grant_of(self, secret: str) -> Grant | None:
-        return self._grants.get(secret)
+    def grant_of(self, secret: str) -> Grant:
+        return self._grants.get(secret, UNKNOWN)
 
     def _remember(self, prefix: str, grant: Grant) -> str:
         secret = prefix + secrets.token_hex(16)
@@ -52,15 +52,18 @@ class Tokens:
         return secret
 
 
-class Access:
-    """Finds a repository and checks the grant. Each method raises `HubError` if the grant is not enough."""
+@dataclass(frozen=True, kw_only=True)
+class Hub:
+    """What all routes share. It finds a repository and raises `HubError` if the grant is not enough for it."""
 
-    def __init__(self, repos: Repos) -> None:
-        self._repos = repos
+    endpoint: str
+    repos: Repos
+    blobs: BlobStore
+    tokens: Tokens
 
     def readable(self, grant: Grant, repo_type: RepoType, repo_id: str) -> Repo:
         try:
-            repo = self._repos.get(repo_type, repo_id)
+            repo = self.repos.get(repo_type, repo_id)
         except HubError:
             raise (repo_not_found() if grant.name else token_required()) from None
         if repo.private and grant.name is None:
@@ -71,17 +74,6 @@ class Access:
         repo = self.readable(grant, repo_type, repo_id)
         require_write(grant)
         return repo
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hub:
-    """What all routes share."""
-
-    endpoint: str
-    repos: Repos
-    blobs: BlobStore
-    tokens: Tokens
-    access: Access
 
 
 def ticket_repo(grant: Grant) -> Repo:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hubserver.access import TYPES, Hub, url_prefix
 from hubserver.errors import bad_request
-from hubserver.repos import File, Operation, OperationKind, Repo
+from hubserver.repos import File, Operation, Repo
 from hubserver.wire import Call, Reply, Route, json_reply
 
 REGULAR_MAX_BYTES = 10 << 20
@@ -27,7 +27,7 @@ class CommitRoutes:
         ]
 
     def preupload(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
-        tree = self._hub.access.writable(call.grant, TYPES[types], repo_id).commit_at(revision).tree
+        tree = self._hub.writable(call.grant, TYPES[types], repo_id).commit_at(revision).tree
         answers = [
             {
                 "path": file["path"],
@@ -35,39 +35,39 @@ class CommitRoutes:
                 "shouldIgnore": False,
                 "oid": tree[file["path"]].content_oid if file["path"] in tree else None,
             }
-            for file in call.body.json()["files"]
+            for file in call.json()["files"]
         ]
         return json_reply({"files": answers})
 
     def commit(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
-        repo = self._hub.access.writable(call.grant, TYPES[types], repo_id)
-        header, lines = commit_lines(call.body.read())
+        repo = self._hub.writable(call.grant, TYPES[types], repo_id)
+        header, lines = commit_lines(call.body)
         commit = repo.commit(
             revision,
             [self._operation(repo, key, value) for key, value in lines],
             title=header["summary"],
             description=header.get("description", ""),
             author=call.grant.name or "",
-            expected_parent=header.get("parentCommit"),
+            expected_parent=header.get("parentCommit", ""),
         )
         url = f"{self._hub.endpoint}/{url_prefix(repo.repo_type)}{repo_id}/commit/{commit.oid}"
         return json_reply({"success": True, "commitUrl": url, "commitOid": commit.oid, "hookOutput": ""})
 
     def _operation(self, repo: Repo, key: str, value: dict[str, Any]) -> Operation:
-        if key not in list(OperationKind):
-            raise bad_request(f"Unknown operation: {key}")
-        return Operation(kind=OperationKind(key), path=value["path"], added=self._added(repo, key, value))
+        return Operation(path=value["path"], added=self._added(repo, key, value))
 
     def _added(self, repo: Repo, key: str, value: dict[str, Any]) -> File | None:
         match key:
-            case OperationKind.ADD:
+            case "file":  # with its content
                 content = base64.b64decode(value["content"])
-                self._hub.blobs.write([content])
+                self._hub.blobs.write(content)
                 return File.regular(content)
-            case OperationKind.ADD_LARGE:
+            case "lfsFile":  # whose content was uploaded before
                 return File.large(value["oid"], self._checked_size(repo, value))
-            case _:
+            case "deletedFile":
                 return None
+            case _:
+                raise bad_request(f"Unknown operation: {key}")
 
     def _checked_size(self, repo: Repo, value: dict[str, Any]) -> int:
         """The size of the blob, checked against the line. The line of a copy has no size.
@@ -76,7 +76,7 @@ class CommitRoutes:
         """
         if value["oid"] not in repo.uploaded:
             return 0
-        size = self._hub.blobs.size(value["oid"])
+        size = len(self._hub.blobs.read(value["oid"]))
         if value.get("size", size) != size:
             raise bad_request(f"LFS pointer of {value['path']} says {value['size']} bytes; the file has {size}")
         return size

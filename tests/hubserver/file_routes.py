@@ -1,14 +1,15 @@
 """Routes that list the files of a revision, page by page or selected ones, and download one. Its metadata is in the headers."""
 
 import hashlib
+import re
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from hubserver.access import TYPES, Hub, type_of_prefix
-from hubserver.errors import entry_not_found
+from hubserver.errors import bad_request, entry_not_found
 from hubserver.repos import File, Repo, folders_of, subtree
-from hubserver.wire import Call, Reply, Route, file_reply, json_reply
+from hubserver.wire import Call, Reply, Route, json_reply
 
 PAGE_SIZE = 1000
 
@@ -26,7 +27,7 @@ class FileRoutes:
         ]
 
     def tree(self, call: Call, types: str, repo_id: str, revision: str, path: str = "") -> Reply:
-        repo = self._hub.access.readable(call.grant, TYPES[types], repo_id)
+        repo = self._hub.readable(call.grant, TYPES[types], repo_id)
         paths = listed_paths(repo, revision, path.strip("/"), recursive=is_true(call.query.get("recursive")))
         start = int(call.query.get("cursor", 0))
         page = paths[start : start + PAGE_SIZE]
@@ -36,15 +37,15 @@ class FileRoutes:
 
     def paths_info(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
         """The request body is a form, not JSON. The response leaves out paths that do not exist."""
-        repo = self._hub.access.readable(call.grant, TYPES[types], repo_id)
-        form = parse_qs(call.body.read().decode())
+        repo = self._hub.readable(call.grant, TYPES[types], repo_id)
+        form = parse_qs(call.body.decode())
         tree = repo.commit_at(revision).tree
         present = {*tree, *folders_of(tree)}
         paths = [path for path in form.get("paths", []) if path in present]
         return json_reply([self._entry(repo, revision, path) for path in paths])
 
     def resolve(self, call: Call, prefix: str, repo_id: str, revision: str, path: str) -> Reply:
-        repo = self._hub.access.readable(call.grant, type_of_prefix(prefix), repo_id)
+        repo = self._hub.readable(call.grant, type_of_prefix(prefix), repo_id)
         commit = repo.commit_at(revision)
         if path not in commit.tree:
             raise entry_not_found()
@@ -52,8 +53,7 @@ class FileRoutes:
         headers = {"X-Repo-Commit": commit.oid, "ETag": f'"{file.content_oid}"'}
         if file.lfs:
             headers |= {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
-        content = self._hub.blobs.path(file.sha256)
-        return file_reply(content, range_header=call.headers.get("Range"), headers=headers)
+        return file_reply(self._hub.blobs.read(file.sha256), wanted=call.headers.get("Range"), headers=headers)
 
     def _next_page(self, call: Call, cursor: int) -> str:
         query = urlencode({**call.query, "cursor": cursor})
@@ -62,6 +62,22 @@ class FileRoutes:
     def _entry(self, repo: Repo, revision: str, path: str) -> dict[str, Any]:
         tree = repo.commit_at(revision).tree
         return file_entry(path, tree[path]) if path in tree else folder_entry(path, subtree(tree, path))
+
+
+def file_reply(content: bytes, *, wanted: str | None, headers: dict[str, str]) -> Reply:
+    """Reply with the content or, if there is a Range header, with that range of it."""
+    headers |= {"Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"}
+    if wanted is None:
+        return Reply(headers=headers, body=content)
+    match = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted)
+    if match is None:
+        raise bad_request(f"Unsupported range: {wanted}")
+    start, last = int(match[1]), int(match[2] or len(content))
+    if start >= len(content):
+        return Reply(status=416, headers={**headers, "Content-Range": f"bytes */{len(content)}"})
+    part = content[start : last + 1]
+    headers["Content-Range"] = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
+    return Reply(status=206, headers=headers, body=part)
 
 
 def file_entry(path: str, file: File) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Uploads by Git LFS: ask which objects the Hub lacks, PUT each to a signed URL, verify."""
+"""Uploads by Git LFS: ask which objects the Hub lacks, and PUT each to a signed URL."""
 
 from typing import Any
 
-from hubserver.access import Grant, Hub, ticket_repo, type_of_prefix, url_prefix
-from hubserver.errors import HubError, bad_request
+from hubserver.access import Grant, Hub, ticket_repo, type_of_prefix
+from hubserver.errors import bad_request
 from hubserver.repos import Repo
 from hubserver.wire import Call, Reply, Route, json_reply
 
@@ -15,13 +15,12 @@ class LfsRoutes:
     def routes(self) -> list[Route]:
         return [
             ("POST", r"/{prefix}{repo_id}\.git/info/lfs/objects/batch", self.batch),
-            ("POST", r"/{prefix}{repo_id}\.git/info/lfs/objects/verify", self.verify),
             ("PUT", "/lfs/{sha256}", self.put),
         ]
 
     def batch(self, call: Call, prefix: str, repo_id: str) -> Reply:
-        repo = self._hub.access.writable(call.grant, type_of_prefix(prefix), repo_id)
-        objects = [self._batch_entry(call.grant, repo, requested) for requested in call.body.json()["objects"]]
+        repo = self._hub.writable(call.grant, type_of_prefix(prefix), repo_id)
+        objects = [self._batch_entry(call.grant, repo, requested) for requested in call.json()["objects"]]
         return json_reply({"transfer": "basic", "objects": objects})
 
     def _batch_entry(self, grant: Grant, repo: Repo, requested: dict[str, Any]) -> dict[str, Any]:
@@ -30,21 +29,13 @@ class LfsRoutes:
         if requested["oid"] in repo.uploaded:
             return known
         ticket = self._hub.tokens.ticket(grant, repo)
-        verify = f"{self._hub.endpoint}/{url_prefix(repo.repo_type)}{repo.repo_id}.git/info/lfs/objects/verify"
         upload = {"href": f"{self._hub.endpoint}/lfs/{requested['oid']}?ticket={ticket}", "header": {}}
-        return {**known, "actions": {"upload": upload, "verify": {"href": verify}}}
+        return {**known, "actions": {"upload": upload}}
 
     def put(self, call: Call, sha256: str) -> Reply:
         repo = ticket_repo(call.grant)
-        blob = self._hub.blobs.write(call.body.chunks())
-        if blob.sha256 != sha256:
-            raise bad_request(f"The content's sha256 is {blob.sha256}, not {sha256}")
+        stored = self._hub.blobs.write(call.body)
+        if stored != sha256:
+            raise bad_request(f"The content's sha256 is {stored}, not {sha256}")
         repo.uploaded.add(sha256)
         return Reply(headers={"ETag": f'"{sha256}"'})
-
-    def verify(self, call: Call, prefix: str, repo_id: str) -> Reply:
-        repo = self._hub.access.writable(call.grant, type_of_prefix(prefix), repo_id)
-        requested = call.body.json()
-        if requested["oid"] not in repo.uploaded or self._hub.blobs.size(requested["oid"]) != requested["size"]:
-            raise HubError(404, f"The object {requested['oid']} of {requested['size']} bytes was not uploaded")
-        return json_reply({})

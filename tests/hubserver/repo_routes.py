@@ -6,10 +6,9 @@ from typing import Any
 import yaml
 
 from hubserver.access import TYPES, Hub, require_write, url_prefix
-from hubserver.blobs import BlobStore
 from hubserver.errors import HubError, invalid_token
 from hubserver.file_routes import timestamp
-from hubserver.repos import MAIN, Commit, File, Repo
+from hubserver.repos import MAIN, BlobStore, Commit, File, Operation, Repo
 from hubserver.wire import Call, Reply, Route, json_reply
 
 GITATTRIBUTES = ".gitattributes"
@@ -49,14 +48,14 @@ class RepoRoutes:
 
     def validate_card(self, call: Call) -> Reply:
         try:
-            card_metadata(call.body.json()["content"])
+            card_metadata(call.json()["content"])
         except yaml.YAMLError as error:
             return json_reply({"errors": [{"message": f"bad YAML: {error}"}], "warnings": []}, status=400)
         return json_reply({"errors": [], "warnings": []})
 
     def create(self, call: Call) -> Reply:
         require_write(call.grant)
-        body = call.body.json()
+        body = call.json()
         repo_type, repo_id = body.get("type", "model"), requested_id(call, body)
         url = {"url": f"{self._hub.endpoint}/{url_prefix(repo_type)}{repo_id}"}
         try:
@@ -68,12 +67,12 @@ class RepoRoutes:
 
     def delete(self, call: Call) -> Reply:
         require_write(call.grant)
-        body = call.body.json()
+        body = call.json()
         self._hub.repos.delete(body.get("type", "model"), requested_id(call, body))
         return json_reply({})
 
     def info(self, call: Call, types: str, repo_id: str, revision: str = MAIN) -> Reply:
-        repo = self._hub.access.readable(call.grant, TYPES[types], repo_id)
+        repo = self._hub.readable(call.grant, TYPES[types], repo_id)
         commit = repo.commit_at(revision)
         with_blobs = call.query.get("blobs", "").lower() in ("1", "true")
         return json_reply(
@@ -99,27 +98,27 @@ class RepoRoutes:
         return card_metadata(self._hub.blobs.read(readme.sha256).decode()) if readme else None
 
     def check_write(self, call: Call, types: str, repo_id: str) -> Reply:
-        self._hub.access.writable(call.grant, TYPES[types], repo_id)
+        self._hub.writable(call.grant, TYPES[types], repo_id)
         return json_reply({})
 
     def refs(self, call: Call, types: str, repo_id: str) -> Reply:
-        branches = self._hub.access.readable(call.grant, TYPES[types], repo_id).branches
+        branches = self._hub.readable(call.grant, TYPES[types], repo_id).branches
         listed = [
             {"name": name, "ref": f"refs/heads/{name}", "targetCommit": oid} for name, oid in sorted(branches.items())
         ]
         return json_reply({"branches": listed, "converts": [], "tags": [], "pullRequests": []})
 
     def create_branch(self, call: Call, types: str, repo_id: str, branch: str) -> Reply:
-        repo = self._hub.access.writable(call.grant, TYPES[types], repo_id)
-        repo.create_branch(branch, call.body.json().get("startingPoint", MAIN))
+        repo = self._hub.writable(call.grant, TYPES[types], repo_id)
+        repo.create_branch(branch, call.json().get("startingPoint", MAIN))
         return json_reply({})
 
     def delete_branch(self, call: Call, types: str, repo_id: str, branch: str) -> Reply:
-        self._hub.access.writable(call.grant, TYPES[types], repo_id).delete_branch(branch)
+        self._hub.writable(call.grant, TYPES[types], repo_id).delete_branch(branch)
         return json_reply({})
 
     def history(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
-        commits = self._hub.access.readable(call.grant, TYPES[types], repo_id).history(revision)
+        commits = self._hub.readable(call.grant, TYPES[types], repo_id).history(revision)
         return json_reply(
             [
                 {
@@ -160,5 +159,6 @@ def is_private(body: dict[str, Any]) -> bool:
 def add_initial_commit(repo: Repo, blobs: BlobStore, *, author: str) -> None:
     """Commit a `.gitattributes`, as the Hub does in a new repository."""
     content = b"*.parquet filter=lfs diff=lfs merge=lfs -text\n*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
-    blobs.write([content])
-    repo.add_initial_commit({GITATTRIBUTES: File.regular(content)}, author=author)
+    blobs.write(content)
+    added = Operation(path=GITATTRIBUTES, added=File.regular(content))
+    repo.commit(MAIN, [added], title="initial commit", author=author)

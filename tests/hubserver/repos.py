@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from itertools import count
 from typing import Literal
 
@@ -22,6 +21,22 @@ RepoType = Literal["model", "dataset"]
 Tree = Mapping[str, "File"]
 
 MAIN = "main"
+
+
+class BlobStore:
+    """File contents, each named by its sha256. Does not know which repositories refer to one."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, bytes] = {}
+
+    def write(self, content: bytes) -> str:
+        """Store the content and return its sha256."""
+        sha256 = hashlib.sha256(content).hexdigest()
+        self._contents[sha256] = content
+        return sha256
+
+    def read(self, sha256: str) -> bytes:
+        return self._contents[sha256]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,19 +67,10 @@ class File:
         return len(lfs_pointer(self.sha256, self.size))
 
 
-class OperationKind(StrEnum):
-    """The keys of the lines in a commit request."""
-
-    ADD = "file"  # the line contains the content
-    ADD_LARGE = "lfsFile"  # the content was uploaded before the commit
-    DELETE = "deletedFile"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    kind: OperationKind
     path: str
-    added: File | None = None
+    added: File | None  # None deletes the file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,35 +122,27 @@ class Repo:
         title: str,
         author: str,
         description: str = "",
-        expected_parent: str | None = None,
+        expected_parent: str = "",
     ) -> Commit:
-        """Commit all operations or none."""
+        """Commit all operations or none. The first commit makes the branch."""
         with self._commit_lock:
-            head = self.branch_commit(branch)
-            if expected_parent is not None and not head.oid.startswith(expected_parent):
+            head = self.branch_commit(branch) if self.branches else None
+            if head is not None and not head.oid.startswith(expected_parent):
                 raise stale_parent()
-            return self._append(
-                branch,
-                parent=head.oid,
-                tree=self._apply(head.tree, operations := tuple(operations)),
-                operations=operations,
+            operations = tuple(operations)
+            commit = Commit(
+                oid=self._new_oid(),
+                parent=head.oid if head else None,
                 title=title,
                 description=description,
                 author=author,
+                date=datetime.now(UTC),
+                operations=operations,
+                tree=self._apply(head.tree if head else {}, operations),
             )
-
-    def add_initial_commit(self, files: Mapping[str, File], *, author: str) -> Commit:
-        """Make the first commit, as the Hub does when it creates a repository."""
-        operations = tuple(Operation(kind=OperationKind.ADD, path=path, added=file) for path, file in files.items())
-        return self._append(
-            MAIN,
-            parent=None,
-            tree=dict(files),
-            operations=operations,
-            title="initial commit",
-            description="",
-            author=author,
-        )
+            self.commits[commit.oid] = commit
+            self.branches[branch] = commit.oid
+            return commit
 
     def create_branch(self, branch: str, starting_point: str) -> None:
         with self._commit_lock:
@@ -179,32 +177,8 @@ class Repo:
         if file.lfs and file.sha256 not in self.uploaded:
             raise bad_request(f"LFS pointer pointed to a file that does not exist: {path} ({file.sha256})")
 
-    def _append(
-        self,
-        branch: str,
-        *,
-        parent: str | None,
-        tree: Tree,
-        operations: tuple[Operation, ...],
-        title: str,
-        description: str,
-        author: str,
-    ) -> Commit:
-        commit = Commit(
-            oid=hashlib.sha1(
-                f"{self.repo_type} {self.repo_id} {self.created} {next(self._serial)}".encode()
-            ).hexdigest(),
-            parent=parent,
-            title=title,
-            description=description,
-            author=author,
-            date=datetime.now(UTC),
-            operations=operations,
-            tree=tree,
-        )
-        self.commits[commit.oid] = commit
-        self.branches[branch] = commit.oid
-        return commit
+    def _new_oid(self) -> str:
+        return hashlib.sha1(f"{self.repo_type} {self.repo_id} {self.created} {next(self._serial)}".encode()).hexdigest()
 
 
 class Repos:
@@ -212,19 +186,16 @@ class Repos:
 
     def __init__(self) -> None:
         self._repos: dict[tuple[RepoType, str], Repo] = {}
-        self._lock = threading.Lock()
 
     def create(self, repo_type: RepoType, repo_id: str, *, private: bool = False) -> Repo:
-        with self._lock:
-            if (repo_type, repo_id) in self._repos:
-                raise HubError(409, "You already created this repo")
-            repo = self._repos[repo_type, repo_id] = Repo(repo_type, repo_id, private=private)
-            return repo
+        if (repo_type, repo_id) in self._repos:
+            raise HubError(409, "You already created this repo")
+        repo = self._repos[repo_type, repo_id] = Repo(repo_type, repo_id, private=private)
+        return repo
 
     def delete(self, repo_type: RepoType, repo_id: str) -> None:
-        with self._lock:
-            if self._repos.pop((repo_type, repo_id), None) is None:
-                raise repo_not_found()
+        if self._repos.pop((repo_type, repo_id), None) is None:
+            raise repo_not_found()
 
     def get(self, repo_type: RepoType, repo_id: str) -> Repo:
         repo = self._repos.get((repo_type, repo_id))

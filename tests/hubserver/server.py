@@ -5,20 +5,17 @@ Connects the parts. The `*_routes.py` files implement the requests.
 
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hubserver.access import Access, Hub, Tokens
-from hubserver.blobs import BlobStore, chunks_of
+from hubserver.access import Hub, Tokens
 from hubserver.commit_routes import CommitRoutes, is_large
 from hubserver.file_routes import FileRoutes
 from hubserver.lfs_routes import LfsRoutes
 from hubserver.repo_routes import RepoRoutes, add_initial_commit
-from hubserver.repos import MAIN, Commit, File, Operation, OperationKind, Repo, Repos, RepoType
+from hubserver.repos import MAIN, BlobStore, Commit, File, Operation, Repo, Repos, RepoType
 from hubserver.traffic import Request, WireFault, WireFaults
 from hubserver.wire import Router, WireServer
 from hubserver.xet import XetRoutes
@@ -27,7 +24,7 @@ SERVER_AUTHOR = "hubserver"  # the author of commits that a test makes without H
 
 
 class HubServer:
-    """A Hub on loopback. Its state is in memory and in a temporary folder, and is lost when it stops."""
+    """A Hub on loopback. Its state is in memory, and is lost when it stops."""
 
     def __init__(self, xet: bool = True) -> None:
         self.xet = xet
@@ -35,21 +32,17 @@ class HubServer:
     def __enter__(self) -> Self:
         self._repos = Repos()
         self._tokens = Tokens()
-        self._log: list[Request] = []
         self._faults = WireFaults()
-        self._folder = Path(tempfile.mkdtemp(prefix="hubserver-"))
-        self._blobs = BlobStore(self._folder / "blobs")
-        self._wire = WireServer(0, router=Router([]), tokens=self._tokens, log=self._log, faults=self._faults)
-        self.endpoint = f"http://127.0.0.1:{self._wire.server_port}"
-        self._wire.router = self._router()
-        self._wire.open()
+        self._blobs = BlobStore()
+        self._wire = WireServer(tokens=self._tokens, faults=self._faults)
+        self.endpoint = f"http://127.0.0.1:{self._wire.port}"
+        self._wire.open(self._router())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._wire.close()
-        shutil.rmtree(self._folder)
 
     def token(self, name: str = "worker", write: bool = True, *, scopes: tuple[str, ...] | None = None) -> str:
         """Create a token. `Request.token_name` and `Commit.author` contain its name.
@@ -121,10 +114,10 @@ class HubServer:
 
     @property
     def requests(self) -> list[Request]:
-        return list(self._log)
+        return list(self._wire.log)
 
     def forget_requests(self) -> None:
-        self._log.clear()
+        self._wire.log.clear()
 
     def fault(
         self,
@@ -170,19 +163,14 @@ class HubServer:
         return self._wire.handler_errors
 
     def _addition(self, repo: Repo, source: Path, path: str) -> Operation:
-        blob = self._blobs.write(chunks_of(source))
-        if not is_large(path, blob.size):
-            return Operation(kind=OperationKind.ADD, path=path, added=File.regular(source.read_bytes()))
-        repo.uploaded.add(blob.sha256)
-        return Operation(kind=OperationKind.ADD_LARGE, path=path, added=File.large(blob.sha256, blob.size))
+        content = source.read_bytes()
+        sha256 = self._blobs.write(content)
+        if not is_large(path, len(content)):
+            return Operation(path=path, added=File.regular(content))
+        repo.uploaded.add(sha256)
+        return Operation(path=path, added=File.large(sha256, len(content)))
 
     def _router(self) -> Router:
-        hub = Hub(
-            endpoint=self.endpoint,
-            repos=self._repos,
-            blobs=self._blobs,
-            tokens=self._tokens,
-            access=Access(self._repos),
-        )
+        hub = Hub(endpoint=self.endpoint, repos=self._repos, blobs=self._blobs, tokens=self._tokens)
         kinds = (RepoRoutes, FileRoutes, CommitRoutes, LfsRoutes, *([XetRoutes] if self.xet else []))
         return Router([route for kind in kinds for route in kind(hub).routes()])

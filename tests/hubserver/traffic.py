@@ -2,7 +2,6 @@
 
 import json
 import re
-import threading
 from dataclasses import dataclass, field
 
 # The Hub's messages, for faults without a body.
@@ -54,22 +53,18 @@ class WireFaults:
 
     def __init__(self) -> None:
         self._waiting: list[WireFault] = []
-        self._lock = threading.Lock()
 
     def add(self, fault: WireFault, times: int) -> None:
-        with self._lock:
-            self._waiting += [fault] * times
+        self._waiting += [fault] * times
 
     def take(self, method: str, path: str) -> WireFault | None:
-        with self._lock:
-            for position, fault in enumerate(self._waiting):
-                if fault.method in (None, method) and fault.path.search(path):
-                    return self._waiting.pop(position)
+        for position, fault in enumerate(self._waiting):
+            if fault.method in (None, method) and fault.path.search(path):
+                return self._waiting.pop(position)
         return None
 
     def left(self) -> int:
         return len(self._waiting)
 
     def forget(self) -> None:
-        with self._lock:
-            self._waiting.clear()
+        self._waiting = []

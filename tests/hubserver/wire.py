@@ -1,45 +1,32 @@
 """HTTP: read a request, apply injected faults, call its handler, log it, send the reply. Knows none of the routes."""
 
+import asyncio
 import json
 import re
-import socket
-import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BufferedIOBase
-from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
-from hubserver.access import ANONYMOUS, Grant, Tokens
-from hubserver.blobs import CHUNK_BYTES
+from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPHeaders
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
+
+from hubserver.access import ANONYMOUS, UNKNOWN, Grant, Tokens
 from hubserver.errors import HubError, bad_request, invalid_token
 from hubserver.traffic import Request, WireFault, WireFaults
 
-
-@dataclass(frozen=True, kw_only=True)
-class FileSlice:
-    """A part of a file as a reply's body. It is sent from disk and never loaded into memory."""
-
-    path: Path
-    start: int
-    length: int
+MOST_BYTES = 1 << 30  # of a request
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | FileSlice = b""
-
-    @property
-    def body_bytes(self) -> int:
-        return self.body.length if isinstance(self.body, FileSlice) else len(self.body)
+    body: bytes = b""
 
 
 def json_reply(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
@@ -54,94 +41,22 @@ def error_reply(error: HubError) -> Reply:
     return json_reply({"error": error.message}, status=error.status, headers=headers)
 
 
-def file_reply(path: Path, *, range_header: str | None, headers: Mapping[str, str]) -> Reply:
-    """Reply with the file or, if there is a Range header, with that range of it."""
-    size = path.stat().st_size
-    headers = {"Accept-Ranges": "bytes", "Content-Type": "application/octet-stream", **headers}
-    if not range_header:
-        return Reply(headers=headers, body=FileSlice(path=path, start=0, length=size))
-    wanted = byte_range(range_header, size)
-    if wanted is None:
-        return Reply(status=416, headers={**headers, "Content-Range": f"bytes */{size}"})
-    headers["Content-Range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{size}"
-    return Reply(status=206, headers=headers, body=FileSlice(path=path, start=wanted.start, length=len(wanted)))
-
-
-def byte_range(header: str, size: int) -> range | None:
-    """The bytes that a Range header selects, limited to the size. None if the file has none of them."""
-    match = re.fullmatch(r"bytes=(\d*)-(\d*)", header.strip())
-    if not match or not any(match.groups()):
-        raise bad_request(f"Unsupported range: {header}")
-    first, last = match.groups()
-    start = int(first) if first else max(size - int(last), 0)
-    stop = min(int(last) + 1, size) if first and last else size
-    return range(start, stop) or None
-
-
-class ClientGoneError(Exception):
-    """The connection ended in the middle of a request."""
-
-
-class Body:
-    """A request's body. It can be read once, in chunks or whole. Supports Content-Length and chunked encoding."""
-
-    def __init__(self, stream: BufferedIOBase, headers: Message) -> None:
-        self._stream = stream
-        self.bytes_read = 0
-        if "chunked" in headers.get("Transfer-Encoding", "").lower():
-            self._chunks = self._read_chunked()
-        else:
-            self._chunks = self._read_bytes(int(headers.get("Content-Length", 0)))
-
-    def chunks(self) -> Iterator[bytes]:
-        return self._chunks
-
-    def read(self) -> bytes:
-        return b"".join(self._chunks)
-
-    def json(self) -> Any:
-        try:
-            return json.loads(self.read())
-        except ValueError as error:
-            raise bad_request(f"The body is not JSON: {error}") from error
-
-    def drain(self) -> None:
-        """Read what the handler has not read, so that the connection can be used for another request."""
-        for _ in self._chunks:
-            pass
-
-    def _read_chunked(self) -> Iterator[bytes]:
-        while size := int(self._read_line().split(b";")[0], 16):
-            yield from self._read_bytes(size)
-            self._read_line()
-        while self._read_line().strip():
-            pass  # trailers
-
-    def _read_line(self) -> bytes:
-        if line := self._stream.readline():
-            return line
-        raise ClientGoneError
-
-    def _read_bytes(self, count: int) -> Iterator[bytes]:
-        while count:
-            chunk = self._stream.read(min(count, CHUNK_BYTES))
-            if not chunk:
-                raise ClientGoneError
-            count -= len(chunk)
-            self.bytes_read += len(chunk)
-            yield chunk
-
-
 @dataclass(frozen=True, kw_only=True)
 class Call:
     """A request, as a handler receives it."""
 
     method: str
-    path: str
+    path: str  # as sent, with percent-encoding
     query: Mapping[str, str]
-    headers: Message
-    body: Body
+    headers: HTTPHeaders
+    body: bytes
     grant: Grant
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise bad_request(f"The body is not JSON: {error}") from error
 
 
 Handler = Callable[..., Reply]
@@ -177,138 +92,105 @@ def template_pattern(template: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\{(\w+)\}", group, template))
 
 
-class WireServer(ThreadingHTTPServer):
-    """A thread per connection, on loopback. `close` also closes the open connections and joins their threads."""
+class WireServer:
+    """Serves on loopback from one thread, so that no two handlers run at the same time. `close` closes all connections."""
 
-    request_queue_size = 128
-
-    def __init__(self, port: int, *, router: Router, tokens: Tokens, log: list[Request], faults: WireFaults) -> None:
-        super().__init__(("127.0.0.1", port), WireHandler)
-        self.router, self.tokens, self.log, self.faults = router, tokens, log, faults
+    def __init__(self, *, tokens: Tokens, faults: WireFaults) -> None:
+        self.tokens, self.faults = tokens, faults
+        self.log: list[Request] = []
         self.handler_errors: list[str] = []
-        self.stopping = threading.Event()
-        self._serving: dict[threading.Thread, socket.socket] = {}
-        self._accepting = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._sockets = bind_sockets(0, "127.0.0.1")
+        self.port = self._sockets[0].getsockname()[1]
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
-    def open(self) -> None:
-        self._accepting.start()
+    def open(self, router: Router) -> None:
+        self._router = router
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
 
     def close(self) -> None:
-        self.stopping.set()
-        self.shutdown()
-        self._accepting.join()
-        self.server_close()
-        for thread, connection in list(self._serving.items()):
-            hang_up(connection)
-            thread.join()
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        serve = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
-        self._serving[serve] = request
-        serve.start()
-
-    def shutdown_request(self, request: Any) -> None:
-        super().shutdown_request(request)
-        self._serving.pop(threading.current_thread(), None)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), ConnectionError):
-            self.record_error()
-
-    def record_error(self) -> None:
-        self.handler_errors.append(traceback.format_exc())
-
-
-class WireHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: WireServer
-
-    def handle_call(self) -> None:
-        url, body = urlsplit(self.path), Body(self.rfile, self.headers)
-        grant = self._grant(url)
-        fault = self.server.faults.take(self.command, url.path)
+    def reply(self, call: Call, fault: WireFault | None) -> Reply:
+        if fault is not None and fault.answers:
+            return Reply(status=fault.status or 0, headers=fault.headers, body=fault.answer_body())
         try:
-            reply = self._reply(url, body, grant, fault)
-            body.drain()
-        except (ClientGoneError, ConnectionError):
-            self._log(url, body, grant, None)
-            self._hang_up()
-            return
-        lost = fault is not None and (fault.drop or fault.drop_after)
-        self._log(url, body, grant, None if lost else reply)
-        if lost:
-            self._hang_up()
-        else:
-            self._send(reply)
-
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = handle_call
-
-    def _grant(self, url: SplitResult) -> Grant | None:
-        """The grant of the token or ticket in the request. None if it was never issued."""
-        secret = self.headers.get("Authorization", "").removeprefix("Bearer ") or query_of(url).get("ticket")
-        return self.server.tokens.grant_of(secret) if secret else ANONYMOUS
-
-    def _reply(self, url: SplitResult, body: Body, grant: Grant | None, fault: WireFault | None) -> Reply:
-        if fault is not None:
-            self.server.stopping.wait(fault.delay_seconds)
-            if fault.answers:
-                return Reply(status=fault.status or 0, headers=fault.headers, body=fault.answer_body())
-        try:
-            if grant is None:
+            if call.grant is UNKNOWN:
                 raise invalid_token()
-            return self.server.router.reply(self._call(url, body, grant))
+            return self._router.reply(call)
         except HubError as error:
             return error_reply(error)
-        except (ClientGoneError, ConnectionError):
-            raise
         except Exception:
-            self.server.record_error()
+            self.handler_errors.append(traceback.format_exc())
             return error_reply(HubError(500, "The test Hub failed; see handler_errors"))
 
-    def _call(self, url: SplitResult, body: Body, grant: Grant) -> Call:
+    async def _open(self) -> None:
+        routes = [("(.*)", WireHandler, {"wire": self})]
+        self._server = HTTPServer(Application(routes, log_function=print_nothing), max_buffer_size=MOST_BYTES)
+        self._server.add_sockets(self._sockets)
+
+    async def _close(self) -> None:
+        self._server.stop()
+        await self._server.close_all_connections()
+
+
+class WireHandler(RequestHandler):
+    def initialize(self, wire: WireServer) -> None:
+        self.wire = wire
+
+    async def answer(self, _: str) -> None:
+        fault = self.wire.faults.take(self.request.method, self.request.path)
+        if fault is not None:
+            await asyncio.sleep(fault.delay_seconds)
+        call = self._call()
+        reply = self.wire.reply(call, fault)
+        if fault is not None and (fault.drop or fault.drop_after):
+            self._log(call, status=0)
+            self.request.connection.stream.close()
+        else:
+            self._log(
+                call, status=reply.status
+            )  # before the reply, so that a client that has it finds its request there
+            self._send(reply)
+
+    get = head = post = put = delete = answer
+
+    def _call(self) -> Call:
+        query = dict(parse_qsl(self.request.query, keep_blank_values=True))
+        secret = self.request.headers.get("Authorization", "").removeprefix("Bearer ") or query.get("ticket")
         return Call(
-            method=self.command, path=url.path, query=query_of(url), headers=self.headers, body=body, grant=grant
+            method=self.request.method,
+            path=self.request.path,
+            query=query,
+            headers=self.request.headers,
+            body=self.request.body,
+            grant=self.wire.tokens.grant_of(secret) if secret else ANONYMOUS,
         )
 
-    def _log(self, url: SplitResult, body: Body, grant: Grant | None, reply: Reply | None) -> None:
-        """Log before the reply is sent, so that a client that has the reply finds its request in the log."""
-        self.server.log.append(
+    def _log(self, call: Call, *, status: int) -> None:
+        self.wire.log.append(
             Request(
-                method=self.command,
-                path=url.path,
-                token_name=grant.name if grant else None,
-                status=reply.status if reply else 0,
-                bytes_in=body.bytes_read,
+                method=call.method,
+                path=call.path,
+                token_name=call.grant.name,
+                status=status,
+                bytes_in=len(call.body),
             )
         )
 
     def _send(self, reply: Reply) -> None:
-        self.send_response(reply.status)
+        self.set_status(reply.status)
         for name, value in reply.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(reply.body_bytes))
-        self.end_headers()
-        if self.command == "HEAD":
-            return
-        if isinstance(reply.body, bytes):
-            self.wfile.write(reply.body)
-        elif reply.body.length:
-            with reply.body.path.open("rb") as file:
-                self.connection.sendfile(file, reply.body.start, reply.body.length)
+            self.set_header(name, value)
+        self.finish(reply.body)
 
-    def _hang_up(self) -> None:
-        self.close_connection = True
-        hang_up(self.connection)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing: requests are in the request log."""
+    def compute_etag(self) -> None:
+        """The handlers alone say which replies have one."""
 
 
-def hang_up(connection: socket.socket) -> None:
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-def query_of(url: SplitResult) -> dict[str, str]:
-    return {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
+def print_nothing(_: RequestHandler) -> None:
+    """Requests are in the request log."""

@@ -5,10 +5,8 @@ plain HTTP: a file whose headers name no xet hash has no other way.
 """
 
 import time
-from collections.abc import Iterable, Iterator
 
 from hubserver.access import TYPES, Hub, ticket_repo
-from hubserver.blobs import Blob
 from hubserver.errors import bad_request
 from hubserver.wire import Call, Reply, Route, json_reply
 from hubserver.xorbs import Chunk, ShardFile, Term, chunks_of_xorb, read_shard, unpack
@@ -31,7 +29,7 @@ class XetRoutes:
 
     def write_token(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
         """huggingface_hub reads the headers; hf_xet reads the body."""
-        repo = self._hub.access.writable(call.grant, TYPES[types], repo_id)
+        repo = self._hub.writable(call.grant, TYPES[types], repo_id)
         ticket, expires = self._hub.tokens.ticket(call.grant, repo), int(time.time()) + TOKEN_SECONDS
         headers = {
             "X-Xet-Cas-Url": self._cas,
@@ -42,24 +40,21 @@ class XetRoutes:
 
     def add_xorb(self, call: Call, xorb: str) -> Reply:
         ticket_repo(call.grant)
-        self._xorbs[xorb] = list(chunks_of_xorb(call.body.read()))
+        self._xorbs[xorb] = list(chunks_of_xorb(call.body))
         return json_reply({"was_inserted": True})
 
     def add_shard(self, call: Call) -> Reply:
         """Store the files that the shard describes as blobs. Each is checked against its sha256."""
         repo = ticket_repo(call.grant)
-        repo.uploaded.update(self._add_file(file).sha256 for file in read_shard(call.body.read()))
+        repo.uploaded.update(self._add_file(file) for file in read_shard(call.body))
         return json_reply({"result": 1})
 
-    def _add_file(self, file: ShardFile) -> Blob:
-        blob = self._hub.blobs.write(self._content(file.terms))
-        if file.sha256 not in (None, blob.sha256):
-            raise bad_request(f"The content's sha256 is {blob.sha256}; the shard says {file.sha256}")
-        return blob
-
-    def _content(self, terms: Iterable[Term]) -> Iterator[bytes]:
-        for term in terms:
-            yield from (unpack(chunk) for chunk in self._chunks(term))
+    def _add_file(self, file: ShardFile) -> str:
+        content = b"".join(unpack(chunk) for term in file.terms for chunk in self._chunks(term))
+        stored = self._hub.blobs.write(content)
+        if file.sha256 not in (None, stored):
+            raise bad_request(f"The content's sha256 is {stored}; the shard says {file.sha256}")
+        return stored
 
     def _chunks(self, term: Term) -> list[Chunk]:
         """The chunks of a term. A client with the cache of another server names unknown xorbs: a 400 ends its retries."""

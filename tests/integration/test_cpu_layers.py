@@ -1,6 +1,7 @@
 """The layers that replace a model's own on a CPU give the same logits: oneDNN's linear layers, attention by batched products
 and BART's last decoder layer."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,13 +58,13 @@ def texts_of(lengths: list[int], *, ends: int = 1, after_the_end: int = 0) -> To
     return Tokens(ids=np.concatenate(texts).astype(np.int32), offsets=offsets)
 
 
-def bart(dtype: str = "float32", *, layers: int = 2) -> PreTrainedModel:
+def bart() -> PreTrainedModel:
     torch.manual_seed(0)
     config = BartConfig(
         vocab_size=100,
         d_model=32,
-        encoder_layers=layers,
-        decoder_layers=layers,
+        encoder_layers=2,
+        decoder_layers=2,
         encoder_attention_heads=4,
         decoder_attention_heads=4,
         encoder_ffn_dim=64,
@@ -76,7 +77,7 @@ def bart(dtype: str = "float32", *, layers: int = 2) -> PreTrainedModel:
         decoder_start_token_id=END,
     )
     model = with_lively_scores(BartForSequenceClassification(config)).eval()
-    convert(model, dtype)
+    convert(model, "float32")
     return model
 
 
@@ -131,13 +132,16 @@ def test_barts_last_decoder_layer_is_computed_for_the_heads_position_alone(texts
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN multiplies no bfloat16 on this CPU"
 )
 def test_in_bfloat16_barts_logits_are_as_close_to_float32_as_before() -> None:
+    check_in_bfloat16(bart(), lambda model: reduce_last_decoder_layer(model) and fuse_linear_layers(model.base_model))
+
+
+def check_in_bfloat16(model: PreTrainedModel, change: Callable[[PreTrainedModel], bool]) -> None:
     texts = texts_of([5, 40, 17, 3, 30] * 8)
-    exact = padded(bart()).logits(texts)
-    model = bart("bfloat16")
+    exact = padded(model).logits(texts)
+    convert(model, "bfloat16")
     before = (padded(model).logits(texts) - exact).abs().max()
 
-    assert reduce_last_decoder_layer(model)
-    assert fuse_linear_layers(model.base_model)
+    assert change(model)
 
     after = (padded(model).logits(texts) - exact).abs().max()
     assert after < TOLERANCES["bfloat16"].error * max(1, exact.abs().max())
@@ -196,16 +200,8 @@ def test_a_model_that_attends_by_products_gives_the_same_logits(name: str, pad_l
 @pytest.mark.parametrize("name", ["BART", "BERT", "ModernBERT"])
 def test_in_bfloat16_logits_by_products_are_as_close_to_float32_as_before(name: str, tmp_path: Path) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(family_classifier(name, tmp_path / "model")).eval()
-    model, texts = with_lively_scores(model), texts_of([5, 40, 17, 3, 30] * 8)
-    exact = padded(model).logits(texts)
-    convert(model, "bfloat16")
-    before = (padded(model).logits(texts) - exact).abs().max()
 
-    assert attend_by_products(model)
-
-    after = (padded(model).logits(texts) - exact).abs().max()
-    assert after < TOLERANCES["bfloat16"].error * max(1, exact.abs().max())
-    assert after < 2 * before
+    check_in_bfloat16(with_lively_scores(model), attend_by_products)
 
 
 def test_a_scorer_attends_by_products_where_they_are_faster(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Every family of classifiers and every kind of head gets the same scores as from the pipeline."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,7 @@ WITHOUT_PADDING_TOKEN = ("GPT-2", "Llama")  # the pipeline scores their texts on
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("families")
-
-    def made(family: str) -> Path:
-        return folder / family if (folder / family).exists() else family_classifier(family, folder / family)
-
-    return made
+    return cache(lambda family: family_classifier(family, folder / family))
 
 
 @pytest.mark.parametrize("family", EVERY_FAMILY)

@@ -164,15 +164,6 @@ def test_texts_are_put_together_by_the_template_of_the_run(published: Publish, t
     assert str(tmp_path) not in card
 
 
-def test_only_the_rows_that_the_run_kept_are_learned(published: Publish, teacher: Path, tmp_path: Path) -> None:
-    run = published(teacher, keep_all=False, where="label <> 'sport'")
-
-    rows = read_labelled(label_source(spec_of(run, teacher, tmp_path)))
-
-    assert len(rows.texts) == published_rows(Path(run.output_uri)).num_rows < ROWS
-    assert set(rows.labels.to_pylist()) == {"biology", "cooking"}
-
-
 def test_of_a_run_with_several_models_one_must_be_named(
     ledger: Ledger, topics: Path, tiny_model: Path, teacher: Path, tmp_path: Path
 ) -> None:

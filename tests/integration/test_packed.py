@@ -60,9 +60,21 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def made(kind: str) -> PreTrainedModel:
+def made(kind: str, *, seed: int = 0) -> PreTrainedModel:
+    torch.manual_seed(seed)
     config = AutoConfig.for_model(kind.partition(",")[0], **KINDS[kind])
-    return with_lively_scores(AutoModelForSequenceClassification.from_config(config)).eval()
+    model = with_lively_scores(AutoModelForSequenceClassification.from_config(config)).eval()
+    convert(model, "float32")
+    return model
+
+
+def padded(model: PreTrainedModel, *, has_cache: bool = False) -> Padded:
+    return Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False, has_cache=has_cache)
+
+
+def logits_alone(backend: Padded, tokens: Tokens) -> torch.Tensor:
+    """Of each text in a batch of its own."""
+    return torch.cat([backend.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
 
 
 def stand_in(
@@ -106,12 +118,9 @@ def random_tokens(lengths: list[int]) -> Tokens:
 @pytest.mark.parametrize("reduced", [False, True], ids=["whole", "last layer reduced"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_packed_logits_are_those_of_each_text_alone(kind: str, reduced: bool) -> None:
-    torch.manual_seed(0)
     model = made(kind)
-    convert(model, "float32")
     tokens = random_tokens([5, 40, 17, 1, 500, 2, 40])
-    padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False, has_cache=False)
-    alone = torch.cat([padded.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
+    alone = logits_alone(padded(model), tokens)
 
     first_only = reduced and reduce_last_layer(model)
     logits = packed(model, CPU, first_only=first_only, attention=stand_in).logits(tokens)
@@ -123,14 +132,12 @@ def test_packed_logits_are_those_of_each_text_alone(kind: str, reduced: bool) ->
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_a_decoder_judges_a_text_by_its_last_token_that_is_not_padding(kind: str) -> None:
-    torch.manual_seed(0)
     model = made(kind)
     tokens = random_tokens([5, 4, 3])
     tokens.ids[7:9] = tokens.ids[9:] = (
         model.config.pad_token_id
     )  # the second text ends so, and the third is nothing else
-    padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False, has_cache=True)
-    alone = torch.cat([padded.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
+    alone = logits_alone(padded(model, has_cache=True), tokens)
 
     logits = packed(model, CPU, attention=stand_in).logits(tokens)
 
@@ -157,9 +164,7 @@ def uncompiled() -> Iterator[None]:
 
 
 def check_graphed(kind: str, batches: dict[str, list[int]]) -> None:
-    torch.manual_seed(0)
     model = made(kind)
-    convert(model, "float32")
     eager = packed(model, CPU, first_only=reduce_last_layer(model), attention=stand_in)
     at_one_size = Graphed(eager, tokens=SIZE, longest=500)
 
@@ -192,8 +197,7 @@ def test_texts_that_are_longer_than_a_batch_are_not_for_a_fixed_size() -> None:
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "modernbert, mean"])
 def test_two_heads_on_one_packed_encoder_have_their_own_logits(kind: str) -> None:
-    torch.manual_seed(0)
-    one, other = made(kind), made(kind)
+    one, other = made(kind), made(kind, seed=1)
     other.base_model.load_state_dict(one.base_model.state_dict())
     backends = [packed(model, CPU, attention=stand_in) for model in (one, other)]
     tokens = random_tokens([5, 40, 17, 1])
@@ -209,16 +213,13 @@ def test_two_heads_on_one_packed_encoder_have_their_own_logits(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "distilbert"])
 def test_padded_logits_are_the_same_with_the_last_layer_reduced(kind: str) -> None:
-    torch.manual_seed(0)
     model = made(kind)
-    convert(model, "float32")
     tokens = random_tokens([5, 40, 17, 1, 500, 2, 40])
-    padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False, has_cache=False)
-    whole = padded.logits(tokens)
+    whole = padded(model).logits(tokens)
 
     assert reduce_last_layer(model)
 
-    assert (padded.logits(tokens) - whole).abs().max() < 1e-5
+    assert (padded(model).logits(tokens) - whole).abs().max() < 1e-5
 
 
 TEXTS = [

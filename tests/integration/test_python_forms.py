@@ -1,4 +1,4 @@
-"""`shardsift.score` of pairs, and of several models in one pass: the columns and scores are those of a run, to the last bit."""
+"""`shardsift.score` of pairs, and of several models in one pass, whose columns and scores are those of a run, to the last bit."""
 
 import gc
 import weakref
@@ -17,7 +17,7 @@ from fleet.ledger import Ledger
 from producer.planning.options import RunOptions
 from support.families import family_classifier
 from support.input_shards import write_odd_shards
-from support.models import tiny_classifier, with_another_head
+from support.models import three_models
 from support.outputs import published_rows
 from support.small_run import publish
 
@@ -26,7 +26,6 @@ LOAD: dict[str, Any] = {"dtype": "float32", "device": "cpu", "parity_rows": 0}
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
 QUERIES = ["what is a list?", None, "q three", " ", "long " * 900, "x"]
 PASSAGES = ["A list is a sequence.", "another", None, "a third", "longer " * 1200, "y"]
-MISSING = [None, "null text", "null text", "blank text", None, None]
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +35,7 @@ def ranker(tiny_model: Path) -> shardsift.LoadedScorer:
 
 @pytest.fixture(scope="module")
 def models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Two heads on one encoder, and a model of its own."""
-    folder = tmp_path_factory.mktemp("models")
-    return {
-        "edu": tiny_model,
-        "tox": with_another_head(tiny_model, folder / "tox", labels=3),
-        "far": tiny_classifier(folder / "far", labels=2, seed=5),
-    }
+    return three_models(tiny_model, tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -51,34 +44,9 @@ def several(models: dict[str, Path]) -> shardsift.LoadedScorers:
 
 
 class TestPairs:
-    def test_have_the_scores_of_a_run_to_the_last_bit(
-        self, ranker: shardsift.LoadedScorer, ledger: Ledger, tmp_path: Path
-    ) -> None:
-        (tmp_path / "in").mkdir()
-        pq.write_table(pa.table({"query": QUERIES, "passage": PASSAGES}), tmp_path / "in/a.parquet")
-        options = RunOptions(
-            input_uris=(str(tmp_path / "in"),),
-            output_uri=str(tmp_path / "out"),
-            models=(ranker.model.name,),
-            dtype="float32",
-            text_column="query",
-            text_pair_column="passage",
-            keep_all=True,
-        )
-        publish(ledger, ranker.scorer, options, scratch=tmp_path / "scratch")
-        published = published_rows(tmp_path / "out", "scores")
-
-        scores = ranker.score(QUERIES, text_pairs=PASSAGES)
-        table = ranker.table(QUERIES, text_pairs=PASSAGES)
-
-        assert np.array_equal(scores, published["score"].to_numpy(), equal_nan=True)
-        assert table["error"].to_pylist() == published["error"].to_pylist() == MISSING
-
     def test_of_unequal_lengths_are_refused_before_a_model_is_loaded(self) -> None:
         with pytest.raises(ValueError, match=r"^texts has 2 rows and text_pairs has 1\. Pass one second text for each"):
             shardsift.score(["a", "b"], "no-such-model", text_pairs=["c"])
-        with pytest.raises(TypeError, match=r"not a single str\. Pass \[text\]"):
-            shardsift.score(["a", "b"], "no-such-model", text_pairs="c")
 
     def test_do_not_go_with_passages(self, ranker: shardsift.LoadedScorer) -> None:
         with pytest.raises(shardsift.UsageError, match=r"^text_pairs does not go with passages\. Leave one out\.$"):

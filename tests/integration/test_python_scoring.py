@@ -9,20 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
 import shardsift
-from fleet.ledger import Ledger
-from producer.planning.options import RunOptions
-from support.input_shards import write_odd_shards
 from support.models import tiny_classifier
 from support.nli import nli_classifier
-from support.outputs import published_rows
-from support.small_run import publish
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 EACH_LABEL = ["score_LABEL_0", "score_LABEL_1", "score_LABEL_2"]
@@ -38,32 +31,6 @@ def scorer(tiny_model: Path) -> shardsift.LoadedScorer:
 def three_labels(tmp_path_factory: pytest.TempPathFactory) -> shardsift.LoadedScorer:
     model = tiny_classifier(tmp_path_factory.mktemp("models") / "three", labels=3)
     return shardsift.load_scorer(model, dtype="float32", parity_rows=0)
-
-
-def test_scores_are_those_of_a_run_to_the_last_bit(
-    scorer: shardsift.LoadedScorer, shards: Path, ledger: Ledger, tmp_path: Path
-) -> None:
-    odd_shards = write_odd_shards(shards, tmp_path / "odd", TEXTS)
-    options = RunOptions(
-        input_uris=(str(odd_shards),),
-        output_uri=str(tmp_path / "out"),
-        models=(scorer.model.name,),
-        dtype="float32",
-        min_score=3.0,
-    )
-    publish(ledger, scorer.scorer, options, scratch=tmp_path / "scratch")
-    published = published_rows(tmp_path / "out", "scores")
-
-    files = sorted(odd_shards.glob("*.parquet"))
-    mine = [scorer.score(pq.read_table(file)["text"]) for file in files]
-    table = scorer.table(pq.read_table(files[1])["text"])
-
-    by_run = published["score"].to_numpy()
-    assert np.array_equal(np.concatenate(mine), by_run, equal_nan=True)
-    assert np.isnan(by_run).sum() == 3
-    in_second = published.filter(pa.compute.equal(published["shard"], "b"))
-    assert table["score"].to_pylist() == in_second["score"].to_pylist()
-    assert table["error"].to_pylist() == in_second["error"].to_pylist()
 
 
 def test_shapes_follow_the_number_of_labels(

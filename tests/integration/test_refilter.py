@@ -22,6 +22,7 @@ from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_refilter, plan_run
 from producer.publishing.publish import look_again
 from producer.verify.verify import verify
+from support.input_shards import with_first_texts
 from support.outputs import Published, data_digests, published_rows
 from support.same_footer import rewrite_shuffled, rewrite_with_two_rows_exchanged, write_uncompressed
 from support.small_run import publish, publish_plan, score
@@ -36,9 +37,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source") / "shards"
     write_shards(folder, shards=SHARDS, rows=ROWS, seed=4)
     first = folder / "000_00000.parquet"
-    rows = pq.read_table(first)
-    texts = [None, "  ", *rows["text"].to_pylist()[2:]]
-    pq.write_table(rows.set_column(rows.schema.get_field_index("text"), "text", pa.array(texts)), first)
+    pq.write_table(with_first_texts(pq.read_table(first), [None, "  "]), first)
     return folder
 
 

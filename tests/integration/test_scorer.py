@@ -47,14 +47,6 @@ def test_an_odd_text_has_the_pipelines_score(bert_model: Path, scorer: SequenceC
 # --- what a score depends on ------------------------------------------------------------------------------------------
 
 
-def test_the_same_texts_have_the_same_scores_to_the_last_bit(scorer: SequenceClassifier) -> None:
-    texts = real_texts(100)
-
-    first, again = (scorer.score(texts).values.tobytes() for _ in range(2))
-
-    assert first == again
-
-
 @pytest.mark.parametrize("max_batch_tokens", [1, 600, 100_000])
 def test_a_score_does_not_depend_on_the_size_of_the_batches(scorer: SequenceClassifier, max_batch_tokens: int) -> None:
     texts = real_texts(100)
@@ -94,16 +86,6 @@ def test_a_batch_of_padded_texts_is_launched_without_looking_at_a_value(scorer: 
 
 
 # --- rows that cannot be scored ---------------------------------------------------------------------------------------
-
-
-def test_a_null_text_is_an_errored_row_and_the_others_keep_their_scores(scorer: SequenceClassifier) -> None:
-    texts = real_texts(4)
-
-    scores = scorer.score([None, texts[0], texts[1], None, texts[2], texts[3]])
-
-    assert scores.errors == {0: "null text", 3: "null text"}
-    assert np.isnan(scores.values[[0, 3]]).all()
-    assert np.abs(scores.values[[1, 2, 4, 5]] - scorer.score(texts).values).max() < 1e-5
 
 
 @pytest.mark.parametrize("text", ["one text", b"one text"])

@@ -24,7 +24,7 @@ from fleet.run.spec import disclosed_spec
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_refilter, plan_run
 from support.families import family_classifier
-from support.models import tiny_classifier, with_another_head
+from support.models import three_models, with_another_head
 from support.outputs import data_digests, published_rows
 from support.small_run import publish, publish_plan
 from worker.scoring import NoRoom, Place, Scorer, Scores
@@ -48,13 +48,7 @@ def loaded(model: Path, **options: Any) -> SequenceClassifier:
 
 @pytest.fixture(scope="module")
 def models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Two heads on one encoder, and a model of its own."""
-    folder = tmp_path_factory.mktemp("models")
-    return {
-        "edu": tiny_model,
-        "tox": with_another_head(tiny_model, folder / "tox", labels=3),
-        "far": tiny_classifier(folder / "far", labels=2, seed=5),
-    }
+    return three_models(tiny_model, tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Runs over joined columns, templates and windows publish the scores of the texts that a user would have put together."""
+"""Runs over joined columns, templates, windows and pairs publish the scores of the texts that a user would have put together."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import shardsift
-from fleet.errors import ShardError
+from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from producer.planning.options import RunOptions
+from producer.planning.plan import plan_run
 from support.outputs import published_rows
 from support.small_run import publish
 from worker.scoring import ScorerInfo, Scores
@@ -100,8 +101,43 @@ def test_scores_are_those_of_the_texts_as_a_user_puts_them_together_and_the_card
 
     assert published["error"].to_pylist() == table["error"].to_pylist()
     assert np.array_equal(published["score"].to_numpy(), table["score"].to_numpy(), equal_nan=True)
+    assert np.array_equal(published["score"].to_numpy(), scorer.score(whole, **reading), equal_nan=True)
     assert shardsift.verify(tmp_path / "out").faults == ()
     assert f"| Scored text | {said} |" in (tmp_path / "out/README.md").read_text()
+
+
+def test_a_run_scores_the_pairs_of_its_rows(
+    options: dict[str, Any], scorer: shardsift.LoadedScorer, ledger: Ledger, tmp_path: Path
+) -> None:
+    run = RunOptions(**options, text_column="title", text_pair_column="selftext")
+    publish(ledger, scorer.scorer, run, scratch=tmp_path / "scratch")
+    published = published_rows(tmp_path / "out", "scores")
+
+    table = scorer.table(TITLES, text_pairs=BODIES)
+
+    assert np.array_equal(published["score"].to_numpy(), table["score"].to_numpy(), equal_nan=True)
+    assert np.array_equal(published["score"].to_numpy(), scorer.score(TITLES, text_pairs=BODIES), equal_nan=True)
+    assert published["error"].to_pylist() == table["error"].to_pylist()
+    assert published["error"].to_pylist()[:5] == [None, "null text", "null text", "blank text", None]
+    assert published_rows(tmp_path / "out")["ups"].to_pylist() == [0, 4, 5, 9, 10, 14, 15, 19]
+    assert "| Scored text | `title` paired with `selftext` |" in (tmp_path / "out/README.md").read_text()
+    assert shardsift.verify(tmp_path / "out").faults == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"text_pair_column": "body"}, r'no column "body"; it has: title, selftext, ups. Name one with --text-pair-'),
+        ({"text_pair_column": "ups"}, 'The column "ups" holds int64, not text'),
+        (
+            {"text_pair_column": "selftext", "passages": "head+tail"},
+            "--text-pair-column does not go with --passages",
+        ),
+    ],
+)
+def test_what_cannot_be_paired_is_refused(options: dict[str, Any], changes: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        plan_run(RunOptions(**options, text_column="title", **changes))
 
 
 def test_a_scorer_that_reads_in_its_own_way_fails_the_shard_with_the_reason(

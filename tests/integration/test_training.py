@@ -21,6 +21,7 @@ from transformers import (
     AutoTokenizer,
     BertConfig,
     BertModel,
+    PreTrainedModel,
     RobertaConfig,
     RobertaForSequenceClassification,
     pipeline,
@@ -146,13 +147,25 @@ def test_other_users_may_read_the_model_if_the_umask_allows_it(topics: TrainRepo
     assert {oct(file.stat().st_mode & 0o777) for file in Path(topics.options.output).iterdir()} == {"0o644"}
 
 
+SIZES = {
+    "vocab_size": 30_522,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "intermediate_size": 8,
+}
+
+
+def save_base(model: PreTrainedModel, folder: Path) -> None:
+    """A model with a tokenizer, and rows beside it that it can learn from."""
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(folder)
+    write_labelled(folder.parent / "l.parquet", rows=20, seed=0)
+
+
 def test_all_but_the_last_layer_stays_frozen_and_the_tokenizer_unchanged(tmp_path: Path) -> None:
-    size = {"vocab_size": 30_522, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    config = RobertaConfig(**size, intermediate_size=8, num_labels=3, max_position_embeddings=130)
-    base = RobertaForSequenceClassification(config)
-    base.save_pretrained(tmp_path / "roberta")
-    AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(tmp_path / "roberta")
-    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
+    base = RobertaForSequenceClassification(RobertaConfig(**SIZES, num_labels=3, max_position_embeddings=130))
+    save_base(base, tmp_path / "roberta")
 
     train(spec_of(tmp_path / "l.parquet", tmp_path / "model", base_model=str(tmp_path / "roberta")), device="cpu")
 
@@ -164,10 +177,7 @@ def test_all_but_the_last_layer_stays_frozen_and_the_tokenizer_unchanged(tmp_pat
 
 
 def test_an_encoder_without_trained_weights_below_the_head_is_refused(tmp_path: Path) -> None:
-    size = {"vocab_size": 30_522, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    BertModel(BertConfig(**size, intermediate_size=8), add_pooling_layer=False).save_pretrained(tmp_path / "bert")
-    AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(tmp_path / "bert")
-    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
+    save_base(BertModel(BertConfig(**SIZES), add_pooling_layer=False), tmp_path / "bert")
 
     with pytest.raises(UsageError, match=r"has no weights for bert\.pooler\.dense\.bias.* Add --full"):
         train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=str(tmp_path / "bert")), device="cpu")

@@ -1,6 +1,7 @@
 """Passages, labels and pairs have the scores of transformers: of a plain model on the same ids, or of its pipelines."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,7 @@ MAX_TOKENS = 48
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("families")
-
-    def made(family: str) -> Path:
-        return folder / family if (folder / family).exists() else nli_classifier(folder / family, family)
-
-    return made
+    return cache(lambda family: nli_classifier(folder / family, family))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from transformers import pipeline
 
@@ -50,10 +49,10 @@ def options(model: Path, shards: Path, tmp_path: Path) -> RunOptions:
     )
 
 
-def test_labels_and_scores_are_those_of_the_pipeline(
+def test_labels_and_scores_are_those_of_the_pipeline_and_card_and_manifest_name_the_labels(
     options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
 ) -> None:
-    publish(ledger, scorer, options, scratch=tmp_path / "scratch")
+    spec = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
 
     kept = published_rows(tmp_path / "out")
     expected = pipeline_scores(
@@ -66,7 +65,14 @@ def test_labels_and_scores_are_those_of_the_pipeline(
     assert kept["score"].to_numpy() == pytest.approx(expected.max(axis=1), abs=1e-4)
     tops = [LABELS[number] for number in np.column_stack([kept[name] for name in COLUMNS]).argmax(axis=1)]
     assert kept["label"].to_pylist() == tops
+    assert kept.column_names[-5:] == ["score", "label", *COLUMNS]
     assert shardsift.verify(tmp_path / "out").faults == ()
+    card = (tmp_path / "out/README.md").read_text()
+    assert "| Zero-shot | `This text is about {}.` with 3 labels |" in card
+    assert "- `label`: the label with that score, of: climate change, food, drink, C++." in card
+    assert "- `score_food_drink`: the probability by softmax of the label food, drink." in card
+    (scoring,) = published_run(str(tmp_path / "out")).spec.scorings
+    assert scoring.zero_shot == spec.scorings[0].zero_shot
 
 
 def test_another_filter_over_the_stored_scores_gives_the_bytes_of_a_fresh_run(
@@ -86,20 +92,6 @@ def test_another_filter_over_the_stored_scores_gives_the_bytes_of_a_fresh_run(
 
     assert data_digests(tmp_path / "again") == data_digests(tmp_path / "fresh")
     assert 0 < len(published_rows(tmp_path / "fresh")) < len(scores)
-
-
-def test_the_card_and_the_manifest_name_the_labels(
-    options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
-) -> None:
-    spec = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
-
-    card = (tmp_path / "out/README.md").read_text()
-    assert "| Zero-shot | `This text is about {}.` with 3 labels |" in card
-    assert "- `label`: the label with that score, of: climate change, food, drink, C++." in card
-    assert "- `score_food_drink`: the probability by softmax of the label food, drink." in card
-    (scoring,) = published_run(str(tmp_path / "out")).spec.scorings
-    assert scoring.zero_shot == spec.scorings[0].zero_shot
-    assert pq.read_schema(next((tmp_path / "out/data").rglob("*.parquet"))).names[-5:] == ["score", "label", *COLUMNS]
 
 
 def test_a_threshold_that_no_probability_reaches_is_refused(options: RunOptions) -> None:

@@ -1,28 +1,67 @@
 """A run of three shards for the tests of the finalizer, and what workers and other runs do to its output."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.ledger import Claim, Ledger
+from fleet.ledger import Claim, Ledger, Publication
 from fleet.run.output_columns import kept_schema, scores_schema
 from fleet.run.receipt import OutputFile
 from fleet.run.spec import RunSpec, Shard
-from fleet.storage.folder import FolderOutput
 from fleet.storage.opening import open_output
-from fleet.storage.output import MANIFEST_PATH
+from fleet.storage.output import MANIFEST_PATH, Output
+from producer.publishing.publish import NotReady, finalize_run
 from support.ledger_states import claimed
+from support.outputs import visible
 from support.records import a_manifest, a_receipt, a_shard, stage_file
 
 A, B, C = a_shard("crawl/a"), a_shard("crawl/b"), a_shard("crawl/c")
 INPUT_SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
 
 
-def do(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
-    """Do a shard as a worker does: claim it, stage both files and complete it."""
-    for shard in shards:
-        finish(ledger, claimed(ledger, spec.run_id, shard))
+@dataclass(frozen=True, kw_only=True)
+class FinalizerRun:
+    """A run whose output is a folder, and what workers and finalizers do with it."""
+
+    ledger: Ledger
+    spec: RunSpec
+
+    @property
+    def run_id(self) -> str:
+        return self.spec.run_id
+
+    @property
+    def out(self) -> Path:
+        return Path(self.spec.output_uri)
+
+    @property
+    def output(self) -> Output:
+        return open_output(self.spec.output_uri, self.run_id)
+
+    @property
+    def publication(self) -> Publication | None:
+        return self.ledger.publication(self.run_id)
+
+    def do(self, *shards: Shard) -> None:
+        """Do a shard as a worker does: claim it, stage both files and complete it."""
+        for shard in shards:
+            finish(self.ledger, claimed(self.ledger, self.run_id, shard))
+
+    def fail(self, *shards: Shard) -> None:
+        for shard in shards:
+            self.ledger.fail(claimed(self.ledger, self.run_id, shard), "corrupt", "")
+
+    def finalize(self, *, without_failed: bool = False) -> Publication | NotReady:
+        return finalize_run(self.ledger, self.run_id, without_failed=without_failed)
+
+    def visible(self) -> dict[str, bytes]:
+        return visible(self.out)
+
+    def findings(self) -> list[str]:
+        found = self.output.inspect(list(self.ledger.receipts(self.run_id)), hashes=True)
+        return [str(finding) for finding in found]
 
 
 def finish(ledger: Ledger, claim: Claim) -> None:
@@ -36,12 +75,7 @@ def finish(ledger: Ledger, claim: Claim) -> None:
     ledger.complete(claim, receipt)
 
 
-def fail(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
-    for shard in shards:
-        ledger.fail(claimed(ledger, spec.run_id, shard), "corrupt", "")
-
-
-def staged(output: FolderOutput, path: str, schema: pa.Schema, *, attempt: str) -> OutputFile:
+def staged(output: Output, path: str, schema: pa.Schema, *, attempt: str) -> OutputFile:
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table().replace_schema_metadata({"path": path}), sink)
     return stage_file(output, path, sink.getvalue().to_pybytes(), Path(output.uri).parent, attempt=attempt)

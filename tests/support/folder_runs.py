@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleet.run.receipt import Receipt
+import fsspec
+
+from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import Shard
 from fleet.storage.folder import FolderOutput
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
@@ -16,6 +18,13 @@ A, B = a_shard("crawl/a"), a_shard("crawl/b")
 
 def stage(output: FolderOutput, shard: Shard, folder: Path, *, attempt: str = "1-aa") -> Receipt:
     return stage_shard(output, RUN, shard, folder, attempt=attempt)
+
+
+def move_into_place(output: FolderOutput, file: OutputFile) -> None:
+    """What a finalizer that died midway has done with a file."""
+    files, root = fsspec.url_to_fs(output.uri)
+    files.makedirs(f"{root}/{file.path}".rpartition("/")[0], exist_ok=True)
+    files.mv(f"{root}/{file.staged_path}", f"{root}/{file.path}")
 
 
 def documents(receipts: list[Receipt]) -> Mapping[str, bytes]:

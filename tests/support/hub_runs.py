@@ -13,7 +13,7 @@ from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import HubOutput
-from fleet.storage.output import MANIFEST_PATH
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from hubserver import HubServer
 from producer.finalizer import Publisher, publish_or_save
 from producer.planning.enqueue import Enqueued, enqueue
@@ -172,6 +172,14 @@ class HubRun:
 
     def branch_has(self, content: Mapping[str, bytes]) -> bool:
         return self._has(content, self.branch)
+
+    def check_published_once(self, content: Mapping[str, bytes]) -> None:
+        """Check that one commit has published exactly this content, that the ledger knows it, and that no branch is left."""
+        assert self.titles() == [f"Publish run {self.run_id}", "initial commit"]
+        assert self.main_has(content)
+        assert self.outputs() == {*content, MANIFEST_PATH, CARD_PATH}
+        assert self.branches() == {"main"}
+        assert self.ledger.publication(self.run_id).commit == self.hub.commits(self.repo)[0].oid
 
     def _has(self, content: Mapping[str, bytes], revision: str) -> bool:
         return all(self.hub.read(self.repo, path, revision=revision) == content[path] for path in content)

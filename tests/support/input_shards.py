@@ -23,7 +23,11 @@ def write_odd_shards(shards: Path, folder: Path, texts: list[str | None]) -> Pat
     folder.mkdir()
     table = pq.read_table(shards / "000_00000.parquet")
     pq.write_table(table, folder / "a.parquet")
-    column = pa.array([*texts, *table["text"].to_pylist()[len(texts) :]], table.schema.field("text").type)
-    odd = table.set_column(table.schema.get_field_index("text"), table.schema.field("text"), column)
-    pq.write_table(odd, folder / "b.parquet")
+    pq.write_table(with_first_texts(table, texts), folder / "b.parquet")
     return folder
+
+
+def with_first_texts(rows: pa.Table, texts: list[str | None]) -> pa.Table:
+    field = rows.schema.field("text")
+    column = pa.array([*texts, *rows["text"].to_pylist()[len(texts) :]], field.type)
+    return rows.set_column(rows.schema.get_field_index("text"), field, column)

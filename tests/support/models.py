@@ -62,6 +62,15 @@ def with_another_head(model: Path, folder: Path, *, labels: int, pooler: bool = 
     return _saved(other, folder, model)
 
 
+def three_models(model: Path, folder: Path) -> dict[str, Path]:
+    """Two heads on one encoder, and a model of its own."""
+    return {
+        "edu": model,
+        "tox": with_another_head(model, folder / "tox", labels=3),
+        "far": tiny_classifier(folder / "far", labels=2, seed=5),
+    }
+
+
 def overflowing_classifier(folder: Path, model: Path) -> Path:
     """A model with the same scores as `model`, but with activations around 100,000, which float16 cannot represent."""
     overflowing = BertForSequenceClassification.from_pretrained(model)

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from celery import Celery
 
+from fleet.ledger import Ledger
 from producer.planning.options import RunOptions
-from support.enqueued_runs import write
+from support.enqueued_runs import Command, write
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +33,8 @@ def out(tmp_path: Path) -> Path:
 @pytest.fixture
 def options(source: Path, out: Path, tiny_model: Path) -> RunOptions:
     return RunOptions(input_uris=(str(source),), models=(str(tiny_model),), output_uri=str(out))
+
+
+@pytest.fixture
+def command(options: RunOptions, ledger: Ledger, app: Celery) -> Command:
+    return Command(options=options, ledger=ledger, app=app)

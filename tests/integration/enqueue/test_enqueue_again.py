@@ -9,101 +9,89 @@ from celery import Celery
 
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
-from fleet.run.receipt import Receipt
-from fleet.run.spec import Shard
-from fleet.storage.opening import open_output
 from producer.planning.enqueue import enqueue
 from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
+from producer.planning.plan import plan_run
 from producer.planning.steering import SteeringOptions, retry_run
 from producer.publishing.publish import NotReady, finalize_run
-from support.enqueued_runs import do, write
+from support.enqueued_runs import Command, write
 from support.ledger_states import B, claimed
-from support.records import stage_shard
 
 
 class TestChangedInput:
     """The same command, after input files have changed."""
 
-    def test_a_changed_file_makes_another_run_and_the_refusal_names_the_retry(
-        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
-    ) -> None:
-        first = do(options, ledger, app)
-        ledger.renew(claimed(ledger, first.run_id), rows=5)
-        write(source / "a.parquet", id=["other"] * 10)
+    def test_a_changed_file_makes_another_run_and_the_refusal_names_the_retry(self, command: Command) -> None:
+        first = command.do()
+        command.ledger.renew(claimed(command.ledger, first.run_id), rows=5)
+        write(command.source / "a.parquet", id=["other"] * 10)
 
         with pytest.raises(UsageError, match="holds the data of another run.*the files of the input") as refusal:
-            do(options, ledger, app)
+            command.do()
 
         assert str(refusal.value).endswith(f"producer retry {first.run_id}")
-        assert ledger.run_ids() == [first.run_id]
+        assert command.ledger.run_ids() == [first.run_id]
 
-    def test_the_same_command_continues_a_run_whose_replaced_files_were_retried(
-        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
-    ) -> None:
-        first = do(options, ledger, app)
-        write(source / "b.parquet", id=["mended"] * 10)
-        ledger.fail(claimed(ledger, first.run_id, B), "the input changed", "")
-        retry_run(ledger, first.run_id)
+    def test_the_same_command_continues_a_run_whose_replaced_files_were_retried(self, command: Command) -> None:
+        first = command.do()
+        write(command.source / "b.parquet", id=["mended"] * 10)
+        command.ledger.fail(claimed(command.ledger, first.run_id, B), "the input changed", "")
+        retry_run(command.ledger, first.run_id)
 
-        again = do(options, ledger, app)
-        ledger.redis.flushall()
-        without_redis = do(options, ledger, app)
+        again = command.do()
+        command.ledger.redis.flushall()
+        without_redis = command.do()
 
         assert (again.run_id, again.added, again.counts.queued) == (first.run_id, 0, 3)
         assert (without_redis.run_id, without_redis.added) == (first.run_id, 3)
-        assert [shard.changed for shard in ledger.shards(first.run_id, ["a", "b"])] == [False, True]
+        assert [shard.changed for shard in command.ledger.shards(first.run_id, ["a", "b"])] == [False, True]
 
-    def test_a_file_that_changed_again_or_came_back_is_taken_for_what_it_is(
-        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
-    ) -> None:
-        first = do(options, ledger, app)
-        ledger.renew(claimed(ledger, first.run_id), rows=5)
-        original = (source / "b.parquet").read_bytes()
+    def test_a_file_that_changed_again_or_came_back_is_taken_for_what_it_is(self, command: Command) -> None:
+        first = command.do()
+        command.ledger.renew(claimed(command.ledger, first.run_id), rows=5)
+        original = (command.source / "b.parquet").read_bytes()
         for content in ("mended", "mended again"):
-            write(source / "b.parquet", id=[content] * 10)
-            ledger.fail(claimed(ledger, first.run_id, B), "the input changed", "")
-            retry_run(ledger, first.run_id)
-        assert do(options, ledger, app).run_id == first.run_id
+            write(command.source / "b.parquet", id=[content] * 10)
+            command.ledger.fail(claimed(command.ledger, first.run_id, B), "the input changed", "")
+            retry_run(command.ledger, first.run_id)
+        assert command.do().run_id == first.run_id
 
-        write(source / "b.parquet", id=["mended"] * 10)
+        write(command.source / "b.parquet", id=["mended"] * 10)
         with pytest.raises(UsageError, match="the files of the input"):
-            do(options, ledger, app)
-        (source / "b.parquet").write_bytes(original)
-        ledger.redis.flushall()
-        assert do(options, ledger, app).run_id == first.run_id
+            command.do()
+        (command.source / "b.parquet").write_bytes(original)
+        command.ledger.redis.flushall()
+        assert command.do().run_id == first.run_id
 
     @pytest.mark.parametrize("rows", [3, 20])
     def test_a_replaced_file_of_another_length_changes_no_other_shard_of_a_run_with_a_limit_of_rows(
-        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path, rows: int
+        self, command: Command, rows: int
     ) -> None:
-        options = replace(options, limit_rows=15)
-        first = do(options, ledger, app)
-        write(source / "a.parquet", text=["mended"] * rows, id=["mended"] * rows, length=[0] * rows)
-        ledger.fail(claimed(ledger, first.run_id), "the input changed", "")
-        retry_run(ledger, first.run_id)
+        command = replace(command, options=replace(command.options, limit_rows=15))
+        first = command.do()
+        write(command.source / "a.parquet", text=["mended"] * rows, id=["mended"] * rows, length=[0] * rows)
+        command.ledger.fail(claimed(command.ledger, first.run_id), "the input changed", "")
+        retry_run(command.ledger, first.run_id)
 
-        again = do(options, ledger, app)
-        kept = list(ledger.shards(first.run_id))
-        ledger.redis.flushall()
-        without_redis = do(options, ledger, app)
+        again = command.do()
+        kept = list(command.ledger.shards(first.run_id))
+        command.ledger.redis.flushall()
+        without_redis = command.do()
 
         assert (again.run_id, again.added, again.counts.is_whole) == (first.run_id, 0, True)
         assert (without_redis.run_id, without_redis.added) == (first.run_id, 2)
         assert [(shard.name, shard.row_limit, shard.changed) for shard in kept] == [("a", None, True), ("b", 5, False)]
-        assert list(ledger.shards(first.run_id)) == kept
+        assert list(command.ledger.shards(first.run_id)) == kept
 
-    def test_a_file_of_a_shard_that_is_done_is_not_taken_as_it_is_now(
-        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path, tmp_path: Path
-    ) -> None:
-        plan = plan_run(options)
-        do(options, ledger, app)
-        ledger.restore(plan.spec.run_id, [staged(plan, plan.shards[0], tmp_path)])
-        write(source / "a.parquet", id=["other"] * 10)
-        retry_run(ledger, plan.spec.run_id)
+    def test_a_file_of_a_shard_that_is_done_is_not_taken_as_it_is_now(self, command: Command) -> None:
+        plan = command.plan()
+        command.do()
+        command.ledger.restore(plan.spec.run_id, [command.stage(plan.spec.run_id, plan.shards[0])])
+        write(command.source / "a.parquet", id=["other"] * 10)
+        retry_run(command.ledger, plan.spec.run_id)
 
         with pytest.raises(UsageError, match="the files of the input"):
-            do(options, ledger, app)
+            command.do()
 
 
 class TestSteering:
@@ -141,73 +129,63 @@ class TestSteering:
 class TestTakingOver:
     """After a loss of Redis, finished shards are found by the receipts that are stored with the output."""
 
-    def test_shards_whose_output_is_there_are_not_scored_again(
-        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
-    ) -> None:
-        plan = plan_run(options)
-        do(options, ledger, app)
-        receipts = [staged(plan, shard, tmp_path) for shard in plan.shards[:2]]
-        ledger.redis.flushall()
+    def test_shards_whose_output_is_there_are_not_scored_again(self, command: Command) -> None:
+        plan = command.plan()
+        command.do()
+        receipts = [command.stage(plan.spec.run_id, shard) for shard in plan.shards[:2]]
+        command.ledger.redis.flushall()
 
-        again = do(options, ledger, app)
+        again = command.do()
 
         assert (again.added, again.restored, again.sent) == (3, 2, 1)
         assert (again.counts.done, again.counts.queued, again.counts.rows_in) == (2, 1, 20)
-        assert list(ledger.receipts(again.run_id)) == receipts
-        assert finalize_run(ledger, again.run_id, without_failed=False) == NotReady(reason="1 shard not done yet")
+        assert list(command.ledger.receipts(again.run_id)) == receipts
+        assert finalize_run(command.ledger, again.run_id, without_failed=False) == NotReady(
+            reason="1 shard not done yet"
+        )
 
-    def test_a_run_that_was_published_is_not_published_again(
-        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path, out: Path
-    ) -> None:
-        plan = plan_run(options)
-        do(options, ledger, app)
-        ledger.restore(plan.spec.run_id, [staged(plan, shard, tmp_path) for shard in plan.shards])
-        first = finalize_run(ledger, plan.spec.run_id, without_failed=False)
-        (out / "README.md").write_text("mine")
-        before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-        ledger.redis.flushall()
+    def test_a_run_that_was_published_is_not_published_again(self, command: Command) -> None:
+        plan = command.plan()
+        command.do()
+        command.ledger.restore(plan.spec.run_id, [command.stage(plan.spec.run_id, shard) for shard in plan.shards])
+        first = finalize_run(command.ledger, plan.spec.run_id, without_failed=False)
+        (command.out / "README.md").write_text("mine")
+        before = {path: path.read_bytes() for path in command.out.rglob("*") if path.is_file()}
+        command.ledger.redis.flushall()
 
-        again = do(options, ledger, app)
+        again = command.do()
 
         assert (again.restored, again.sent, again.counts.done) == (3, 0, 3)
-        assert finalize_run(ledger, again.run_id, without_failed=False) == first
-        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+        assert finalize_run(command.ledger, again.run_id, without_failed=False) == first
+        assert {path: path.read_bytes() for path in command.out.rglob("*") if path.is_file()} == before
 
     def test_after_a_producer_died_while_writing_the_run_the_next_one_finds_finished_shards(
-        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
+        self, command: Command
     ) -> None:
-        plan = plan_run(options)
-        do(options, ledger, app)
-        staged(plan, plan.shards[0], tmp_path)
-        ledger.redis.hdel(f"shardsift:run:{plan.spec.run_id}", "complete")
+        plan = command.plan()
+        command.do()
+        command.stage(plan.spec.run_id, plan.shards[0])
+        command.ledger.redis.hdel(f"shardsift:run:{plan.spec.run_id}", "complete")
 
-        assert do(options, ledger, app).restored == 1
+        assert command.do().restored == 1
 
-    def test_shards_that_the_user_wants_scored_again_are_not_taken_over(
-        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
-    ) -> None:
-        plan = plan_run(options)
-        do(options, ledger, app)
-        ledger.restore(plan.spec.run_id, [staged(plan, plan.shards[0], tmp_path)])
-        ledger.retry(plan.spec.run_id, done_too=True)
+    def test_shards_that_the_user_wants_scored_again_are_not_taken_over(self, command: Command) -> None:
+        plan = command.plan()
+        command.do()
+        command.ledger.restore(plan.spec.run_id, [command.stage(plan.spec.run_id, plan.shards[0])])
+        command.ledger.retry(plan.spec.run_id, done_too=True)
 
-        again = do(options, ledger, app)
+        again = command.do()
 
         assert (again.restored, again.counts.done) == (0, 0)
 
-    def test_receipts_that_cannot_be_read_leave_no_run_behind(
-        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path, out: Path
-    ) -> None:
-        do(options, ledger, app)
-        ledger.redis.flushall()
-        (out / "file").write_text("not a folder")
-        (out / "manifest.parquet").symlink_to(out / "file/manifest.parquet")
+    def test_receipts_that_cannot_be_read_leave_no_run_behind(self, command: Command) -> None:
+        command.do()
+        command.ledger.redis.flushall()
+        (command.out / "file").write_text("not a folder")
+        (command.out / "manifest.parquet").symlink_to(command.out / "file/manifest.parquet")
 
         with pytest.raises(ShardError, match=r"manifest.parquet|receipts"):
-            do(options, ledger, app)
+            command.do()
 
-        assert ledger.redis.keys() == []
-
-
-def staged(plan: Plan, shard: Shard, folder: Path) -> Receipt:
-    return stage_shard(open_output(plan.spec.output_uri, plan.spec.run_id), plan.spec.run_id, shard, folder)
+        assert command.ledger.redis.keys() == []

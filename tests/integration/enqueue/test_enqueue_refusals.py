@@ -9,22 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from celery import Celery
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.process.broker import queue_length
-from fleet.storage.opening import open_output
 from producer.planning.enqueue import check_output
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
 from producer.publishing.publish import finalize_run
 from producer.status import run_status
 from producer.status.advice import what_next
-from support.enqueued_runs import do
+from support.enqueued_runs import Command
 from support.ledger_states import claimed
 from support.processes import call_command
-from support.records import a_manifest, a_shard, stage_shard
+from support.records import a_manifest, a_shard
 
 
 class TestRefusals:
@@ -116,115 +114,104 @@ def refused(options: RunOptions, says: str) -> None:
 class TestOutputsThatAreRefused:
     """Errors that only enqueueing finds leave no run behind."""
 
-    def test_an_output_of_another_run(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
-        first = do(options, ledger, app)
-        ledger.renew(claimed(ledger, first.run_id), rows=5)
+    def test_an_output_of_another_run(self, command: Command) -> None:
+        first = command.do()
+        command.ledger.renew(claimed(command.ledger, first.run_id), rows=5)
 
         with pytest.raises(
             UsageError, match=rf"holds the data of another run, {first.run_id}\. It differs in: the filter\."
         ):
-            do(replace(options, min_score=1.0), ledger, app)
+            command.do(min_score=1.0)
 
-        assert ledger.run_ids() == [first.run_id]
-        assert not ledger.is_cancelled(first.run_id)
-        assert queue_length(ledger.redis, first.queue) == 3
+        assert command.ledger.run_ids() == [first.run_id]
+        assert not command.ledger.is_cancelled(first.run_id)
+        assert queue_length(command.ledger.redis, first.queue) == 3
 
     def test_an_output_of_another_run_that_is_published_or_of_which_the_ledger_knows_nothing(
-        self,
-        options: RunOptions,
-        ledger: Ledger,
-        app: Celery,
-        out: Path,
+        self, command: Command
     ) -> None:
-        first = do(options, ledger, app)
-        plan = plan_run(options)
-        ledger.redis.flushall()
-        other, differs = replace(options, row_columns="s,r"), "It differs in: row columns"
+        first = command.do()
+        plan = command.plan()
+        command.ledger.redis.flushall()
+        differs = "It differs in: row columns"
 
         with pytest.raises(UsageError, match=differs):
-            do(other, ledger, app)
-        (out / ".shardsift" / first.run_id / "spec.json").unlink()
-        (out / "manifest.parquet").write_bytes(a_manifest(first.run_id, [], spec=plan.spec))
+            command.do(row_columns="s,r")
+        (command.out / ".shardsift" / first.run_id / "spec.json").unlink()
+        (command.out / "manifest.parquet").write_bytes(a_manifest(first.run_id, [], spec=plan.spec))
         with pytest.raises(UsageError, match=differs):
-            do(other, ledger, app)
+            command.do(row_columns="s,r")
 
 
 class TestARunThatHasScoredNothing:
     """Another run of the same output takes its place, as when its --dtype was found to be too coarse."""
 
-    def test_it_gives_way_and_comes_back_by_its_own_command(
-        self, options: RunOptions, ledger: Ledger, app: Celery, out: Path, redis_url: str
-    ) -> None:
-        first = do(options, ledger, app)
+    def test_it_gives_way_and_comes_back_by_its_own_command(self, command: Command, redis_url: str) -> None:
+        first = command.do()
 
-        second = do(replace(options, dtype="float32"), ledger, app)
+        second = command.do(dtype="float32")
 
         assert (first.instead_of, second.instead_of) == (None, first.run_id)
-        assert ledger.is_cancelled(first.run_id)
+        assert command.ledger.is_cancelled(first.run_id)
         taken = f"Run {second.run_id} of the same output has taken its place."
         advice = f"{taken} To do both, enqueue this one with another --output."
-        assert what_next(run_status(ledger, first.run_id)) == [advice]
-        outcome = finalize_run(ledger, first.run_id, without_failed=True)
+        assert what_next(run_status(command.ledger, first.run_id)) == [advice]
+        outcome = finalize_run(command.ledger, first.run_id, without_failed=True)
         assert f"{outcome.reason}." == f"it is cancelled. {advice}"
         with pytest.raises(UsageError, match=f"{advice}$"):
-            ledger.pause(first.run_id)
-        assert [path.name for path in (out / ".shardsift").iterdir()] == [second.run_id]
-        assert ledger.counts(second.run_id).queued == 3
+            command.ledger.pause(first.run_id)
+        assert [path.name for path in (command.out / ".shardsift").iterdir()] == [second.run_id]
+        assert command.ledger.counts(second.run_id).queued == 3
 
         retried = call_command("producer", "retry", first.run_id, environment={"REDIS_URL": redis_url})
 
-        assert (retried.returncode, ledger.is_cancelled(first.run_id)) == (2, True)
+        assert (retried.returncode, command.ledger.is_cancelled(first.run_id)) == (2, True)
         assert f"holds the data of another run, {second.run_id}" in retried.stderr
 
-        again = do(options, ledger, app)
+        again = command.do()
 
         assert (again.run_id, again.instead_of) == (first.run_id, second.run_id)
-        assert not ledger.is_cancelled(first.run_id)
+        assert not command.ledger.is_cancelled(first.run_id)
 
-    def test_one_that_failed_before_its_first_row_gives_way_too(
-        self, options: RunOptions, ledger: Ledger, app: Celery
-    ) -> None:
-        first = do(options, ledger, app)
+    def test_one_that_failed_before_its_first_row_gives_way_too(self, command: Command) -> None:
+        first = command.do()
         for name in "abc":
-            ledger.fail(claimed(ledger, first.run_id, a_shard(name)), "The scores are not finite.", "")
+            command.ledger.fail(claimed(command.ledger, first.run_id, a_shard(name)), "The scores are not finite.", "")
 
-        assert do(replace(options, dtype="float32"), ledger, app).instead_of == first.run_id
-        assert not [line for line in what_next(run_status(ledger, first.run_id)) if "producer retry" in line]
+        assert command.do(dtype="float32").instead_of == first.run_id
+        assert not [line for line in what_next(run_status(command.ledger, first.run_id)) if "producer retry" in line]
 
     @pytest.mark.parametrize("is_published", [False, True])
     def test_one_whose_shards_are_done_does_not_though_redis_has_lost_them(
-        self, is_published: bool, options: RunOptions, ledger: Ledger, app: Celery, out: Path, tmp_path: Path
+        self, is_published: bool, command: Command
     ) -> None:
-        first = do(options, ledger, app)
-        spec = ledger.spec(first.run_id)
+        first = command.do()
+        spec = command.ledger.spec(first.run_id)
         for name in "abc" if is_published else "a":
             shard = a_shard(name)
-            receipt = stage_shard(open_output(str(out), first.run_id), first.run_id, shard, tmp_path)
-            ledger.complete(claimed(ledger, first.run_id, shard), receipt)
+            command.ledger.complete(claimed(command.ledger, first.run_id, shard), command.stage(first.run_id, shard))
         if is_published:
-            finalize_run(ledger, first.run_id, without_failed=False)
-        before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-        ledger.redis.flushall()
-        ledger.add_shards(spec, [a_shard(name) for name in "abc"], now=0)  # then the producer died
+            finalize_run(command.ledger, first.run_id, without_failed=False)
+        before = {path: path.read_bytes() for path in command.out.rglob("*") if path.is_file()}
+        command.ledger.redis.flushall()
+        command.ledger.add_shards(spec, [a_shard(name) for name in "abc"], now=0)  # then the producer died
 
         with pytest.raises(UsageError, match=f"holds the data of another run, {first.run_id}"):
-            do(replace(options, dtype="float32"), ledger, app)
+            command.do(dtype="float32")
 
-        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-        assert not ledger.is_cancelled(first.run_id)
+        assert {path: path.read_bytes() for path in command.out.rglob("*") if path.is_file()} == before
+        assert not command.ledger.is_cancelled(first.run_id)
 
 
-def test_a_dry_run_refuses_what_the_run_refuses_and_cancels_nothing(
-    options: RunOptions, ledger: Ledger, app: Celery
-) -> None:
-    first = do(options, ledger, app)
-    other = plan_run(replace(options, dtype="float32"))
+def test_a_dry_run_refuses_what_the_run_refuses_and_cancels_nothing(command: Command) -> None:
+    first = command.do()
+    other = command.plan(dtype="float32")
 
-    check_output(plan_run(options), ledger)
-    check_output(other, ledger)  # the first has scored nothing
-    ledger.renew(claimed(ledger, first.run_id), rows=5)
-    check_output(plan_run(options), ledger)
-    for known in (ledger, None):
+    check_output(command.plan(), command.ledger)
+    check_output(other, command.ledger)  # the first has scored nothing
+    command.ledger.renew(claimed(command.ledger, first.run_id), rows=5)
+    check_output(command.plan(), command.ledger)
+    for known in (command.ledger, None):
         with pytest.raises(UsageError, match=f"holds the data of another run, {first.run_id}"):
             check_output(other, known)
-    assert not ledger.is_cancelled(first.run_id)
+    assert not command.ledger.is_cancelled(first.run_id)

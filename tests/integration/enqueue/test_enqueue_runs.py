@@ -6,29 +6,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery
 
 from fleet.errors import UsageError
-from fleet.ledger import Ledger
 from fleet.process.broker import queue_length
 from fleet.run.spec import disclosed_spec
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from support.enqueued_runs import do
+from support.enqueued_runs import Command
 
 
 class TestEnqueueing:
     def test_each_shard_becomes_a_task_and_what_lies_beside_the_output_names_no_folder_of_this_machine(
-        self, options: RunOptions, ledger: Ledger, app: Celery, out: Path
+        self, command: Command
     ) -> None:
-        done = do(options, ledger, app)
+        done = command.do()
 
         assert (done.added, done.sent, done.counts.shards, done.counts.queued) == (3, 3, 3, 3)
-        assert ledger.run_ids() == [done.run_id]
-        assert queue_length(ledger.redis, done.queue) == 3
-        beside = (out / ".shardsift" / done.run_id / "spec.json").read_bytes()
-        assert beside == disclosed_spec(ledger.spec(done.run_id)).to_json()
-        assert str(out.parent) not in beside.decode()
+        assert command.ledger.run_ids() == [done.run_id]
+        assert queue_length(command.ledger.redis, done.queue) == 3
+        beside = (command.out / ".shardsift" / done.run_id / "spec.json").read_bytes()
+        assert beside == disclosed_spec(command.ledger.spec(done.run_id)).to_json()
+        assert str(command.out.parent) not in beside.decode()
 
     @pytest.mark.parametrize(
         ("field", "uri"),
@@ -45,14 +43,14 @@ class TestEnqueueing:
 
         assert "s3cret" not in str(refused.value)
 
-    def test_enqueueing_twice_adds_nothing(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
-        first = do(options, ledger, app)
+    def test_enqueueing_twice_adds_nothing(self, command: Command) -> None:
+        first = command.do()
 
-        second = do(options, ledger, app)
+        second = command.do()
 
         assert second.run_id == first.run_id
         assert (second.added, second.sent, second.counts.shards) == (0, 0, 3)
-        assert queue_length(ledger.redis, first.queue) == 3
+        assert queue_length(command.ledger.redis, first.queue) == 3
 
     def test_a_relative_output_does_not_depend_on_the_workers_folder(
         self, options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

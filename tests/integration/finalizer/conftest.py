@@ -9,10 +9,8 @@ from celery import Celery
 from fleet.ledger import Ledger
 from fleet.process.broker import make_app
 from fleet.process.settings import Settings
-from fleet.run.spec import RunSpec
-from fleet.storage.opening import open_output
 from producer.finalizer import Publisher
-from support.finalizer_runs import A, B, C
+from support.finalizer_runs import A, B, C, FinalizerRun
 from support.records import a_spec
 
 
@@ -46,14 +44,9 @@ def app(settings: Settings) -> Iterator[Celery]:
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "out"
-
-
-@pytest.fixture
-def spec(ledger: Ledger, out: Path) -> RunSpec:
+def run(ledger: Ledger, tmp_path: Path) -> FinalizerRun:
     """A run of three shards that is enqueued and not started."""
-    spec = a_spec(output_uri=str(out))
-    open_output(spec.output_uri, spec.run_id).reserve(spec)
-    ledger.create_run(spec, [A, B, C], now=1.0)
-    return spec
+    run = FinalizerRun(ledger=ledger, spec=a_spec(output_uri=str(tmp_path / "out")))
+    run.output.reserve(run.spec)
+    ledger.create_run(run.spec, [A, B, C], now=1.0)
+    return run

@@ -1,30 +1,27 @@
 """The dataset card says what was filtered, with what and how, and names no folder of the machine."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from fleet.ledger import Ledger
 from fleet.run.model import Model
 from fleet.run.receipt import Histogram, Parity, Receipt, added
 from fleet.run.scoring import ZeroShot
-from fleet.run.spec import RunSpec, Shard
+from fleet.run.spec import Shard
 from producer.publishing.card import dataset_card
-from producer.publishing.publish import finalize_run
 from producer.scores.distribution import score_table
-from support.finalizer_runs import A, B, C, do
+from support.finalizer_runs import A, B, C, FinalizerRun
 from support.records import a_receipt, a_scoring_receipt, a_spec
 
 
 class TestCard:
-    def test_the_viewer_finds_both_configs(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
-        do(ledger, spec, A, B, C)
-        finalize_run(ledger, spec.run_id, without_failed=False)
+    def test_the_viewer_finds_both_configs(self, run: FinalizerRun) -> None:
+        run.do(A, B, C)
+        run.finalize()
 
-        card = front_matter((out / "README.md").read_text())
+        card = front_matter((run.out / "README.md").read_text())
 
         assert card["configs"] == [
             {
@@ -37,7 +34,7 @@ class TestCard:
         assert card["source_datasets"] == ["HuggingFaceFW/fineweb"]
         assert card["size_categories"] == ["n<1K"]
         for config in card["configs"]:
-            assert len(list(out.glob(config["data_files"][0]["path"]))) == 3
+            assert len(list(run.out.glob(config["data_files"][0]["path"]))) == 3
 
     def test_it_tells_source_model_filter_and_rows(self) -> None:
         spec = a_spec()

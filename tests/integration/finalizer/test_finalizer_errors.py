@@ -1,64 +1,57 @@
 """If publishing fails, the status says why. What cannot succeed is not tried again until a person asks."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from fleet.ledger import Ledger
 from fleet.presence.announcements import FinalizerState, announce_finalizer
-from fleet.run.spec import RunSpec
 from fleet.storage.output import MANIFEST_PATH
 from producer.finalizer import Publisher
 from producer.status import ExitCode, run_status
 from producer.status.advice import what_next
 from producer.status.watch import progress_line
-from support.finalizer_runs import A, B, C, do, publish_as_other_run
+from support.finalizer_runs import A, B, C, FinalizerRun, publish_as_other_run
 from support.waiting import wait_until
 
 
 class TestPublishingThatCannotSucceed:
     @pytest.mark.parametrize("command", [Ledger.clear_publish_error, Ledger.retry])
     def test_it_is_said_and_not_tried_again_until_a_person_asks(
-        self,
-        ledger: Ledger,
-        spec: RunSpec,
-        out: Path,
-        publisher: Publisher,
-        command: Callable[[Ledger, str], object],
+        self, run: FinalizerRun, publisher: Publisher, command: Callable[[Ledger, str], object]
     ) -> None:
-        do(ledger, spec, A, B, C)
-        publish_as_other_run(out)
+        run.do(A, B, C)
+        publish_as_other_run(run.out)
 
         publisher.publish_ready()
-        (out / MANIFEST_PATH).unlink()
+        (run.out / MANIFEST_PATH).unlink()
         publisher.publish_ready()
 
-        status = run_status(ledger, spec.run_id)
+        status = run_status(run.ledger, run.run_id)
         assert (status.is_over, status.exit_code) == (True, ExitCode.FAILED)
         assert any("now holds the data of another run, other" in line for line in what_next(status))
-        assert ledger.publication(spec.run_id) is None
+        assert run.publication is None
 
-        command(ledger, spec.run_id)
+        command(run.ledger, run.run_id)
         publisher.publish_ready()
 
-        assert run_status(ledger, spec.run_id).exit_code == ExitCode.DONE
+        assert run_status(run.ledger, run.run_id).exit_code == ExitCode.DONE
 
     def test_what_may_pass_is_tried_again_and_the_reason_is_shown_meanwhile(
-        self, ledger: Ledger, spec: RunSpec, out: Path, publisher: Publisher
+        self, run: FinalizerRun, publisher: Publisher
     ) -> None:
-        do(ledger, spec, A, B, C)
-        announce_finalizer(ledger.redis, FinalizerState(name="box/13"))
-        (out / "data").write_text("in the way")
+        run.do(A, B, C)
+        announce_finalizer(run.ledger.redis, FinalizerState(name="box/13"))
+        (run.out / "data").write_text("in the way")
 
         publisher.publish_ready()
 
-        status = run_status(ledger, spec.run_id)
+        status = run_status(run.ledger, run.run_id)
         assert (status.is_over, status.exit_code) == (False, ExitCode.RUNNING)
         assert progress_line(status).startswith("publishing: Publishing has not succeeded yet, and is tried again: ")
-        (out / "data").unlink()
+        (run.out / "data").unlink()
         wait_until(
-            lambda: publisher.publish_ready() or ledger.publication(spec.run_id),
+            lambda: publisher.publish_ready() or run.publication,
             description="it is tried again",
             seconds=10,
         )

@@ -17,7 +17,7 @@ from producer.planning.plan import Plan
 from producer.publishing.publish import NotReady, finalize_run, look_again, looked_at
 from producer.status import ExitCode, run_status
 from producer.status.advice import level, verdict
-from support.finalizer_runs import A, B, C, do, finish
+from support.finalizer_runs import A, B, C, FinalizerRun, finish
 from support.ledger_states import claimed
 from support.outputs import data_digests
 from support.records import a_spec
@@ -35,15 +35,16 @@ MOMENTS = ["before", "during", "done", "published"]
 
 def reached(ledger: Ledger, spec: RunSpec, app: Celery, moment: str) -> Claim | None:
     """The run at some moment. In the middle of it A is done, B is held by the worker of this claim, and C was sent."""
+    run = FinalizerRun(ledger=ledger, spec=spec)
     same_command(ledger, spec, app)
     if moment == "before":
         return None
-    do(ledger, spec, A)
+    run.do(A)
     if moment == "during":
         return claimed(ledger, spec.run_id, B)
-    do(ledger, spec, B, C)
+    run.do(B, C)
     if moment == "published":
-        assert isinstance(finalize_run(ledger, spec.run_id, without_failed=False), Publication)
+        assert isinstance(run.finalize(), Publication)
     return None
 
 
@@ -97,19 +98,19 @@ def shards_listed(out: Path) -> int:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, shared_redis_url: str) -> dict[str, str]:
     ledger, out = Ledger.connect(Settings(redis_url=shared_redis_url)), tmp_path_factory.mktemp("undisturbed")
     ledger.redis.flushall()
-    spec = a_spec(output_uri=str(out))
-    ledger.create_run(spec, SHARDS, now=1.0)
-    do(ledger, spec, *SHARDS)
-    finalize_run(ledger, spec.run_id, without_failed=False)
+    run = FinalizerRun(ledger=ledger, spec=a_spec(output_uri=str(out)))
+    ledger.create_run(run.spec, SHARDS, now=1.0)
+    run.do(*SHARDS)
+    run.finalize()
     return data_digests(out)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("lost", GROUPS, ids="+".join)
 def test_no_part_is_published_and_the_same_command_repairs_it(
-    undisturbed: dict[str, str], ledger: Ledger, app: Celery, out: Path, lost: tuple[str, ...], moment: str
+    undisturbed: dict[str, str], ledger: Ledger, app: Celery, tmp_path: Path, lost: tuple[str, ...], moment: str
 ) -> None:
-    check(undisturbed, ledger, app, out, lost, moment)
+    check(undisturbed, ledger, app, tmp_path / "out", lost, moment)
 
 
 @pytest.mark.slow
@@ -163,39 +164,37 @@ def check(
     assert shards_listed(out) == 3
 
 
-def test_what_is_left_out_is_tried_again_if_the_record_of_failures_is_lost(
-    ledger: Ledger, app: Celery, spec: RunSpec
-) -> None:
-    do(ledger, spec, A, B)
-    ledger.fail(claimed(ledger, spec.run_id, C), "corrupt", "")
-    ledger.redis.delete(Keys(spec.run_id).failed)
+def test_what_is_left_out_is_tried_again_if_the_record_of_failures_is_lost(run: FinalizerRun, app: Celery) -> None:
+    run.do(A, B)
+    run.fail(C)
+    run.ledger.redis.delete(Keys(run.run_id).failed)
 
-    assert isinstance(finalize_run(ledger, spec.run_id, without_failed=True), NotReady)
-    same_command(ledger, spec, app)
+    assert isinstance(run.finalize(without_failed=True), NotReady)
+    same_command(run.ledger, run.spec, app)
 
-    assert isinstance(ledger.claim(spec.run_id, C.name, "w2"), Claim)
-    assert ledger.claim(spec.run_id, A.name, "w2") is Refusal.DONE
+    assert isinstance(run.ledger.claim(run.run_id, C.name, "w2"), Claim)
+    assert run.ledger.claim(run.run_id, A.name, "w2") is Refusal.DONE
 
 
-def test_receipts_that_vanish_while_a_finalizer_publishes_publish_nothing(ledger: Ledger, spec: RunSpec) -> None:
+def test_receipts_that_vanish_while_a_finalizer_publishes_publish_nothing(run: FinalizerRun) -> None:
     class Losing(Ledger):
         def begin_publishing(self, run_id: str) -> int | None:
             version = super().begin_publishing(run_id)
             self.redis.hdel(Keys(run_id).receipts, A.name, B.name)
             return version
 
-    do(ledger, spec, A, B, C)
+    run.do(A, B, C)
 
-    assert isinstance(finalize_run(Losing(ledger.redis, Settings()), spec.run_id, without_failed=True), NotReady)
-    assert not (Path(spec.output_uri) / "manifest.parquet").exists()
+    assert isinstance(finalize_run(Losing(run.ledger.redis, Settings()), run.run_id, without_failed=True), NotReady)
+    assert not (run.out / "manifest.parquet").exists()
 
 
-def test_a_published_run_is_looked_at_only_while_the_ledger_has_all_of_it(ledger: Ledger, spec: RunSpec) -> None:
-    do(ledger, spec, A, B, C)
-    finalize_run(ledger, spec.run_id, without_failed=False)
-    before = (Path(spec.output_uri) / "manifest.parquet").read_bytes()
-    ledger.redis.hdel(Keys(spec.run_id).receipts, A.name)
+def test_a_published_run_is_looked_at_only_while_the_ledger_has_all_of_it(run: FinalizerRun) -> None:
+    run.do(A, B, C)
+    run.finalize()
+    before = (run.out / "manifest.parquet").read_bytes()
+    run.ledger.redis.hdel(Keys(run.run_id).receipts, A.name)
 
-    look_again(ledger, spec.run_id, hashes=True)
+    look_again(run.ledger, run.run_id, hashes=True)
 
-    assert (Path(spec.output_uri) / "manifest.parquet").read_bytes() == before
+    assert (run.out / "manifest.parquet").read_bytes() == before

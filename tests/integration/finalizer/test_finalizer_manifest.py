@@ -1,26 +1,22 @@
 """The manifest has one line per shard, and names the files that lie beside it."""
 
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.ledger import Ledger
-from fleet.run.spec import RunSpec, disclosed_spec
+from fleet.run.spec import disclosed_spec
 from fleet.storage.manifest import files_digest, read_manifest
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from producer.publishing.publish import finalize_run
-from support.finalizer_runs import A, B, C, do
+from support.finalizer_runs import A, B, C, FinalizerRun
 from support.outputs import file_sha256
 
 
 class TestManifest:
     @pytest.fixture
-    def manifest(self, ledger: Ledger, spec: RunSpec, out: Path) -> pa.Table:
-        do(ledger, spec, A, B, C)
-        finalize_run(ledger, spec.run_id, without_failed=False)
-        return pq.read_table(out / MANIFEST_PATH)
+    def manifest(self, run: FinalizerRun) -> pa.Table:
+        run.do(A, B, C)
+        run.finalize()
+        return pq.read_table(run.out / MANIFEST_PATH)
 
     def test_it_has_a_line_a_shard(self, manifest: pa.Table) -> None:
         assert manifest.column_names == [
@@ -42,12 +38,10 @@ class TestManifest:
         assert first["worker"] == "w1@host/7"
         assert (scoring["parity"]["rows"], scoring["parity"]["flipped_share"]) == (16, 0.0)
 
-    def test_it_carries_the_run_and_the_digest_of_the_card(
-        self, manifest: pa.Table, ledger: Ledger, spec: RunSpec, out: Path
-    ) -> None:
-        read = read_manifest((out / MANIFEST_PATH).read_bytes())
+    def test_it_carries_the_run_and_the_digest_of_the_card(self, manifest: pa.Table, run: FinalizerRun) -> None:
+        read = read_manifest((run.out / MANIFEST_PATH).read_bytes())
         assert read is not None
-        assert (read.run_id, read.spec) == (spec.run_id, disclosed_spec(spec))
-        assert read.digest == files_digest(list(ledger.receipts(spec.run_id)))
-        assert read.card_sha256 == file_sha256(out / CARD_PATH)
-        assert str(out.parent) not in manifest.schema.metadata[b"shardsift.run"].decode()
+        assert (read.run_id, read.spec) == (run.run_id, disclosed_spec(run.spec))
+        assert read.digest == files_digest(list(run.ledger.receipts(run.run_id)))
+        assert read.card_sha256 == file_sha256(run.out / CARD_PATH)
+        assert str(run.out.parent) not in manifest.schema.metadata[b"shardsift.run"].decode()

@@ -1,7 +1,6 @@
 """A finished run is published once and whole, and never if one of its files is damaged or the run is cancelled."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -10,233 +9,217 @@ import pytest
 from fleet.errors import UsageError
 from fleet.ledger import Ledger, Publication
 from fleet.process.settings import Settings
-from fleet.run.spec import RunSpec
 from fleet.storage.manifest import read_manifest
-from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH
 from producer.finalizer import Publisher
 from producer.publishing.publish import NotReady, finalize_run
-from support.finalizer_runs import A, B, C, do, fail, publish_as_other_run
-from support.outputs import Published, visible
+from support.finalizer_runs import A, B, C, FinalizerRun, publish_as_other_run
+from support.outputs import Published
 
 
 class TestFinalizing:
-    def test_a_run_with_open_shards_is_not_ready(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
-        do(ledger, spec, A)
+    def test_a_run_with_open_shards_is_not_ready(self, run: FinalizerRun) -> None:
+        run.do(A)
 
         for without_failed in (False, True):
-            outcome = finalize_run(ledger, spec.run_id, without_failed=without_failed)
+            outcome = run.finalize(without_failed=without_failed)
             assert outcome == NotReady(reason="2 shards not done yet")
-        ledger.cancel(spec.run_id)
+        run.ledger.cancel(run.run_id)
         cancelled = NotReady(reason="it is cancelled; `producer retry` resumes it")
-        assert finalize_run(ledger, spec.run_id, without_failed=True) == cancelled
-        assert visible(out) == {}
+        assert run.finalize(without_failed=True) == cancelled
+        assert run.visible() == {}
 
     @pytest.mark.parametrize("without_failed", [True, False])
-    def test_a_run_whose_enqueue_died_midway_is_not_published(
-        self, ledger: Ledger, spec: RunSpec, out: Path, without_failed: bool
-    ) -> None:
-        do(ledger, spec, A, B, C)
-        ledger.redis.hdel(f"shardsift:run:{spec.run_id}", "complete")
+    def test_a_run_whose_enqueue_died_midway_is_not_published(self, run: FinalizerRun, without_failed: bool) -> None:
+        run.do(A, B, C)
+        run.ledger.redis.hdel(f"shardsift:run:{run.run_id}", "complete")
 
-        outcome = finalize_run(ledger, spec.run_id, without_failed=without_failed)
+        outcome = run.finalize(without_failed=without_failed)
         assert outcome == NotReady(reason="enqueueing was interrupted; run the same command again")
-        assert visible(out) == {}
+        assert run.visible() == {}
 
-        ledger.create_run(spec, [A, B, C], now=2.0)
-        assert isinstance(finalize_run(ledger, spec.run_id, without_failed=without_failed), Publication)
+        run.ledger.create_run(run.spec, [A, B, C], now=2.0)
+        assert isinstance(run.finalize(without_failed=without_failed), Publication)
 
     def test_a_run_whose_shards_are_done_is_published_once_and_dead_workers_checkpoints_are_removed(
-        self, ledger: Ledger, spec: RunSpec, out: Path
+        self, run: FinalizerRun
     ) -> None:
-        do(ledger, spec, A, B, C)
-        open_output(spec.output_uri, spec.run_id).store_checkpoint(A.name, "0", b"scores")
+        run.do(A, B, C)
+        run.output.store_checkpoint(A.name, "0", b"scores")
 
-        publication = finalize_run(ledger, spec.run_id, without_failed=False)
+        publication = run.finalize()
 
-        assert publication == Publication(uri=str(out), commit="", shards=3)
-        assert ledger.publication(spec.run_id) == publication
+        assert publication == Publication(uri=str(run.out), commit="", shards=3)
+        assert run.publication == publication
         paths = {path for shard in (A, B, C) for path in (shard.data_path, shard.scores_path)}
-        assert visible(out).keys() == {*paths, MANIFEST_PATH, "README.md"}
-        assert not (out / ".shardsift" / spec.run_id / "checkpoints").exists()
+        assert run.visible().keys() == {*paths, MANIFEST_PATH, "README.md"}
+        assert not (run.out / ".shardsift" / run.run_id / "checkpoints").exists()
 
-        (out / "README.md").write_text("mine")
-        before = visible(out)
-        assert finalize_run(ledger, spec.run_id, without_failed=False) == publication
-        assert visible(out) == before
+        (run.out / "README.md").write_text("mine")
+        before = run.visible()
+        assert run.finalize() == publication
+        assert run.visible() == before
 
-    def test_a_publication_that_the_ledger_missed_is_recorded(self, ledger: Ledger, spec: RunSpec) -> None:
-        do(ledger, spec, A, B, C)
-        publication = finalize_run(ledger, spec.run_id, without_failed=False)
-        ledger.redis.hdel(f"shardsift:run:{spec.run_id}", "published")
-        ledger.record_publish_error(spec.run_id, "Redis went away")
+    def test_a_publication_that_the_ledger_missed_is_recorded(self, run: FinalizerRun) -> None:
+        run.do(A, B, C)
+        publication = run.finalize()
+        run.ledger.redis.hdel(f"shardsift:run:{run.run_id}", "published")
+        run.ledger.record_publish_error(run.run_id, "Redis went away")
 
-        finalize_run(ledger, spec.run_id, without_failed=False)
+        run.finalize()
 
-        assert ledger.publication(spec.run_id) == publication
-        assert ledger.publish_error(spec.run_id) is None
+        assert run.publication == publication
+        assert run.ledger.publish_error(run.run_id) is None
 
-    def test_failed_shards_hold_it_back_unless_it_is_to_be_published_without_them(
-        self, ledger: Ledger, spec: RunSpec, out: Path
-    ) -> None:
-        do(ledger, spec, A, B)
-        fail(ledger, spec, C)
+    def test_failed_shards_hold_it_back_unless_it_is_to_be_published_without_them(self, run: FinalizerRun) -> None:
+        run.do(A, B)
+        run.fail(C)
 
-        outcome = finalize_run(ledger, spec.run_id, without_failed=False)
+        outcome = run.finalize()
 
         assert isinstance(outcome, NotReady)
         assert outcome.reason.startswith("1 shard failed; `producer retry` them")
-        assert visible(out) == {}
+        assert run.visible() == {}
 
-        publication = finalize_run(ledger, spec.run_id, without_failed=True)
+        publication = run.finalize(without_failed=True)
 
-        assert publication == Publication(uri=str(out), commit="", shards=2)
-        assert C.data_path not in visible(out)
-        assert pq.read_table(out / MANIFEST_PATH).column("shard").to_pylist() == [A.name, B.name]
-        read = read_manifest((out / MANIFEST_PATH).read_bytes())
+        assert publication == Publication(uri=str(run.out), commit="", shards=2)
+        assert C.data_path not in run.visible()
+        assert pq.read_table(run.out / MANIFEST_PATH).column("shard").to_pylist() == [A.name, B.name]
+        read = read_manifest((run.out / MANIFEST_PATH).read_bytes())
         assert read is not None
         assert read.left_out == (C.name,)
 
-    def test_a_run_without_any_done_shard_is_never_published(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
-        fail(ledger, spec, A, B, C)
+    def test_a_run_without_any_done_shard_is_never_published(self, run: FinalizerRun) -> None:
+        run.fail(A, B, C)
 
-        assert finalize_run(ledger, spec.run_id, without_failed=True) == NotReady(reason="no shard is done")
-        assert visible(out) == {}
+        assert run.finalize(without_failed=True) == NotReady(reason="no shard is done")
+        assert run.visible() == {}
 
     def test_a_shard_that_succeeds_later_is_in_a_second_publication_that_nobody_asks_for(
-        self, ledger: Ledger, spec: RunSpec, out: Path, publisher: Publisher
+        self, run: FinalizerRun, publisher: Publisher
     ) -> None:
-        do(ledger, spec, A, B)
-        fail(ledger, spec, C)
-        finalize_run(ledger, spec.run_id, without_failed=True)
-        before = visible(out)
-        ledger.retry(spec.run_id)
-        do(ledger, spec, C)
+        run.do(A, B)
+        run.fail(C)
+        run.finalize(without_failed=True)
+        before = run.visible()
+        run.ledger.retry(run.run_id)
+        run.do(C)
 
         publisher.publish_ready()
 
-        assert ledger.publication(spec.run_id) == Publication(uri=str(out), commit="", shards=3)
-        after = visible(out)
+        assert run.publication == Publication(uri=str(run.out), commit="", shards=3)
+        after = run.visible()
         assert {A.data_path, B.data_path, C.data_path, C.scores_path} <= after.keys()
         assert {path: after[path] for path in before if path.startswith(("data", "scores"))} == {
             path: content for path, content in before.items() if path.startswith(("data", "scores"))
         }
-        assert pq.read_table(out / MANIFEST_PATH).num_rows == 3
+        assert pq.read_table(run.out / MANIFEST_PATH).num_rows == 3
 
     @pytest.mark.parametrize("is_manifest_lost", [False, True])
     def test_an_edited_card_stays_when_the_run_is_published_again(
-        self, ledger: Ledger, spec: RunSpec, out: Path, is_manifest_lost: bool
+        self, run: FinalizerRun, is_manifest_lost: bool
     ) -> None:
-        do(ledger, spec, A, B)
-        fail(ledger, spec, C)
-        finalize_run(ledger, spec.run_id, without_failed=True)
-        (out / "README.md").write_text("mine")
+        run.do(A, B)
+        run.fail(C)
+        run.finalize(without_failed=True)
+        (run.out / "README.md").write_text("mine")
         if is_manifest_lost:
-            (out / MANIFEST_PATH).unlink()
-        ledger.retry(spec.run_id)
-        do(ledger, spec, C)
+            (run.out / MANIFEST_PATH).unlink()
+        run.ledger.retry(run.run_id)
+        run.do(C)
 
-        publication = finalize_run(ledger, spec.run_id, without_failed=False)
+        publication = run.finalize()
 
-        assert publication == Publication(uri=str(out), commit="", shards=3)
-        assert (out / "README.md").read_text() == "mine"
-        found = open_output(str(out), spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True)
-        assert [str(finding) for finding in found] == ["README.md has changed since it was published"]
+        assert publication == Publication(uri=str(run.out), commit="", shards=3)
+        assert (run.out / "README.md").read_text() == "mine"
+        assert run.findings() == ["README.md has changed since it was published"]
 
-    def test_what_another_run_published_is_left_alone(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
-        do(ledger, spec, A, B, C)
-        publish_as_other_run(out)
-        before = visible(out)
+    def test_what_another_run_published_is_left_alone(self, run: FinalizerRun) -> None:
+        run.do(A, B, C)
+        publish_as_other_run(run.out)
+        before = run.visible()
 
         with pytest.raises(UsageError, match="now holds the data of another run, other"):
-            finalize_run(ledger, spec.run_id, without_failed=False)
+            run.finalize()
 
-        assert visible(out) == before
+        assert run.visible() == before
 
     @pytest.mark.parametrize("damage", [Published.delete, Published.flip])
     def test_a_shard_whose_staged_file_is_damaged_is_done_again_alone_and_then_all_is_published(
-        self,
-        ledger: Ledger,
-        spec: RunSpec,
-        out: Path,
-        damage: Callable[[Published, str], None],
-        caplog: pytest.LogCaptureFixture,
+        self, run: FinalizerRun, damage: Callable[[Published, str], None], caplog: pytest.LogCaptureFixture
     ) -> None:
-        do(ledger, spec, A, B, C)
-        receipt = list(ledger.receipts(spec.run_id))[1]
-        damage(Published(str(out)), receipt.data.staged_path)
+        run.do(A, B, C)
+        receipt = list(run.ledger.receipts(run.run_id))[1]
+        damage(Published(str(run.out)), receipt.data.staged_path)
 
-        outcome = finalize_run(ledger, spec.run_id, without_failed=False)
+        outcome = run.finalize()
 
         assert outcome == NotReady(reason="1 shard queued again, since the stored files are lost or damaged")
         assert f"shard {B.name} is scored again: " in caplog.text
-        assert visible(out) == {}
-        assert ledger.take_due(spec.run_id, room=9).again == [B.name]
-        do(ledger, spec, B)
-        assert finalize_run(ledger, spec.run_id, without_failed=False) == Publication(uri=str(out), commit="", shards=3)
-        assert open_output(spec.output_uri, spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True) == []
+        assert run.visible() == {}
+        assert run.ledger.take_due(run.run_id, room=9).again == [B.name]
+        run.do(B)
+        assert run.finalize() == Publication(uri=str(run.out), commit="", shards=3)
+        assert run.findings() == []
 
-    def test_a_disk_that_damages_whatever_it_stores_does_not_keep_the_run_busy(
-        self, ledger: Ledger, spec: RunSpec, out: Path
-    ) -> None:
-        do(ledger, spec, A, B, C)
+    def test_a_disk_that_damages_whatever_it_stores_does_not_keep_the_run_busy(self, run: FinalizerRun) -> None:
+        run.do(A, B, C)
         for _ in range(3):
-            receipt = list(ledger.receipts(spec.run_id))[1]
-            Published(str(out)).flip(receipt.scores.staged_path)
-            finalize_run(ledger, spec.run_id, without_failed=False)
-            if not ledger.counts(spec.run_id).failed:
-                do(ledger, spec, B)
+            receipt = list(run.ledger.receipts(run.run_id))[1]
+            Published(str(run.out)).flip(receipt.scores.staged_path)
+            run.finalize()
+            if not run.ledger.counts(run.run_id).failed:
+                run.do(B)
 
-        (failure,) = ledger.failures(spec.run_id)
-        assert (failure.shard, ledger.counts(spec.run_id).open) == (B.name, 0)
+        (failure,) = run.ledger.failures(run.run_id)
+        assert (failure.shard, run.ledger.counts(run.run_id).open) == (B.name, 0)
         assert "has changed since it was written (its sha256 differs) (found 3 times)" in failure.error
 
     def test_a_finalizer_that_was_frozen_while_all_shards_were_done_again_leaves_them_to_the_next(
-        self, ledger: Ledger, spec: RunSpec, out: Path
+        self, run: FinalizerRun
     ) -> None:
-        do(ledger, spec, A, B, C)
-        again = (lambda: ledger.retry(spec.run_id, done_too=True), lambda: do(ledger, spec, A, B, C))
-        frozen = Meanwhile(ledger, *again)
+        run.do(A, B, C)
+        again = (lambda: run.ledger.retry(run.run_id, done_too=True), lambda: run.do(A, B, C))
+        frozen = Meanwhile(run.ledger, *again)
 
-        outcome = finalize_run(frozen, spec.run_id, without_failed=False)
+        outcome = finalize_run(frozen, run.run_id, without_failed=False)
 
         assert isinstance(outcome, NotReady)
-        assert ledger.publication(spec.run_id) is None
-        finalize_run(ledger, spec.run_id, without_failed=False)
-        assert ledger.publication(spec.run_id) == Publication(uri=str(out), commit="", shards=3)
-        assert [path for path in Published(str(out)).hidden_paths() if "/staged/" in path] == []
+        assert run.publication is None
+        run.finalize()
+        assert run.publication == Publication(uri=str(run.out), commit="", shards=3)
+        assert [path for path in Published(str(run.out)).hidden_paths() if "/staged/" in path] == []
 
-    def test_a_run_that_was_cancelled_is_not_published(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
-        do(ledger, spec, A, B, C)
-        ledger.cancel(spec.run_id)
+    def test_a_run_that_was_cancelled_is_not_published(self, run: FinalizerRun) -> None:
+        run.do(A, B, C)
+        run.ledger.cancel(run.run_id)
 
-        outcome = finalize_run(ledger, spec.run_id, without_failed=False)
+        outcome = run.finalize()
 
         assert outcome == NotReady(reason="it is cancelled; `producer retry` resumes it")
-        assert visible(out) == {}
+        assert run.visible() == {}
 
-    def test_a_run_that_was_cancelled_while_it_was_published_is_published(
-        self, ledger: Ledger, spec: RunSpec, out: Path
-    ) -> None:
-        do(ledger, spec, A, B, C)
+    def test_a_run_that_was_cancelled_while_it_was_published_is_published(self, run: FinalizerRun) -> None:
+        run.do(A, B, C)
 
-        finalize_run(Meanwhile(ledger, lambda: ledger.cancel(spec.run_id)), spec.run_id, without_failed=False)
+        finalize_run(Meanwhile(run.ledger, lambda: run.ledger.cancel(run.run_id)), run.run_id, without_failed=False)
 
-        assert ledger.publication(spec.run_id)
-        assert not ledger.is_cancelled(spec.run_id)
+        assert run.publication
+        assert not run.ledger.is_cancelled(run.run_id)
 
     def test_a_publication_whose_finalizer_died_before_a_cancellation_is_found_by_the_next(
-        self, ledger: Ledger, spec: RunSpec, settings: Settings
+        self, run: FinalizerRun, settings: Settings
     ) -> None:
-        do(ledger, spec, A, B, C)
+        run.do(A, B, C)
         with pytest.raises(KeyboardInterrupt):
-            finalize_run(Meanwhile(ledger, die), spec.run_id, without_failed=False)
-        ledger.cancel(spec.run_id)
+            finalize_run(Meanwhile(run.ledger, die), run.run_id, without_failed=False)
+        run.ledger.cancel(run.run_id)
 
-        Publisher(ledger, settings).publish_ready()
+        Publisher(run.ledger, settings).publish_ready()
 
-        assert ledger.publication(spec.run_id)
-        assert not ledger.is_cancelled(spec.run_id)
+        assert run.publication
+        assert not run.ledger.is_cancelled(run.run_id)
 
 
 class Meanwhile(Ledger):

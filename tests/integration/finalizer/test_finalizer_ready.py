@@ -2,69 +2,67 @@
 
 import pytest
 
-from fleet.ledger import Ledger
 from fleet.ledger.base import FINISHED
 from fleet.process.settings import Settings
-from fleet.run.spec import RunSpec
 from producer.finalizer import Finalizer, Publisher
 from producer.publishing.waves import WaveWatch
 from producer.status import run_status
-from support.finalizer_runs import A, B, C, do, fail, finish
+from support.finalizer_runs import A, B, C, FinalizerRun, finish
 from support.ledger_states import claimed
 from support.waiting import wait_until
 
 
 @pytest.mark.parametrize("state", ["open", "failed", "cancelled"])
-def test_other_runs_are_not(ledger: Ledger, spec: RunSpec, publisher: Publisher, state: str) -> None:
-    do(ledger, spec, A, B)
+def test_other_runs_are_not(run: FinalizerRun, publisher: Publisher, state: str) -> None:
+    run.do(A, B)
     if state == "failed":
-        fail(ledger, spec, C)
+        run.fail(C)
     elif state == "cancelled":
-        do(ledger, spec, C)
-        ledger.cancel(spec.run_id)
+        run.do(C)
+        run.ledger.cancel(run.run_id)
 
     publisher.publish_ready()
 
-    assert ledger.publication(spec.run_id) is None
-    assert ledger.publish_error(spec.run_id) is None
+    assert run.publication is None
+    assert run.ledger.publish_error(run.run_id) is None
 
 
 def test_a_run_whose_last_shards_were_done_while_it_was_paused_is_published(
-    ledger: Ledger, spec: RunSpec, publisher: Publisher
+    run: FinalizerRun, publisher: Publisher
 ) -> None:
-    do(ledger, spec, A, B)
-    claim = claimed(ledger, spec.run_id, C)
-    ledger.pause(spec.run_id)
-    finish(ledger, claim)
-    word = run_status(ledger, spec.run_id).word
+    run.do(A, B)
+    claim = claimed(run.ledger, run.run_id, C)
+    run.ledger.pause(run.run_id)
+    finish(run.ledger, claim)
+    word = run_status(run.ledger, run.run_id).word
 
     publisher.publish_ready()
 
     assert word == "publishing"
-    assert ledger.publication(spec.run_id).shards == 3
+    assert run.publication.shards == 3
 
 
-def test_another_thing_at_the_key_of_the_wake_fails_no_shard_and_is_removed(ledger: Ledger, spec: RunSpec) -> None:
-    ledger.redis.set(FINISHED, "x")
+def test_another_thing_at_the_key_of_the_wake_fails_no_shard_and_is_removed(run: FinalizerRun) -> None:
+    run.ledger.redis.set(FINISHED, "x")
 
-    do(ledger, spec, A, B, C)
+    run.do(A, B, C)
 
-    assert ledger.wait_for_finished_run(0.01)
-    assert not ledger.redis.exists(FINISHED)
+    assert run.ledger.wait_for_finished_run(0.01)
+    assert not run.ledger.redis.exists(FINISHED)
 
 
 def test_a_finalizer_begins_at_once_when_the_last_shard_is_done_and_survives_what_others_write_to_its_list(
-    ledger: Ledger, settings: Settings, spec: RunSpec
+    run: FinalizerRun, settings: Settings
 ) -> None:
-    finalizer = Finalizer(ledger, settings.model_copy(update={"sweep_seconds": 3600}))
+    finalizer = Finalizer(run.ledger, settings.model_copy(update={"sweep_seconds": 3600}))
     finalizer.start()
-    do(ledger, spec, A, B)
-    ledger.redis.lpush(FINISHED, "garbage", "5", "")
-    wait_until(lambda: not ledger.redis.exists(FINISHED), description="it is woken")
+    run.do(A, B)
+    run.ledger.redis.lpush(FINISHED, "garbage", "5", "")
+    wait_until(lambda: not run.ledger.redis.exists(FINISHED), description="it is woken")
 
-    do(ledger, spec, C)
+    run.do(C)
 
-    wait_until(lambda: ledger.publication(spec.run_id), description="the run is published", seconds=5)
+    wait_until(lambda: run.publication, description="the run is published", seconds=5)
     finalizer.stop()
 
 

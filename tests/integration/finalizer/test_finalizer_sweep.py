@@ -9,12 +9,11 @@ from fleet.ledger.base import Keys
 from fleet.ledger.records import Steering
 from fleet.process.broker import queue_length, queue_lists
 from fleet.process.settings import Settings
-from fleet.run.spec import RunSpec
 from producer.finalizer import Sweeper
 from producer.planning.steering import AS_IT_WAS, SteeringOptions, resume_run
 from producer.status import run_status
 from producer.status.advice import what_next
-from support.finalizer_runs import A
+from support.finalizer_runs import A, FinalizerRun
 from support.ledger_states import claimed
 from support.records import a_spec
 from support.waiting import wait_until
@@ -25,89 +24,85 @@ class TestSweeping:
     def sweeper(self, app: Celery, ledger: Ledger, settings: Settings) -> Sweeper:
         return Sweeper(app, ledger, settings)
 
-    def test_waiting_shards_are_sent_once(self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper) -> None:
+    def test_waiting_shards_are_sent_once(self, run: FinalizerRun, sweeper: Sweeper) -> None:
         sweeper.sweep()
         sweeper.sweep()
 
-        assert queue_length(ledger.redis, spec.queue) == 3
+        assert queue_length(run.ledger.redis, run.spec.queue) == 3
 
-    def test_a_lease_that_ran_out_is_sent_again(
-        self, ledger: Ledger, settings: Settings, spec: RunSpec, sweeper: Sweeper
-    ) -> None:
+    def test_a_lease_that_ran_out_is_sent_again(self, run: FinalizerRun, settings: Settings, sweeper: Sweeper) -> None:
         sweeper.sweep()
-        ledger.redis.delete(*queue_lists(spec.queue))
+        run.ledger.redis.delete(*queue_lists(run.spec.queue))
         dead = Ledger.connect(settings.model_copy(update={"lease_seconds": 0.001}))
-        assert isinstance(dead.claim(spec.run_id, A.name, "dead"), Claim)
+        assert isinstance(dead.claim(run.run_id, A.name, "dead"), Claim)
 
         def sent_again() -> bool:
             sweeper.sweep()
-            return queue_length(ledger.redis, spec.queue) == 1
+            return queue_length(run.ledger.redis, run.spec.queue) == 1
 
         wait_until(sent_again, description="the lease runs out", seconds=5)
-        assert ledger.counts(spec.run_id).running == 0
-        assert claimed(ledger, spec.run_id, A).attempt == 2
+        assert run.ledger.counts(run.run_id).running == 0
+        assert claimed(run.ledger, run.run_id, A).attempt == 2
 
-    def test_a_cancelled_run_is_left_alone(self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper) -> None:
-        ledger.cancel(spec.run_id)
-
-        sweeper.sweep()
-
-        assert queue_length(ledger.redis, spec.queue) == 0
-
-    def test_a_paused_run_is_sent_when_it_is_resumed(self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper) -> None:
-        ledger.pause(spec.run_id)
-        sweeper.sweep()
-        sent_while_paused = queue_length(ledger.redis, spec.queue)
-        ledger.resume(spec.run_id)
+    def test_a_cancelled_run_is_left_alone(self, run: FinalizerRun, sweeper: Sweeper) -> None:
+        run.ledger.cancel(run.run_id)
 
         sweeper.sweep()
 
-        assert (sent_while_paused, queue_length(ledger.redis, spec.queue)) == (0, 3)
+        assert queue_length(run.ledger.redis, run.spec.queue) == 0
+
+    def test_a_paused_run_is_sent_when_it_is_resumed(self, run: FinalizerRun, sweeper: Sweeper) -> None:
+        run.ledger.pause(run.run_id)
+        sweeper.sweep()
+        sent_while_paused = queue_length(run.ledger.redis, run.spec.queue)
+        run.ledger.resume(run.run_id)
+
+        sweeper.sweep()
+
+        assert (sent_while_paused, queue_length(run.ledger.redis, run.spec.queue)) == (0, 3)
 
     def test_a_run_that_has_cost_what_it_may_is_paused_with_the_reason_until_it_may_cost_more(
-        self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper
+        self, run: FinalizerRun, sweeper: Sweeper
     ) -> None:
-        ledger.steer(spec.run_id, Steering(max_cost=50, price_per_gpu_hour=2))
-        ledger.redis.hset(Keys(spec.run_id).run, "worker_ms", 24 * 3_600_000)
+        run.ledger.steer(run.run_id, Steering(max_cost=50, price_per_gpu_hour=2))
+        run.ledger.redis.hset(Keys(run.run_id).run, "worker_ms", 24 * 3_600_000)
         sweeper.sweep()
-        cheap = ledger.pause_reason(spec.run_id)
-        ledger.redis.hset(Keys(spec.run_id).run, "worker_ms", 25 * 3_600_000 + 36_000)
+        cheap = run.ledger.pause_reason(run.run_id)
+        run.ledger.redis.hset(Keys(run.run_id).run, "worker_ms", 25 * 3_600_000 + 36_000)
 
         sweeper.sweep()
 
-        status = run_status(ledger, spec.run_id)
+        status = run_status(run.ledger, run.run_id)
         assert (cheap, status.word, status.cost and status.cost.so_far) == (None, "paused", 50.02)
         assert what_next(status)[0] == (
             "It is paused: it has cost 50.02, and --max-cost is 50. Resume it: "
-            f"producer resume {spec.run_id} --max-cost 101"
+            f"producer resume {run.run_id} --max-cost 101"
         )
         with pytest.raises(UsageError, match="stays paused: it has cost 50.02, and --max-cost is 50"):
-            resume_run(ledger, spec.run_id, AS_IT_WAS)
-        assert resume_run(ledger, spec.run_id, SteeringOptions(max_cost=101))
+            resume_run(run.ledger, run.run_id, AS_IT_WAS)
+        assert resume_run(run.ledger, run.run_id, SteeringOptions(max_cost=101))
         sweeper.sweep()
-        assert ledger.pause_reason(spec.run_id) is None
+        assert run.ledger.pause_reason(run.run_id) is None
 
-    def test_a_sweeper_of_one_run_leaves_others_alone(
-        self, app: Celery, ledger: Ledger, settings: Settings, spec: RunSpec
-    ) -> None:
+    def test_a_sweeper_of_one_run_leaves_others_alone(self, app: Celery, run: FinalizerRun, settings: Settings) -> None:
         other = a_spec(output_uri="memory://other", dtype="float16")
-        ledger.create_run(other, [A], now=2.0)
+        run.ledger.create_run(other, [A], now=2.0)
 
-        Sweeper(app, ledger, settings, only_run=other.run_id).sweep()
+        Sweeper(app, run.ledger, settings, only_run=other.run_id).sweep()
 
-        assert (queue_length(ledger.redis, spec.queue), queue_length(ledger.redis, other.queue)) == (0, 1)
+        assert (queue_length(run.ledger.redis, run.spec.queue), queue_length(run.ledger.redis, other.queue)) == (0, 1)
 
     def test_a_run_that_cannot_be_read_or_sent_stops_no_other(
-        self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper, caplog: pytest.LogCaptureFixture
+        self, run: FinalizerRun, sweeper: Sweeper, caplog: pytest.LogCaptureFixture
     ) -> None:
         other, newer = a_spec(output_uri="memory://other", dtype="float16"), a_spec(output_uri="memory://newer")
-        for run in (other, newer):
-            ledger.create_run(run, [A], now=-1.0)
-        ledger.redis.set(other.queue, "x")
-        ledger.redis.hset(f"shardsift:run:{newer.run_id}", "spec", '{"of": "another release"}')
+        for spec in (other, newer):
+            run.ledger.create_run(spec, [A], now=-1.0)
+        run.ledger.redis.set(other.queue, "x")
+        run.ledger.redis.hset(f"shardsift:run:{newer.run_id}", "spec", '{"of": "another release"}')
 
         sweeper.sweep()
 
-        assert queue_length(ledger.redis, spec.queue) == 3
+        assert queue_length(run.ledger.redis, run.spec.queue) == 3
         assert f"Run {other.run_id}: Redis refuses this (WRONGTYPE" in caplog.text
         assert f"Run {newer.run_id} was enqueued by another version" in caplog.text

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from fleet.errors import OutputDamaged, ShardError
 from fleet.storage.folder import FolderOutput
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
-from support.folder_runs import RUN, SPEC, A, B, publish, stage
+from support.folder_runs import RUN, SPEC, A, B, move_into_place, publish, stage
 from support.outputs import Published, hidden, visible
 from support.records import a_shard
 
@@ -34,10 +33,8 @@ class TestPublishing:
         self, uri: str, output: FolderOutput, tmp_path: Path, moved: int
     ) -> None:
         receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
-        files, root = fsspec.url_to_fs(uri)
         for file in [file for receipt in receipts for file in output_files(receipt)][:moved]:
-            files.makedirs(f"{root}/{file.path}".rpartition("/")[0], exist_ok=True)
-            files.mv(f"{root}/{file.staged_path}", f"{root}/{file.path}")
+            move_into_place(output, file)
         assert output.published() is None
 
         publish(output, receipts)

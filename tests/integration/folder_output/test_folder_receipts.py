@@ -3,13 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from fleet.storage.folder import FolderOutput
 from fleet.storage.output import output_files
-from support.folder_runs import RUN, A, B, publish, stage
-from support.outputs import hidden, visible
+from support.folder_runs import RUN, A, B, move_into_place, publish, stage
+from support.outputs import Published, hidden, visible
 from support.records import a_receipt, a_shard, stage_file
 
 
@@ -27,9 +26,8 @@ class TestReceipts:
 
     def test_a_receipt_whose_files_are_not_there_does_not_count(self, output: FolderOutput, tmp_path: Path) -> None:
         whole, halved, cut = (stage(output, a_shard(name), tmp_path) for name in ("a", "b", "c"))
-        files, root = fsspec.url_to_fs(output.uri)
-        files.rm(f"{root}/{halved.scores.staged_path}")
-        files.pipe_file(f"{root}/{cut.data.staged_path}", b"cut")
+        Published(output.uri).delete(halved.scores.staged_path)
+        Published(output.uri).write(cut.data.staged_path, b"cut")
 
         assert list(output.recovered().whole) == [whole]
 
@@ -61,14 +59,12 @@ class TestReceipts:
         self, output: FolderOutput, tmp_path: Path, moved: int
     ) -> None:
         begun, other = (stage(output, A, tmp_path, attempt=attempt) for attempt in ("1-aa", "2-bb"))
-        files, root = fsspec.url_to_fs(output.uri)
         for file in output_files(begun)[:moved]:
-            files.makedirs(f"{root}/{file.path}".rpartition("/")[0], exist_ok=True)
-            files.mv(f"{root}/{file.staged_path}", f"{root}/{file.path}")
+            move_into_place(output, file)
         assert list(output.recovered().whole) == [other]
 
-        files.rm(f"{root}/{other.data.staged_path}")
-        files.rm(f"{root}/{other.scores.staged_path}")
+        for file in output_files(other):
+            Published(output.uri).delete(file.staged_path)
 
         assert list(output.recovered().whole) == [begun]  # with the same size, so only the content differs
 
@@ -84,8 +80,7 @@ class TestReceipts:
         self, output: FolderOutput, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
     ) -> None:
         receipt = stage(output, A, tmp_path)
-        files, root = fsspec.url_to_fs(output.uri)
-        files.pipe_file(f"{root}/.shardsift/{RUN}/receipts/{A.name}/9-zz.json", content)
+        Published(output.uri).write(f".shardsift/{RUN}/receipts/{A.name}/9-zz.json", content)
 
         assert list(output.recovered().whole) == [receipt]
         assert "Skipped .shardsift/" in caplog.text

@@ -70,9 +70,7 @@ class TestTakingOver:
         content |= run.score(D)
         run.look(3)
 
-        assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
-        assert run.main_has(content)
-        assert run.branches() == {"main"}
+        run.check_published_once(content)
 
     def test_a_published_run_is_not_committed_again(self, run: HubRun) -> None:
         run.score(A, B, C, D)

@@ -314,18 +314,12 @@ class TestLimits:
         assert count_rows(source.shards) == min(rows or 60, 60)
 
     @pytest.mark.parametrize("ending", [".jsonl", ".json.gz", ".csv.zst"])
-    @pytest.mark.parametrize(
-        ("rows", "expected"),
-        [(10, [("a", None)]), (11, [("a", None), ("b", 1)]), (31, [("a", None), ("b", None)])],
-    )
-    def test_rows_of_lines_are_counted(
-        self, tmp_path: Path, ending: str, rows: int, expected: list[tuple[str, int | None]]
-    ) -> None:
+    def test_rows_of_lines_are_counted(self, tmp_path: Path, ending: str) -> None:
         for name, count in (("a", 10), ("b", 20)):
             lines = ["text", *["a"] * count] if ".csv" in ending else ['{"text": "a"}'] * count
             write_file(tmp_path / f"{name}{ending}", "\n\n".join(lines).encode())
 
-        source = limited(list_input(str(tmp_path)), rows)
-
-        assert [(shard.name, shard.row_limit) for shard in source.shards] == expected
-        assert count_rows(source.shards) == min(rows, 30)
+        for rows, limits in ((10, {"a": None}), (11, {"a": None, "b": 1}), (31, {"a": None, "b": None})):
+            source = limited(list_input(str(tmp_path)), rows)
+            assert {shard.name: shard.row_limit for shard in source.shards} == limits
+            assert count_rows(source.shards) == min(rows, 30)

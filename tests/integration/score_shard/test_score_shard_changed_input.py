@@ -1,6 +1,5 @@
 """A file that is not the one that was enqueued is never scored as if it were."""
 
-import os
 import shutil
 import threading
 from dataclasses import dataclass, replace
@@ -131,13 +130,6 @@ class StopsAfter:
         if not self.batches:
             self.stopping.set()
         return self.backend.logits(batch)
-
-
-def test_a_file_that_was_touched_is_scored(office: Office, shards: Path) -> None:
-    desk = office.claim(shards)
-    os.utime(shards / "000_00000.parquet", (1, 1))
-
-    assert desk.work().source_identity == desk.claim.shard.identity
 
 
 def texts(word: str, rows: int) -> pa.Table:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import redis
@@ -23,6 +22,7 @@ from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
 from producer.scores.distribution import chart, check_chart, score_bins
 from producer.scores.report import near_lines, read_texts, rows_of_run_near, scored_run
+from support.input_shards import with_first_texts
 from support.models import tiny_classifier
 from support.processes import call_command
 from support.small_run import publish, publish_plan, rounding, score
@@ -69,9 +69,7 @@ def scored(shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.Tem
     folder = tmp_path_factory.mktemp("scores")
     write_shards(folder / "source", shards=SHARDS, rows=ROWS, seed=2)
     first = folder / "source/000_00000.parquet"
-    table = pq.read_table(first)
-    texts = pa.array([None, *table["text"].to_pylist()[1:]])
-    pq.write_table(table.set_column(table.schema.get_field_index("text"), "text", texts), first)
+    pq.write_table(with_first_texts(pq.read_table(first), [None]), first)
     options = RunOptions(
         input_uris=(str(folder / "source"),),
         models=(str(tiny_model),),

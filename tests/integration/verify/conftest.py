@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import redis
@@ -14,6 +13,7 @@ from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
+from support.input_shards import with_first_texts
 from support.published_dataset import ROWS, SHARDS, Dataset
 from support.small_run import publish
 from worker.scoring.load import load_scorer
@@ -41,11 +41,7 @@ def published(
         folder = tmp_path_factory.mktemp("dataset")
         write_shards(folder / "source", shards=SHARDS, rows=ROWS, seed=1)
         for shard in sorted((folder / "source").glob("*.parquet")):
-            table = pq.read_table(shard)
-            texts = pa.array([None, *table["text"].to_pylist()[1:]], table.schema.field("text").type)
-            pq.write_table(
-                table.set_column(table.schema.get_field_index("text"), table.schema.field("text"), texts), shard
-            )
+            pq.write_table(with_first_texts(pq.read_table(shard), [None]), shard)
         chosen = RunOptions(
             **{
                 "input_uris": (str(folder / "source"),),
