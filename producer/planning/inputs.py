@@ -176,7 +176,7 @@ def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
     """The first row of each part. A part has at most so many rows, or one row group."""
     starts, end = [0], 0
     for rows in row_groups:
-        if end > starts[-1] and end + rows - starts[-1] > rows_per_task:
+        if rows and end > starts[-1] and end + rows - starts[-1] > rows_per_task:
             starts.append(end)
         end += rows
     return starts

@@ -24,6 +24,7 @@ from producer.planning.inputs import part_starts
         ([3, 3, 3], 1, [0, 3, 6]),
         ([2, 9, 2, 2], 4, [0, 2, 11]),
         ([0, 3, 0, 3, 0], 3, [0, 3]),
+        ([3, 0], 2, [0]),
     ],
 )
 def test_a_part_has_as_many_row_groups_as_fit(row_groups: list[int], rows_per_task: int, starts: list[int]) -> None:

@@ -73,7 +73,8 @@ class TestCard:
         lines = replace(a_receipt("r", A), source_uri="file:///me/web/a.jsonl.gz")
         spec = a_spec(crawl=None, input_uris=("/me/web",))
 
-        card = dataset_card(spec, [lines, a_receipt("r", A), a_receipt("r", A)]).decode()
+        part = replace(a_receipt("r", B), shard="b.part-00001")
+        card = dataset_card(spec, [lines, a_receipt("r", A), a_receipt("r", B), part]).decode()
 
         assert "| Source | `web` (2 files of Parquet, 1 file of JSON Lines) at revision" in card
 
