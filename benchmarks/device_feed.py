@@ -197,7 +197,7 @@ def _written(folder: Path, texts: list[str], *, rows: int) -> Path:
 class _Launching(Progress):
     def __init__(self, hold: Hold) -> None:
         super().__init__()
-        self.on_launched = hold.has_launched.set  # type: ignore[method-assign]
+        self.on_read = self.on_launched = hold.may_begin_next.set  # type: ignore[method-assign]
 
 
 def _score(

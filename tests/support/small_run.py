@@ -67,7 +67,7 @@ def leased(ledger: Ledger, claim: Claim) -> tuple[Lease, threading.Event]:
         claim,
         device=DeviceMeter("cpu", ()),
         stopping=stopping,
-        on_launched=lambda: None,
+        begin_next=lambda: None,
         watchdog=watchdog,
     ), stopping
 

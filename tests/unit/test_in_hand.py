@@ -23,7 +23,7 @@ class Work:
     def __call__(self, hold: Hold) -> str:
         self.has_begun.set()
         if self.launches:
-            hold.has_launched.set()
+            hold.may_begin_next.set()
         assert self.may_end.wait(10)
         if self.error:
             raise self.error

@@ -86,7 +86,7 @@ class Attempt:
             claim,
             device=device,
             stopping=child.stopping,
-            on_launched=self._leave_device,
+            begin_next=self._begin_next,
             watchdog=child.watchdog,
         )
         with lease:
@@ -100,12 +100,14 @@ class Attempt:
             output.drop_checkpoints(claim.shard.name)
         return receipt
 
-    def _leave_device(self) -> None:
+    def _begin_next(self) -> None:
         """Let the next shard begin beside this one."""
+        if self.hold.may_begin_next.is_set():
+            return
         with redis_may_be_away():
             self.child.ledger.leave_device(self.claim)
         self._send_due()
-        self.hold.has_launched.set()
+        self.hold.may_begin_next.set()
 
     def _record(self, receipt: Receipt, output: Output) -> None:
         ledger, claim = self.child.ledger, self.claim

@@ -18,12 +18,14 @@ class Hold:
     """One shard in hand."""
 
     def __init__(self) -> None:
-        self.has_launched = threading.Event()  # set when the device has been given all of it, or it has ended
+        self.may_begin_next = (
+            threading.Event()
+        )  # set when the device has, or will soon have, all of it, or it has ended
         self.give_back: Callable[[], None] | None = None  # called if the process ends in its midst
 
 
 class InHand:
-    """Begins a shard when the device has been given all of the one before. There are two at most."""
+    """Begins a shard when the device has, or will soon have, all of the one before. There are two at most."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], Hold] = {}  # by run and shard
@@ -36,14 +38,14 @@ class InHand:
         return (run_id, shard) in self._held
 
     def begin(self, run_id: str, shard: str, work: Callable[[Hold], str]) -> str:
-        """Work on a shard in a thread. Returns when the device has been given all of it, and the shard before is done.
+        """Work on a shard in a thread. Returns when the next one may be begun, and the shard before is done.
 
         Returns a sentence for Flower, and raises what the work has raised by then.
         """
         before, hold = self._latest, Hold()
         self._latest = latest = self._threads.submit(self._reported, run_id, shard, hold, work)
-        latest.add_done_callback(lambda _: hold.has_launched.set())
-        hold.has_launched.wait()
+        latest.add_done_callback(lambda _: hold.may_begin_next.set())
+        hold.may_begin_next.wait()
         wait([before] if before else [])
         return latest.result() if latest.done() else _STORED_LATER
 

@@ -42,15 +42,15 @@ class Lease(Progress):
         *,
         device: "DeviceMeter",
         stopping: threading.Event,
-        on_launched: Callable[[], None],
+        begin_next: Callable[[], None],
         watchdog: "Watchdog",
     ) -> None:
-        """`stopping` tells the work to stop. `on_launched` is called when the device has been given all of the shard."""
+        """`stopping` tells the work to stop. `begin_next` is called, perhaps twice, when the next shard may be begun."""
         super().__init__()
         self._ledger, self._claim = ledger, claim
         self._score_columns = [scoring.score_column for scoring in claim.spec.scorings]
         self._device, self._watchdog = device, watchdog
-        self._stopping, self._on_launched = stopping, on_launched
+        self._stopping, self._begin_next = stopping, begin_next
         self._rows_before_window = 0
         self._rows = 0
         self._lost: LeaseLost | None = None  # why the claim is no longer valid
@@ -79,10 +79,18 @@ class Lease(Progress):
         """A window is finished. Rows that are reported from now on belong to the next one."""
         self._rows_before_window = self._rows
 
+    def on_launch(self) -> None:
+        """A window is given to the device."""
+        self._device.start()
+
+    def on_read(self) -> None:
+        """All windows are read, and soon scored. The next shard may be begun."""
+        self._begin_next()
+
     def on_launched(self) -> None:
-        """The device has been given all of the shard. It may be given the next one."""
+        """The device has been given all of the shard. The next one may be begun."""
         self._device.stop()
-        self._on_launched()
+        self._begin_next()
 
     def on_progress(self) -> None:
         """Note progress of any kind, so that the watchdog does not end the process."""
@@ -205,8 +213,14 @@ class DeviceMeter:
         self.backend = backend
         self._metered = [scorer for scorer in scorers if isinstance(scorer, MeteredScorer)]
         self._counts_all = len(self._metered) == len(scorers)
+        self._has_started = False
         self._before = self._seconds_at_peak()
         self._at_end: float | None = None
+
+    def start(self) -> None:
+        """Count work from the first call on: what the device was given before is of another attempt."""
+        if not self._has_started:
+            self._has_started, self._before = True, self._seconds_at_peak()
 
     def stop(self) -> None:
         """Count no more work: what the device is given from now on is of another attempt."""

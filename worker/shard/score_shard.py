@@ -1,5 +1,6 @@
 """The life of one shard, from its claim to its receipt. A worker may die between any two lines, and each may run twice."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ from worker.shard.vitals import Progress, Vitals
 from worker.shard.window_scoring import Launched, PreparedWindow, WindowScoring
 from worker.shard.writer import RowCounts, ShardWriter, WrittenFile, row_errors, score_columns, with_scores
 
+_SOON_SECONDS = 5.0  # for a window; on a slower device, the next shard is not taken from other workers so early
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 
 
@@ -84,7 +86,7 @@ def _write_windows(
     vitals.counts = writer.counts
     keep = Filter(spec.where, writer.kept_schema) if spec.where else None
     scoring = WindowScoring(claim.shard, spec.scorings, scorers, checkpoint)
-    write_seconds = 0.0  # of the last window
+    write_seconds, window_seconds = 0.0, math.inf  # of the last window
 
     def fetch_and_write(prepared: PreparedWindow, launched: Launched) -> None:
         nonlocal write_seconds
@@ -94,20 +96,28 @@ def _write_windows(
             _write(writer, keep, claim, prepared.window, scores, prepared.digests)
         write_seconds = time.monotonic() - begun
 
+    def read() -> Iterator[Window]:
+        yield from read_windows(file, claim.shard, spec)
+        if window_seconds < _SOON_SECONDS:
+            progress.on_read()
+
     with (
-        prefetched(read_windows(file, claim.shard, spec), "reader") as windows,
+        prefetched(read(), "reader") as windows,
         prefetched(scoring.prepared(windows), "tokenizer") as prepared_windows,
         in_background(fetch_and_write, "writer") as write,
     ):
         for prepared in prepared_windows:
             vitals.waited(Phase.TOKENIZE, prepared.encode_seconds, rest=Phase.INPUT)
             vitals.enter(Phase.DEVICE)
+            begun = time.monotonic()
+            progress.on_launch()
             launched = scoring.launch(prepared, progress)
             vitals.enter(Phase.DEVICE)
             write(prepared, launched)  # waits for the window before, and so for the device
             vitals.waited(Phase.WRITE, write_seconds, rest=Phase.DEVICE)
             progress.check()
             progress.on_window()
+            window_seconds = time.monotonic() - begun
             vitals.enter(Phase.INPUT)
         progress.on_launched()
         vitals.enter(Phase.DEVICE)

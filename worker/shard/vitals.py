@@ -58,8 +58,14 @@ class Progress:
     def on_window(self) -> None:
         """A window is finished. Rows that are reported from now on belong to the next one."""
 
+    def on_launch(self) -> None:
+        """A window is given to the device now."""
+
+    def on_read(self) -> None:
+        """All windows are read, and the device will soon have worked them off. The next shard may be begun."""
+
     def on_launched(self) -> None:
-        """The device has been given all of the shard. It may be given the next one while this one is stored."""
+        """The device has been given all of the shard. The next one may be begun while this one is stored."""
 
     def on_progress(self) -> None:
         """Note progress of another kind, such as an upload, so that the process does not seem to hang."""
