@@ -1,23 +1,26 @@
 """The dataset card: YAML that the viewer and `load_dataset` read, and what a reader must know of the data."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 
 from huggingface_hub import DatasetCardData
 
 from fleet.inputs.formats import kind_of, without_ending
-from fleet.process.wording import counted
+from fleet.process.wording import counted, shown_duration
 from fleet.run.receipt import Receipt
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
 from producer.publishing.card_models import (
     HUB_DATASET,
     cell,
+    hub_link,
     is_classifier,
     kinds_of_models,
+    model_name,
     model_rows,
     models_section,
 )
+from producer.publishing.card_usage import how_to_load, how_to_make_it_again
 from producer.scores.distribution import histograms_of, score_table
 
 _SIZES = {  # the Hub's size_categories, by their upper bound
@@ -33,9 +36,9 @@ _SIZES = {  # the Hub's size_categories, by their upper bound
 }
 
 
-def dataset_card(spec: RunSpec, receipts: list[Receipt]) -> bytes:
-    """The README.md to publish."""
-    return f"---\n{_yaml(spec, receipts)}\n---\n\n{_text(spec, receipts)}".encode()
+def dataset_card(spec: RunSpec, receipts: list[Receipt], *, left_out: int = 0) -> bytes:
+    """The README.md to publish. `left_out` shards failed."""
+    return f"---\n{_yaml(spec, receipts)}\n---\n\n{_text(spec, receipts, left_out)}".encode()
 
 
 def _yaml(spec: RunSpec, receipts: list[Receipt]) -> str:
@@ -60,26 +63,28 @@ def _config(name: str, folder: str) -> dict[str, object]:
     return config | ({"default": True} if name == "default" else {})
 
 
-def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
+def _text(spec: RunSpec, receipts: list[Receipt], left_out: int) -> str:
     rows = {
         fate: sum(getattr(receipt, fate) for receipt in receipts)
         for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
     }
     return f"""# {_title(spec)}
 
-{_summary(spec)}
+{_summary(spec, rows["rows_kept"], rows["rows_in"])}
+{how_to_load(spec)}
+## How it was made
 
 | | |
 |---|---|
 | Source | {_source(spec)}{_format(receipts)} at revision `{spec.input_revision}`{_changed_files(receipts)} |
 {model_rows(spec, receipts)}| Filter | {cell(spec.where) if spec.where else "none: every scored row is kept"} |
-| Shards | {len(receipts):,} |
+| Shards | {len(receipts):,}{f"; {left_out:,} more failed and are not here" if left_out else ""} |
 | Rows in | {rows["rows_in"]:,} |
 | Kept | {rows["rows_kept"]:,}{_share(rows["rows_kept"], rows["rows_in"])} |
 | Dropped | {rows["rows_dropped"]:,}{_share(rows["rows_dropped"], rows["rows_in"])} |
 | Not scored | {rows["rows_errored"]:,} (the `error` column of `scores/` says why) |
-| Run | `{spec.run_id}` |
-{models_section(spec, receipts)}{_how_to_load(spec)}{_scores(spec, receipts)}
+{_work(receipts, rows["rows_in"])}| Run | `{spec.run_id}` |
+{models_section(spec, receipts)}{how_to_make_it_again(spec)}{_scores(spec, receipts)}
 ## Columns
 
 {_columns(spec)}
@@ -87,7 +92,15 @@ def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
 The config `scores` has a line for *every* row of the source, kept or not, so that another threshold needs no new scoring:
 `shard` and `row` say which row it is.{_join(spec)} `manifest.parquet` lists every file with its sha256 and provenance.
 
-Made with shardsift.
+## What it is not good for
+
+{_limits(spec)}
+
+## Licence and attribution
+
+{_attribution(spec)}
+
+Made with shardsift, which scores and filters datasets with transformer classifiers.
 """
 
 
@@ -107,18 +120,24 @@ def _plain_input(spec: RunSpec) -> str:
     return without_ending(fixed.rpartition("/")[2]) or f"{kind_of(first)} files"
 
 
-def _summary(spec: RunSpec) -> str:
+def _summary(spec: RunSpec, kept: int, rows: int) -> str:
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
     names = [cell(name) for name, _ in spec.columns]
     columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
-    return f"""Every row of the source was scored with {kinds_of_models(spec)}; {here},
-in the source's order and with {columns}. Their licence and language are the source's."""
+    return f"""{kept:,} of {counted(rows, "row")}{_share(kept, rows)} of {_source_name(spec)}. Every row was scored with \
+{kinds_of_models(spec)};
+{here}, in the source's order and with {columns}."""
+
+
+def _source_name(spec: RunSpec) -> str:
+    dataset = _hub_dataset(spec)
+    return hub_link(dataset, "datasets/") if dataset else cell(_plain_input(spec))
 
 
 def _source(spec: RunSpec) -> str:
     dataset = _hub_dataset(spec)
     address = ", ".join(map(cell, disclosed_inputs(spec)))
-    return f"[{dataset}](https://huggingface.co/datasets/{dataset}), {address}" if dataset else address
+    return f"{hub_link(dataset, 'datasets/')}, {address}" if dataset else address
 
 
 def _format(receipts: list[Receipt]) -> str:
@@ -146,17 +165,18 @@ def _hub_dataset(spec: RunSpec) -> str | None:
     return found[1] if found else None
 
 
-def _how_to_load(spec: RunSpec) -> str:
-    output = HUB_DATASET.match(spec.output_uri)
-    if output is None:
-        return ""
-    return f"""
-```python
-from datasets import load_dataset
-
-kept = load_dataset("{output[1]}", split="train", streaming=True)
-```
-"""
+def _work(receipts: list[Receipt], rows: int) -> str:
+    """The table's rows about the attempts that finished: interrupted ones leave no receipt."""
+    seconds: dict[str, float] = defaultdict(float)
+    for receipt in receipts:
+        made = receipt.provenance
+        seconds[made.device] += made.finished_at - made.started_at
+    times = " and ".join(f"{shown_duration(took)} on {device}" for device, took in sorted(seconds.items()))
+    speed = rows / total if (total := sum(seconds.values())) > 0 else 0.0
+    tokens = [receipt.provenance.tokens for receipt in receipts]
+    read = f"| Tokens | {sum(tokens):,} |\n" if all(tokens) else ""  # older receipts do not say
+    told = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
+    return f"| Time | {times}, without starts and interrupted attempts; {told} rows/s per worker |\n{read}"
 
 
 def _scores(spec: RunSpec, receipts: list[Receipt]) -> str:
@@ -209,3 +229,22 @@ def _join(spec: RunSpec) -> str:
     if not spec.row_columns:
         return ""
     return f" A kept row has the same in {' and '.join(map(cell, spec.row_columns))}."
+
+
+def _limits(spec: RunSpec) -> str:
+    limits = ["Nothing was deduplicated or rewritten, and nothing was removed for privacy, safety or copyright."]
+    if spec.where:
+        limits.append(
+            "A row close to the edge of the filter could as well be on the other side: by the model's error, and by the "
+            "number format and device that it was scored with. Read some before you choose a threshold."
+        )
+    limits.append("The models scored every row, also in languages and of kinds that they were not trained for.")
+    if any(scoring.passages == "head" and not scoring.scores_from for scoring in spec.scorings):
+        limits.append("Only the beginning of a text was read if it is longer than the model takes.")
+    return "\n".join(f"- {limit}" for limit in limits)
+
+
+def _attribution(spec: RunSpec) -> str:
+    models = dict.fromkeys(model_name(scoring.model) for scoring in spec.scorings)
+    return f"""The rows are from {_source_name(spec)}, and their licence is that of the source.
+The scores are by {" and ".join(models)}. Cite them as their own cards ask."""

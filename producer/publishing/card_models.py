@@ -37,6 +37,16 @@ def kinds_of_models(spec: RunSpec) -> str:
     return " and ".join(f"a {kind}" if count == 1 else f"{count} {kind}s" for kind, count in kinds.items())
 
 
+def model_name(model: Model) -> str:
+    """With a link if it is on the Hub."""
+    name = disclosed_model(model)
+    return hub_link(name) if is_classifier(model) and not model.is_folder else cell(name)
+
+
+def hub_link(name: str, kind: str = "") -> str:
+    return f"[{name}](https://huggingface.co/{kind}{name})"
+
+
 def is_classifier(model: Model) -> bool:
     return model.scorer == SEQUENCE_CLASSIFIER
 
@@ -56,7 +66,7 @@ def _said_of(spec: RunSpec, place: int, receipts: list[Receipt]) -> dict[str, st
     """The table's rows about a scoring, by their names."""
     scoring = spec.scorings[place]
     said = {
-        "Model": f"{_model(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",
+        "Model": f"{model_name(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",
         "Scored text": _scored_text(scoring),
     }
     if scoring.zero_shot:
@@ -93,13 +103,7 @@ def _scored_text(scoring: Scoring) -> str:
 def _stored(scores_from: Model) -> str:
     name = disclosed_model(scores_from)
     dataset = HUB_DATASET.match(name)
-    return f"[{dataset[1]}](https://huggingface.co/datasets/{dataset[1]})" if dataset else cell(name)
-
-
-def _model(model: Model) -> str:
-    name = disclosed_model(model)
-    is_on_hub = is_classifier(model) and not model.is_folder
-    return f"[{name}](https://huggingface.co/{name})" if is_on_hub else cell(name)
+    return hub_link(dataset[1], "datasets/") if dataset else cell(name)
 
 
 def _of_kind(model: Model) -> str:

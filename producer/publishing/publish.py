@@ -184,7 +184,7 @@ def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, byt
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _mendable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
-    card = dataset_card(manifest.spec, list(manifest.receipts))
+    card = dataset_card(manifest.spec, list(manifest.receipts), left_out=len(manifest.left_out))
     content = replace(manifest, card_sha256=sha256(card).hexdigest()).to_parquet()
     stays = problems.get(CARD_PATH) is Problem.EDITED or (
         CARD_PATH not in problems and problems.get(MANIFEST_PATH) in (Problem.MISSING, Problem.UNREADABLE)
