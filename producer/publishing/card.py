@@ -2,11 +2,14 @@
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 from huggingface_hub import DatasetCardData
 
 from fleet.inputs.formats import kind_of, without_ending
 from fleet.process.wording import counted, shown_duration
+from fleet.run.model import Model
 from fleet.run.receipt import Receipt
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
@@ -21,6 +24,7 @@ from producer.publishing.card_models import (
     models_section,
 )
 from producer.publishing.card_usage import how_to_load, how_to_make_it_again
+from producer.publishing.hub_cards import NO_CARDS, HubCards, hub_dataset, words
 from producer.scores.distribution import histograms_of, score_table
 
 _SIZES = {  # the Hub's size_categories, by their upper bound
@@ -36,21 +40,25 @@ _SIZES = {  # the Hub's size_categories, by their upper bound
 }
 
 
-def dataset_card(spec: RunSpec, receipts: list[Receipt], *, left_out: int = 0) -> bytes:
-    """The README.md to publish. `left_out` shards failed."""
-    return f"---\n{_yaml(spec, receipts)}\n---\n\n{_text(spec, receipts, left_out)}".encode()
+def dataset_card(spec: RunSpec, receipts: list[Receipt], *, left_out: int = 0, cards: HubCards = NO_CARDS) -> bytes:
+    """The README.md to publish. `left_out` shards failed; `cards` are those of the source and the models."""
+    return f"---\n{_yaml(spec, receipts, cards.source)}\n---\n\n{_text(spec, receipts, left_out, cards)}".encode()
 
 
-def _yaml(spec: RunSpec, receipts: list[Receipt]) -> str:
+def _yaml(spec: RunSpec, receipts: list[Receipt], source: Mapping[str, Any]) -> str:
     kept = sum(receipt.rows_kept for receipt in receipts)
-    source = _hub_dataset(spec)
+    datasets = [found[1] for found in map(HUB_DATASET.match, spec.input_uris) if found]
+    carried = {
+        **source,
+        "task_categories": source.get("task_categories", ["text-generation"]),  # as FineWeb and its kin
+        "tags": [*dict.fromkeys(["shardsift", *source.get("tags", ())])],
+    }
     card = DatasetCardData(
         pretty_name=_title(spec),
-        task_categories=["text-classification"],
-        tags=["shardsift"],
         size_categories=[next((name for bound, name in _SIZES.items() if kept < bound), "100B<n<1T")],
-        source_datasets=[source] if source else None,
+        source_datasets=[*dict.fromkeys(datasets)] or None,
         configs=[_config("default", "data"), _config("scores", "scores")],
+        **carried,
     )
     return str(card.to_yaml())
 
@@ -63,7 +71,7 @@ def _config(name: str, folder: str) -> dict[str, object]:
     return config | ({"default": True} if name == "default" else {})
 
 
-def _text(spec: RunSpec, receipts: list[Receipt], left_out: int) -> str:
+def _text(spec: RunSpec, receipts: list[Receipt], left_out: int, cards: HubCards) -> str:
     rows = {
         fate: sum(getattr(receipt, fate) for receipt in receipts)
         for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
@@ -98,7 +106,7 @@ The config `scores` has a line for *every* row of the source, kept or not, so th
 
 ## Licence and attribution
 
-{_attribution(spec)}
+{_attribution(spec, cards)}
 
 Made with shardsift, which scores and filters datasets with transformer classifiers.
 """
@@ -106,18 +114,20 @@ Made with shardsift, which scores and filters datasets with transformer classifi
 
 def _title(spec: RunSpec) -> str:
     """Such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
-    dataset = _hub_dataset(spec)
-    source = dataset.rpartition("/")[2] if dataset else " ".join(_plain_input(spec).split())
+    more = len(spec.input_uris) - 1
+    source = _first_input(spec) + (f" and {more:,} more" if more and not hub_dataset(spec) else "")
     crawl = f" {spec.crawl}" if spec.crawl else ""
     models = [disclosed_model(scoring.model).rstrip("/").rpartition("/")[2] for scoring in spec.scorings]
     return f"{source}{crawl}, {'filtered' if spec.where else 'scored'} with {' and '.join(models)}"
 
 
-def _plain_input(spec: RunSpec) -> str:
-    """The name of the first input: a folder before its wildcards, or a file without its suffix."""
+def _first_input(spec: RunSpec) -> str:
+    """The name of the first input: a dataset on the Hub, a folder before its wildcards, or a file without its suffix."""
     first = disclosed_inputs(spec)[0]
+    if found := HUB_DATASET.match(first):
+        return found[1].rpartition("/")[2]
     fixed = re.split(r"/?[^/]*[*?\[]", first)[0].rstrip("/")
-    return without_ending(fixed.rpartition("/")[2]) or f"{kind_of(first)} files"
+    return " ".join(without_ending(fixed.rpartition("/")[2]).split()) or f"{kind_of(first)} files"
 
 
 def _summary(spec: RunSpec, kept: int, rows: int) -> str:
@@ -130,14 +140,16 @@ def _summary(spec: RunSpec, kept: int, rows: int) -> str:
 
 
 def _source_name(spec: RunSpec) -> str:
-    dataset = _hub_dataset(spec)
-    return hub_link(dataset, "datasets/") if dataset else cell(_plain_input(spec))
+    dataset = hub_dataset(spec)
+    if dataset:
+        return hub_link(dataset[0], "datasets/")
+    return cell(_first_input(spec)) if len(spec.input_uris) == 1 else f"{len(spec.input_uris):,} sources"
 
 
 def _source(spec: RunSpec) -> str:
-    dataset = _hub_dataset(spec)
+    dataset = hub_dataset(spec)
     address = ", ".join(map(cell, disclosed_inputs(spec)))
-    return f"{hub_link(dataset, 'datasets/')}, {address}" if dataset else address
+    return f"{hub_link(dataset[0], 'datasets/')}, {address}" if dataset else address
 
 
 def _format(receipts: list[Receipt]) -> str:
@@ -157,12 +169,6 @@ def _changed_files(receipts: list[Receipt]) -> str:
         f", but for {changed:,} of the files, replaced after the run was enqueued and read as they were then "
         "(`source_changed` in the manifest)"
     )
-
-
-def _hub_dataset(spec: RunSpec) -> str | None:
-    """The dataset on the Hub that the run reads."""
-    found = HUB_DATASET.match(spec.input_uris[0])
-    return found[1] if found else None
 
 
 def _work(receipts: list[Receipt], rows: int) -> str:
@@ -244,7 +250,14 @@ def _limits(spec: RunSpec) -> str:
     return "\n".join(f"- {limit}" for limit in limits)
 
 
-def _attribution(spec: RunSpec) -> str:
-    models = dict.fromkeys(model_name(scoring.model) for scoring in spec.scorings)
-    return f"""The rows are from {_source_name(spec)}, and their licence is that of the source.
+def _attribution(spec: RunSpec, cards: HubCards) -> str:
+    named = cards.source.get("license_name") or cards.source.get("license")
+    licence = cell(words(named)) if named else "that of the source"
+    models = dict.fromkeys(_with_licence(scoring.model, cards) for scoring in spec.scorings)
+    return f"""The rows are from {_source_name(spec)}, and their licence is {licence}.
 The scores are by {" and ".join(models)}. Cite them as their own cards ask."""
+
+
+def _with_licence(model: Model, cards: HubCards) -> str:
+    licence = cards.model_licences.get(model.name)
+    return model_name(model) + (f", whose licence is {cell(licence)}" if licence else "")

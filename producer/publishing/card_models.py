@@ -9,7 +9,7 @@ from fleet.run.receipt import Parity, Receipt
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, disclosed_model
 
-HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)")
+HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?")
 _NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Against float32")  # of rows, in this order
 
 
@@ -40,11 +40,15 @@ def kinds_of_models(spec: RunSpec) -> str:
 def model_name(model: Model) -> str:
     """With a link if it is on the Hub."""
     name = disclosed_model(model)
-    return hub_link(name) if is_classifier(model) and not model.is_folder else cell(name)
+    return hub_link(name) if is_on_hub(model) else cell(name)
 
 
 def hub_link(name: str, kind: str = "") -> str:
     return f"[{name}](https://huggingface.co/{kind}{name})"
+
+
+def is_on_hub(model: Model) -> bool:
+    return is_classifier(model) and not model.is_folder
 
 
 def is_classifier(model: Model) -> bool:

@@ -19,6 +19,7 @@ from fleet.storage.opening import is_on_hub, open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Output
 from producer.opening import patient
 from producer.publishing.card import dataset_card
+from producer.publishing.hub_cards import is_accepted, read_hub_cards
 from producer.status import Checked, RunStatus
 
 _LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
@@ -184,12 +185,25 @@ def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, byt
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _mendable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
-    card = dataset_card(manifest.spec, list(manifest.receipts), left_out=len(manifest.left_out))
+    card = _card(manifest)
     content = replace(manifest, card_sha256=sha256(card).hexdigest()).to_parquet()
     stays = problems.get(CARD_PATH) is Problem.EDITED or (
         CARD_PATH not in problems and problems.get(MANIFEST_PATH) in (Problem.MISSING, Problem.UNREADABLE)
     )  # without a manifest it is not known who wrote the card
     return {MANIFEST_PATH: content} | ({} if stays else {CARD_PATH: card})
+
+
+def _card(manifest: Manifest) -> bytes:
+    """With what the source's card says, unless the Hub refuses that: it checks the metadata of each commit."""
+    spec, receipts, left_out = manifest.spec, list(manifest.receipts), len(manifest.left_out)
+    cards = read_hub_cards(spec)
+    card = dataset_card(spec, receipts, left_out=left_out, cards=cards)
+    if cards.source and is_on_hub(spec.output_uri) and not is_accepted(card):
+        logger.warning(
+            "The Hub refuses the metadata of the source's card, so the card of %s lacks them", spec.output_uri
+        )
+        return dataset_card(spec, receipts, left_out=left_out)
+    return card
 
 
 def _mendable(findings: Sequence[Finding]) -> list[Finding]:

@@ -13,6 +13,7 @@ from fleet.run.receipt import Histogram, Parity, Receipt, added
 from fleet.run.scoring import ZeroShot
 from fleet.run.spec import RunSpec, Shard
 from producer.publishing.card import dataset_card
+from producer.publishing.hub_cards import hub_dataset
 from producer.publishing.publish import finalize_run
 from producer.scores.distribution import score_table
 from support.finalizer_runs import A, B, C, do
@@ -54,6 +55,19 @@ class TestCard:
         assert "| Dropped | 6 (30.0%) |" in text
         assert "| Not scored | 2 |" in text.replace(" (the `error` column of `scores/` says why)", "")
         assert "`int_score`: the score clipped to 0…5 and rounded" in text
+
+    def test_what_is_from_several_sources_has_the_licence_of_none(self) -> None:
+        others = ("hf://datasets/me/one@ab/*.parquet", "hf://datasets/me/other@cd/*.parquet", "/home/me/web")
+        spec = a_spec(crawl=None, input_uris=others)
+
+        text = dataset_card(spec, [a_receipt("r", A)]).decode()
+
+        assert front_matter(text)["source_datasets"] == ["me/one", "me/other"]
+        assert hub_dataset(spec) is None
+        assert hub_dataset(a_spec(input_uris=others[:1])) == ("me/one", "ab")
+        assert "/home/me" not in text
+        assert "# one and 2 more, filtered with" in text
+        assert "6 of 10 rows (60.0%) of 3 sources." in text
 
     def test_a_local_models_folder_is_not_told(self) -> None:
         model = Model(name="/home/me/secret/mine", revision="sha256-abc", labels=("good", "bad"))
