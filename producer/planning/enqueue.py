@@ -79,6 +79,7 @@ def enqueue(
         recovered, taken = patient(output.recovered)(), ledger.take_receipts(spec.run_id)
     added = ledger.add_shards(spec, plan.shards, now=time.time())
     ledger.steer(spec.run_id, how)
+    ledger.describe(spec.run_id, plan.description)
     restored = ledger.restore(spec.run_id, [*taken, *recovered.whole])
     ledger.mark_enqueued(spec.run_id, shards=len(plan.shards))
     ledger.clear_publish_error(spec.run_id)

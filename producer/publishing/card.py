@@ -2,17 +2,18 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from huggingface_hub import DatasetCardData
 
 from fleet.inputs.formats import kind_of, without_ending
+from fleet.ledger.records import Description
 from fleet.process.wording import counted, shown_duration
 from fleet.run.model import Model
 from fleet.run.receipt import Receipt
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
+from producer.planning.gpus import TABLE, ListPrices
 from producer.publishing.card_models import (
     HUB_DATASET,
     cell,
@@ -40,21 +41,33 @@ _SIZES = {  # the Hub's size_categories, by their upper bound
 }
 
 
-def dataset_card(spec: RunSpec, receipts: list[Receipt], *, left_out: int = 0, cards: HubCards = NO_CARDS) -> bytes:
-    """The README.md to publish. `left_out` shards failed; `cards` are those of the source and the models."""
-    return f"---\n{_yaml(spec, receipts, cards.source)}\n---\n\n{_text(spec, receipts, left_out, cards)}".encode()
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """What the card says that is not from the run or its receipts."""
+
+    description: Description = Description()
+    cards: HubCards = NO_CARDS
+    prices: ListPrices = TABLE
+    left_out: int = 0  # shards that failed
 
 
-def _yaml(spec: RunSpec, receipts: list[Receipt], source: Mapping[str, Any]) -> str:
+def dataset_card(spec: RunSpec, receipts: list[Receipt], beside: Beside = Beside()) -> bytes:
+    """The README.md to publish."""
+    return f"---\n{_yaml(spec, receipts, beside)}\n---\n\n{_text(spec, receipts, beside)}".encode()
+
+
+def _yaml(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
+    source = beside.cards.source
     kept = sum(receipt.rows_kept for receipt in receipts)
     datasets = [found[1] for found in map(HUB_DATASET.match, spec.input_uris) if found]
     carried = {
         **source,
         "task_categories": source.get("task_categories", ["text-generation"]),  # as FineWeb and its kin
         "tags": [*dict.fromkeys(["shardsift", *source.get("tags", ())])],
+        **({"license": own, "license_name": None, "license_link": None} if (own := beside.description.license) else {}),
     }
     card = DatasetCardData(
-        pretty_name=_title(spec),
+        pretty_name=_title(spec, beside),
         size_categories=[next((name for bound, name in _SIZES.items() if kept < bound), "100B<n<1T")],
         source_datasets=[*dict.fromkeys(datasets)] or None,
         configs=[_config("default", "data"), _config("scores", "scores")],
@@ -71,12 +84,12 @@ def _config(name: str, folder: str) -> dict[str, object]:
     return config | ({"default": True} if name == "default" else {})
 
 
-def _text(spec: RunSpec, receipts: list[Receipt], left_out: int, cards: HubCards) -> str:
+def _text(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
     rows = {
         fate: sum(getattr(receipt, fate) for receipt in receipts)
         for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
     }
-    return f"""# {_title(spec)}
+    return f"""# {_title(spec, beside)}
 
 {_summary(spec, rows["rows_kept"], rows["rows_in"])}
 {how_to_load(spec)}
@@ -86,12 +99,12 @@ def _text(spec: RunSpec, receipts: list[Receipt], left_out: int, cards: HubCards
 |---|---|
 | Source | {_source(spec)}{_format(receipts)} at revision `{spec.input_revision}`{_changed_files(receipts)} |
 {model_rows(spec, receipts)}| Filter | {cell(spec.where) if spec.where else "none: every scored row is kept"} |
-| Shards | {len(receipts):,}{f"; {left_out:,} more failed and are not here" if left_out else ""} |
+| Shards | {len(receipts):,}{f"; {beside.left_out:,} more failed and are not here" if beside.left_out else ""} |
 | Rows in | {rows["rows_in"]:,} |
 | Kept | {rows["rows_kept"]:,}{_share(rows["rows_kept"], rows["rows_in"])} |
 | Dropped | {rows["rows_dropped"]:,}{_share(rows["rows_dropped"], rows["rows_in"])} |
 | Not scored | {rows["rows_errored"]:,} (the `error` column of `scores/` says why) |
-{_work(receipts, rows["rows_in"])}| Run | `{spec.run_id}` |
+{_work(receipts, rows["rows_in"], beside.prices)}| Run | `{spec.run_id}` |
 {models_section(spec, receipts)}{how_to_make_it_again(spec)}{_scores(spec, receipts)}
 ## Columns
 
@@ -106,14 +119,16 @@ The config `scores` has a line for *every* row of the source, kept or not, so th
 
 ## Licence and attribution
 
-{_attribution(spec, cards)}
+{_attribution(spec, beside)}
 
 Made with shardsift, which scores and filters datasets with transformer classifiers.
 """
 
 
-def _title(spec: RunSpec) -> str:
-    """Such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
+def _title(spec: RunSpec, beside: Beside) -> str:
+    """The user's, or such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
+    if beside.description.title:
+        return " ".join(beside.description.title.split())
     more = len(spec.input_uris) - 1
     source = _first_input(spec) + (f" and {more:,} more" if more and not hub_dataset(spec) else "")
     crawl = f" {spec.crawl}" if spec.crawl else ""
@@ -171,7 +186,7 @@ def _changed_files(receipts: list[Receipt]) -> str:
     )
 
 
-def _work(receipts: list[Receipt], rows: int) -> str:
+def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
     """The table's rows about the attempts that finished: interrupted ones leave no receipt."""
     seconds: dict[str, float] = defaultdict(float)
     for receipt in receipts:
@@ -182,7 +197,9 @@ def _work(receipts: list[Receipt], rows: int) -> str:
     tokens = [receipt.provenance.tokens for receipt in receipts]
     read = f"| Tokens | {sum(tokens):,} |\n" if all(tokens) else ""  # older receipts do not say
     told = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
-    return f"| Time | {times}, without starts and interrupted attempts; {told} rows/s per worker |\n{read}"
+    costs = [took / 3600 * price for device, took in seconds.items() if (price := prices.of(device)) is not None]
+    cost = f"| Cost | about ${sum(costs):,.2f}, by the {prices.told} |\n" if len(costs) == len(seconds) else ""
+    return f"| Time | {times}, without starts and interrupted attempts; {told} rows/s per worker |\n{read}{cost}"
 
 
 def _scores(spec: RunSpec, receipts: list[Receipt]) -> str:
@@ -250,11 +267,13 @@ def _limits(spec: RunSpec) -> str:
     return "\n".join(f"- {limit}" for limit in limits)
 
 
-def _attribution(spec: RunSpec, cards: HubCards) -> str:
+def _attribution(spec: RunSpec, beside: Beside) -> str:
+    cards, own = beside.cards, beside.description.license
     named = cards.source.get("license_name") or cards.source.get("license")
     licence = cell(words(named)) if named else "that of the source"
     models = dict.fromkeys(_with_licence(scoring.model, cards) for scoring in spec.scorings)
-    return f"""The rows are from {_source_name(spec)}, and their licence is {licence}.
+    of_dataset = f"The licence of this dataset is {cell(own)}.\n" if own else ""
+    return f"""{of_dataset}The rows are from {_source_name(spec)}, and their licence is {licence}.
 The scores are by {" and ".join(models)}. Cite them as their own cards ask."""
 
 

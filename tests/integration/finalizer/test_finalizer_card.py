@@ -1,5 +1,6 @@
 """The dataset card says what was filtered, with what and how, and names no folder of the machine."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from fleet.run.model import Model
 from fleet.run.receipt import Histogram, Parity, Receipt, added
 from fleet.run.scoring import ZeroShot
 from fleet.run.spec import RunSpec, Shard
-from producer.publishing.card import dataset_card
+from producer.publishing.card import Beside, dataset_card
 from producer.publishing.hub_cards import hub_dataset
 from producer.publishing.publish import finalize_run
 from producer.scores.distribution import score_table
@@ -149,7 +150,9 @@ class TestCard:
         assert text.partition("\n\n# ")[2].partition("\n\n")[2].startswith(f"12 of 20 rows (60.0%) of {dataset}.")
 
     def test_it_says_what_the_data_are_not_good_for_and_what_is_missing(self) -> None:
-        read_whole = dataset_card(a_spec(where=None, passages="stride:256"), [a_receipt("r", A)], left_out=2).decode()
+        read_whole = dataset_card(
+            a_spec(where=None, passages="stride:256"), [a_receipt("r", A)], Beside(left_out=2)
+        ).decode()
         read_in_part = dataset_card(a_spec(), [a_receipt("r", A)]).decode()
 
         assert "| Shards | 1; 2 more failed and are not here |" in read_whole
@@ -177,7 +180,8 @@ class TestCard:
             in text
         )
         assert "| Tokens | 6,000,000 |" in text
-        assert "| Tokens |" not in unknown  # the third receipt does not say
+        assert "| Cost | about $1.69, by the list price of Hugging Face Jobs on 2026-11-21 |" in text
+        assert not {"| Tokens |", "| Cost |"} & set(re.findall(r"\| \w+ \|", unknown))  # the third receipt does not say
 
     def test_it_tells_how_the_scores_of_all_shards_are_spread_if_a_row_has_one(self) -> None:
         some, none = (Histogram(bins_per_unit=4, rows_by_bin=rows) for rows in ({0: 3, 12: 5}, {}))

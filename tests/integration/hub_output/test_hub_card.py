@@ -1,5 +1,6 @@
 """The card carries over what the Hub's cards of the source and the model say, and never keeps a run from being published."""
 
+import json
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -8,7 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from fleet.errors import UsageError
+from fleet.ledger.records import Description
 from hubserver import HubServer
+from producer.planning.gpus import TABLE, list_prices
+from producer.planning.options import RunOptions
+from producer.planning.plan import described
 from support.hub_runs import SHARDS, HubRun
 from support.records import a_spec
 
@@ -89,3 +95,54 @@ def test_a_run_is_published_without_the_cards_if_they_cannot_be_read(run: HubRun
     metadata, _ = published(run)
 
     assert "license" not in metadata
+
+
+def test_a_licence_of_the_user_takes_the_place_of_the_sources(run: HubRun) -> None:
+    run.ledger.create_run(run.spec, SHARDS[:1], now=1.0)
+    run.ledger.describe(run.run_id, Description(title="Web,\nsifted", license="cc-by-4.0"))
+    run.ledger.describe(run.run_id, Description())  # what is not given stays
+    run.score(*SHARDS[:1])
+    run.publish()
+
+    _, header, text = run.hub.read(run.repo, "README.md").decode().split("---\n", 2)
+    metadata = yaml.safe_load(header)
+    assert (metadata["license"], metadata["pretty_name"]) == ("cc-by-4.0", "Web, sifted")
+    assert text.startswith("\n# Web, sifted\n")
+    assert "The licence of this dataset is `cc-by-4.0`.\nThe rows are from" in text
+    assert "and their licence is `odc-by`." in text
+
+
+def test_a_licence_that_the_hub_does_not_know_is_refused_before_the_run_begins(run: HubRun) -> None:
+    options = RunOptions(output_uri=run.spec.output_uri, license="free")
+    run.hub.fault("/api/validate-yaml", method="POST", status=400, body=b'{"errors": [], "warnings": []}')
+
+    with pytest.raises(UsageError, match="The Hub knows no --license free"):
+        run.finalizer.call(described, options)
+    assert run.finalizer.call(described, options) == Description(license="free")
+
+
+def test_prices_are_those_of_the_smallest_flavor_with_one_gpu_and_of_the_table_if_the_hub_does_not_say(
+    run: HubRun,
+) -> None:
+    flavors = [
+        a_flavor("a10g-small", "A10G", "1", 0.0165),
+        a_flavor("a10g-large", "A10G", "1", 0.025),
+        a_flavor("a10g-largex2", "A10G", "2", 0.01),
+        a_flavor("tpu", "TPU v5e", "1", 0.02),
+        a_flavor("cpu-basic", None, "0", 0.000167),
+    ]
+    json_type = {"Content-Type": "application/json"}
+    run.hub.fault("/api/jobs/hardware", status=200, headers=json_type, body=json.dumps(flavors).encode())
+
+    live, table = run.finalizer.call(list_prices), run.finalizer.call(list_prices)
+
+    assert live.per_hour == {"A10G": 0.99}
+    assert (live.of("NVIDIA A10G"), live.of("NVIDIA L4"), live.of("cpu")) == (0.99, None, None)
+    assert "list price of Hugging Face Jobs on 20" in live.told
+    assert table == TABLE
+
+
+def a_flavor(name: str, gpu: str | None, quantity: str, price: float) -> dict[str, Any]:
+    part = {"type": "gpu", "model": gpu, "quantity": quantity, "vram": "24 GB", "manufacturer": "Nvidia"}
+    about = {"name": name, "prettyName": name, "cpu": "4 vCPU", "ram": "15 GB", "accelerator": part if gpu else None}
+    return about | {"unitCostMicroUSD": round(price * 1e6), "unitCostUSD": price, "unitLabel": "minute"}
