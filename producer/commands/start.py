@@ -172,21 +172,13 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
     """Print what a run would do, and what it is estimated to take. Raises UsageError if the output cannot be used."""
     from producer.planning.enqueue import check_output
     from producer.planning.estimate import estimate_run, ledger_if_it_answers, plan_report
-    from producer.planning.gpus import TABLE, list_prices
 
     settings = read_settings()
     found = plan_report(plan)
     rows = found["rows"] if isinstance(found["rows"], int) else None
     ledger = ledger_if_it_answers(settings)
     check_output(plan, ledger)
-    price = settings.price_per_gpu_hour
-    estimate = estimate_run(
-        plan,
-        counted_rows=rows,
-        ledger=ledger,
-        price_per_gpu_hour=price,
-        prices=list_prices() if price is None else TABLE,
-    )
+    estimate = estimate_run(plan, counted_rows=rows, ledger=ledger, price_per_gpu_hour=settings.price_per_gpu_hour)
     if as_json:
         print_json(found | {"estimate": estimate.as_json()})
         return

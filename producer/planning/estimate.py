@@ -15,7 +15,7 @@ from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.process.wording import counted
 from fleet.run.spec import RunSpec, Shard
-from producer.planning.gpus import GPUS, TABLE, ListPrices, gpu_called
+from producer.planning.gpus import GPUS, TABLE, ListPrices, gpu_called, list_prices
 from producer.planning.inputs import count_rows
 from producer.planning.plan import Plan
 from producer.planning.sample import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
@@ -129,12 +129,7 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
 
 
 def estimate_run(
-    plan: Plan,
-    *,
-    counted_rows: int | None,
-    ledger: Ledger | None,
-    price_per_gpu_hour: float | None = None,
-    prices: ListPrices = TABLE,
+    plan: Plan, *, counted_rows: int | None, ledger: Ledger | None, price_per_gpu_hour: float | None = None
 ) -> Estimate:
     """`counted_rows` are those of the input, if they were counted; `ledger` may know an earlier run.
 
@@ -151,6 +146,7 @@ def estimate_run(
         work = [work_of(scoring, sample, rows) for scoring in spec.scorings]
     except ShardsiftError as error:
         return Estimate(rows=rows, notes=(f"tokens are unknown: {str(error).rstrip('.')}",))
+    prices = list_prices() if price_per_gpu_hour is None else TABLE
     devices = tuple(_devices(spec, work, ledger, price_per_gpu_hour, prices))
     return Estimate(
         rows=rows,

@@ -30,10 +30,8 @@ Where = Annotated[
     ),
 ]
 KeepAll = Annotated[bool, keep_option("--keep-all", help="Keep every row that has a score.")]
-Title = Annotated[str | None, output_option(metavar="TEXT", help="Title of the dataset's card.")]
-License = Annotated[
-    str | None, output_option(metavar="NAME", help="Licence of the dataset's card. Default: that of the source's card.")
-]
+Title = Annotated[str | None, output_option(metavar="TEXT", help="Title of the card.")]
+License = Annotated[str | None, output_option(metavar="NAME", help="Licence of the card. Default: the source's.")]
 Public = Annotated[bool, output_option("--public", help="Create the dataset on the Hub as public.")]
 
 

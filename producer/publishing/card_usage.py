@@ -10,6 +10,7 @@ from fleet.run.recipes import recipe_for
 from fleet.run.scoring import HYPOTHESIS_TEMPLATE, Scoring
 from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
 from producer.publishing.card_models import HUB_DATASET
+from producer.scores.distribution import threshold_of
 
 _LABELS_FILE = "labels.txt"
 _DEFAULTS = {"dtype": "auto", "text-column": "text", "passages": "head", "hypothesis-template": HYPOTHESIS_TEMPLATE}
@@ -19,6 +20,8 @@ def how_to_load(spec: RunSpec) -> str:
     """Snippets that can be pasted. A folder's or bucket's own place is not disclosed, so those are run inside it."""
     found = HUB_DATASET.match(spec.output_uri)
     root = f"{found[0]}/" if found else ""
+    column = spec.scorings[0].score_column
+    has_edge = threshold_of(spec.where, column) is not None
     dataset = f'"{found[1]}"' if found else '"parquet", data_files="data/**/*.parquet"'
     return f"""
 ## How to load it
@@ -35,8 +38,8 @@ kept = polars.scan_parquet("{root}data/**/*.parquet")
 ```
 
 ```sql
--- DuckDB
-SELECT * FROM '{root}data/**/*.parquet' LIMIT 10;
+-- DuckDB{": rows that only just passed the filter" if has_edge else ""}
+SELECT * FROM '{root}data/**/*.parquet'{f' ORDER BY "{column}"' if has_edge else ""} LIMIT 10;
 {_join(spec, root)}```
 """
 
@@ -45,20 +48,18 @@ def _join(spec: RunSpec, root: str) -> str:
     if not spec.row_columns:
         return ""
     shard, row = ('"' + name.replace('"', '""') + '"' for name in spec.row_columns)
-    best = spec.scorings[0].score_column
     return f"""
 -- The rows of the source that are not here, with their scores: the best first
 SELECT scores.* FROM '{root}scores/**/*.parquet' AS scores
 ANTI JOIN '{root}data/**/*.parquet' AS kept ON scores."shard" = kept.{shard} AND scores."row" = kept.{row}
-ORDER BY scores."{best}" DESC NULLS LAST LIMIT 10;
+ORDER BY scores."{spec.scorings[0].score_column}" DESC NULLS LAST LIMIT 10;
 """
 
 
 def how_to_make_it_again(spec: RunSpec) -> str:
-    labels = (
-        f"\nThe file `{_LABELS_FILE}` has the labels, one a line.\n" if f"@{_LABELS_FILE}" in _command(spec) else ""
-    )
-    return f"\n## How to make it again\n\n```bash\n{_command(spec)}\n```\n{labels}"
+    command = _command(spec)
+    labels = f"\nThe file `{_LABELS_FILE}` has the labels, one a line.\n" if f"@{_LABELS_FILE}" in command else ""
+    return f"\n## How to make it again\n\n```bash\n{command}\n```\n{labels}"
 
 
 def _command(spec: RunSpec) -> str:

@@ -82,8 +82,12 @@ class TestHowToLoad:
         self, row_columns: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         spec = a_spec(row_columns=row_columns, int_score=False, output_uri=str(tmp_path))
-        rows = [{"shard": "c/a", "row": row, "score": score} for row, score in enumerate((3.0, 1.0, 2.0, None))]
-        kept = [{"text": "best", "id": "0", row_columns[0]: "c/a", row_columns[1]: 0, "score": 3.0}]
+        scores = (4.0, 3.0, 1.0, 2.0, None)
+        rows = [{"shard": "c/a", "row": row, "score": score} for row, score in enumerate(scores)]
+        kept = [
+            {"text": text, "id": "0", row_columns[0]: "c/a", row_columns[1]: row, "score": score}
+            for row, (text, score) in enumerate((("best", 4.0), ("barely", 3.0)))
+        ]
         for folder, schema, lines in (
             ("scores", scores_schema(spec), rows),
             ("data", kept_schema(INPUT_SCHEMA, spec), kept),
@@ -97,10 +101,16 @@ class TestHowToLoad:
         data, others = re.findall(r"SELECT .*?;", text, re.DOTALL)
 
         assert "In this folder:" in text
-        assert pd.read_parquet(path)["text"].tolist() == ["best"]
+        assert pd.read_parquet(path)["text"].tolist() == ["best", "barely"]
         with duckdb.connect() as connection:
-            assert connection.execute(data).df()["text"].tolist() == ["best"]
-            assert connection.execute(others).df()["row"].tolist() == [2, 1, 3]
+            assert connection.execute(data).df()["text"].tolist() == ["barely", "best"]
+            assert connection.execute(others).df()["row"].tolist() == [3, 2, 4]
+
+    @pytest.mark.parametrize("where", [None, "score > 1 and id <> ''"])
+    def test_without_a_threshold_no_row_is_near_it(self, where: str | None) -> None:
+        text = how_to_load(a_spec(where=where))
+
+        assert "-- DuckDB\nSELECT * FROM 'data/**/*.parquet' LIMIT 10;" in text
 
     def test_without_columns_of_rows_there_is_nothing_to_join(self) -> None:
         assert "JOIN" not in how_to_load(a_spec(row_columns=None))

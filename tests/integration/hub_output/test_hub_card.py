@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from huggingface_hub import HfApi
 
 from fleet.errors import UsageError
 from fleet.ledger.records import Description
@@ -15,6 +16,7 @@ from hubserver import HubServer
 from producer.planning.gpus import TABLE, list_prices
 from producer.planning.options import RunOptions
 from producer.planning.plan import described
+from producer.publishing.hub_cards import NO_CARDS, read_hub_cards
 from support.hub_runs import SHARDS, HubRun
 from support.records import a_spec
 
@@ -95,6 +97,19 @@ def test_a_run_is_published_without_the_cards_if_they_cannot_be_read(run: HubRun
     metadata, _ = published(run)
 
     assert "license" not in metadata
+
+
+def test_a_private_sources_card_is_not_told(run: HubRun) -> None:
+    private = f"ada/private-{next(_numbers)}"
+    run.finalizer.call(publish_privately, private)
+    spec = a_spec(input_uris=(f"hf://datasets/{private}/data/*.parquet",))
+
+    assert run.finalizer.call(read_hub_cards, spec) == NO_CARDS
+
+
+def publish_privately(name: str) -> None:
+    HfApi().create_repo(name, repo_type="dataset", private=True)
+    HfApi().upload_file(path_or_fileobj=SOURCE.encode(), path_in_repo="README.md", repo_id=name, repo_type="dataset")
 
 
 def test_a_licence_of_the_user_takes_the_place_of_the_sources(run: HubRun) -> None:
