@@ -61,7 +61,6 @@ _SCHEMA = pa.schema(
         "versions": pa.map_(pa.string(), pa.string()),
         "started_at": _TIME,
         "finished_at": _TIME,
-        "tokens": pa.int64(),
     }
 )
 

@@ -195,7 +195,7 @@ def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
     times = " and ".join(f"{shown_duration(took)} on {device}" for device, took in sorted(seconds.items()))
     speed = rows / total if (total := sum(seconds.values())) > 0 else 0.0
     tokens = [receipt.provenance.tokens for receipt in receipts]
-    read = f"| Tokens | {sum(tokens):,} |\n" if all(tokens) else ""  # older receipts do not say
+    read = f"| Tokens | {sum(tokens):,} |\n" if all(tokens) else ""  # those that were read from a manifest do not say
     told = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
     costs = [took / 3600 * price for device, took in seconds.items() if (price := prices.of(device)) is not None]
     cost = f"| Cost | about ${sum(costs):,.2f}, by the {prices.told} |\n" if len(costs) == len(seconds) else ""
