@@ -146,10 +146,11 @@ def _first_input(spec: RunSpec) -> str:
 
 
 def _summary(spec: RunSpec, kept: int, rows: int) -> str:
+    why = f": those for which {cell(spec.where)}" if spec.where else ""
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
     names = [cell(name) for name, _ in spec.columns]
     columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
-    return f"""{kept:,} of {counted(rows, "row")}{_share(kept, rows)} of {_source_name(spec)}. Every row was scored with \
+    return f"""{kept:,} of {counted(rows, "row")}{_share(kept, rows)} of {_source_name(spec)}{why}. Every row was scored with \
 {kinds_of_models(spec)};
 {here}, in the source's order and with {columns}."""
 
@@ -187,7 +188,7 @@ def _changed_files(receipts: list[Receipt]) -> str:
 
 
 def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
-    """The table's rows about the attempts that finished: interrupted ones leave no receipt."""
+    """The table's rows about the work of the attempts that finished: interrupted ones leave no receipt."""
     seconds: dict[str, float] = defaultdict(float)
     for receipt in receipts:
         made = receipt.provenance
@@ -195,11 +196,16 @@ def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
     times = " and ".join(f"{shown_duration(took)} on {device}" for device, took in sorted(seconds.items()))
     speed = rows / total if (total := sum(seconds.values())) > 0 else 0.0
     tokens = [receipt.provenance.tokens for receipt in receipts]
-    read = f"| Tokens | {sum(tokens):,} |\n" if all(tokens) else ""  # those that were read from a manifest do not say
+    read = (
+        f"| Tokens read | {sum(tokens):,} |\n" if all(tokens) else ""
+    )  # those that were read from a manifest do not say
+    software = {f"{name} {version}" for receipt in receipts for name, version in receipt.provenance.versions.items()}
     told = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
     costs = [took / 3600 * price for device, took in seconds.items() if (price := prices.of(device)) is not None]
     cost = f"| Cost | about ${sum(costs):,.2f}, by the {prices.told} |\n" if len(costs) == len(seconds) else ""
-    return f"| Time | {times}, without starts and interrupted attempts; {told} rows/s per worker |\n{read}{cost}"
+    return f"""| Time | {times}, without starts and interrupted attempts; {told} rows/s per worker |
+{read}{cost}| Software | {", ".join(sorted(software))} |
+"""
 
 
 def _scores(spec: RunSpec, receipts: list[Receipt]) -> str:
