@@ -7,7 +7,7 @@ import typer
 from fleet.process.command_line import Commands, print_json, say
 from fleet.process.wording import counted, first_of
 from producer.commands.shared import AsJson, DryRun, MaxCost, MaxWorkers, Target, Verify, read_settings, report
-from producer.planning.options import KeepAll, Public, RunOptions, Where, keep_option, with_run_options
+from producer.planning.options import KeepAll, License, Public, RunOptions, Title, Where, keep_option, with_run_options
 
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
@@ -98,6 +98,8 @@ def refilter(
         ),
     ] = None,
     public: Public = False,
+    title: Title = None,
+    license: License = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
     verify: Verify = False,
     as_json: AsJson = False,
@@ -118,6 +120,8 @@ def refilter(
         output_uri=output,
         input_uris=tuple(input_uris or ()),
         public=public,
+        title=title,
+        license=license,
     )
 
     _run(plan_refilter(uri, options, earlier=earlier), workers=workers, verify=verify, as_json=as_json)

@@ -4,7 +4,6 @@ Rows and tokens are from a sample, hours from an earlier run or from a GPU's pea
 torch and downloads no weights.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -16,6 +15,7 @@ from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.process.wording import counted
 from fleet.run.spec import RunSpec, Shard
+from producer.planning.gpus import GPUS, TABLE, ListPrices, gpu_called, list_prices
 from producer.planning.inputs import count_rows
 from producer.planning.plan import Plan
 from producer.planning.sample import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
@@ -146,7 +146,8 @@ def estimate_run(
         work = [work_of(scoring, sample, rows) for scoring in spec.scorings]
     except ShardsiftError as error:
         return Estimate(rows=rows, notes=(f"tokens are unknown: {str(error).rstrip('.')}",))
-    devices = tuple(_devices(spec, work, ledger, price_per_gpu_hour))
+    prices = list_prices() if price_per_gpu_hour is None else TABLE
+    devices = tuple(_devices(spec, work, ledger, price_per_gpu_hour, prices))
     return Estimate(
         rows=rows,
         rows_are_counted=counted_rows is not None,
@@ -200,13 +201,13 @@ def _speeds(ledger: Ledger, run_id: str) -> dict[str, float]:
 
 
 def _devices(
-    spec: RunSpec, work: Sequence[Work], ledger: Ledger | None, price: float | None
+    spec: RunSpec, work: Sequence[Work], ledger: Ledger | None, price: float | None, prices: ListPrices
 ) -> Iterator[DeviceEstimate]:
     """An earlier run's devices, then each other kind of GPU by its peak."""
     run_id, speeds = earlier_speeds(spec, ledger) if ledger else ("", {})
     for device, speed in speeds.items():
         hours = _OF_AN_EARLIER_RUN * (sum(one.tokens for one in work) / speed / _SECONDS)
-        yield priced(device, hours, f"as run {run_id} did", price)
+        yield priced(device, hours, f"as run {run_id} did", price, prices)
     if any(one.operations is None or one.scoring.dtype == "float32" for one in work):  # float32 has another peak
         return
     operations = sum(one.operations or 0.0 for one in work)
@@ -214,14 +215,14 @@ def _devices(
     for gpu in GPUS:
         if gpu not in measured:
             hours = _OF_A_PEAK * (operations / gpu.peak / _SECONDS)
-            yield priced(gpu.name, hours, "estimated from its peak, not measured", price)
+            yield priced(gpu.name, hours, "estimated from its peak, not measured", price, prices)
 
 
-def priced(device: str, hours: Range, basis: str, price: float | None) -> DeviceEstimate:
+def priced(device: str, hours: Range, basis: str, price: float | None, prices: ListPrices = TABLE) -> DeviceEstimate:
     """`price` is the user's own for an hour; without one, the list price counts."""
-    gpu, source = gpu_called(device), "SHARDSIFT_PRICE_PER_GPU_HOUR"
-    if price is None and gpu is not None:
-        price, source = gpu.price_per_hour, f"list price of Hugging Face Jobs on {PRICED_ON}"
+    source = "SHARDSIFT_PRICE_PER_GPU_HOUR"
+    if price is None:
+        price, source = prices.of(device), prices.told
     estimate = DeviceEstimate(device=device, gpu_hours=hours, basis=basis)
     if price is None:
         return estimate
@@ -251,44 +252,3 @@ def _rows(shards: tuple[Shard, ...]) -> int | str:
 
 def _about(number: int) -> str:
     return f"about {round(number, _DIGITS - len(str(number))):,}"
-
-
-# Kinds of GPUs: how fast each may be, and what an hour of it costs by list price.
-#
-# Peaks are for 16-bit matrix products with dense matrices and accumulation in float32, from NVIDIA's datasheets:
-# T4 65, L4 121 (242 with sparsity), L40S 362, A100 312, H100 SXM and H200 989 (1,979 with sparsity). Two are second-hand:
-# A10G 70, from https://www.baseten.co/blog/nvidia-a10-vs-a10g-for-ml-model-inference/, and RTX PRO 6000 Blackwell 504, from
-# https://hmc-tech.com/gpu/nvidia-rtx-pro-6000-blackwell-vs-amd-radeon-pro-duo-polaris.
-#
-# Prices are those of Hugging Face Jobs for one GPU, https://huggingface.co/docs/hub/jobs-pricing, of the smallest flavor. It has
-# no H100, and what others ask for one differs by a factor of four, so it has no price here.
-
-PRICED_ON = "2026-11-21"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """A kind of GPU. `price_per_hour` is in US dollars, of Hugging Face Jobs on PRICED_ON; None if it is not rented out there."""
-
-    name: str
-    peak: float  # operations per second
-    price_per_hour: float | None = None
-
-
-GPUS = (
-    Gpu(name="T4", peak=65e12, price_per_hour=0.40),
-    Gpu(name="L4", peak=121e12, price_per_hour=0.80),
-    Gpu(name="A10G", peak=70e12, price_per_hour=1.00),
-    Gpu(name="L40S", peak=362e12, price_per_hour=1.80),
-    Gpu(name="A100", peak=312e12, price_per_hour=2.50),
-    Gpu(name="RTX PRO 6000", peak=504e12, price_per_hour=2.75),
-    Gpu(name="H100", peak=989e12),
-    Gpu(name="H200", peak=989e12, price_per_hour=5.00),
-)
-
-
-def gpu_called(device: str) -> Gpu | None:
-    """The kind of GPU that torch calls so, such as `NVIDIA H100 80GB HBM3`. None for any other device and a part of a GPU."""
-    if "MIG" in device.split():
-        return None
-    return next((gpu for gpu in GPUS if re.search(rf"\b{re.escape(gpu.name)}\b", device)), None)

@@ -30,6 +30,8 @@ Where = Annotated[
     ),
 ]
 KeepAll = Annotated[bool, keep_option("--keep-all", help="Keep every row that has a score.")]
+Title = Annotated[str | None, output_option(metavar="TEXT", help="Title of the card.")]
+License = Annotated[str | None, output_option(metavar="NAME", help="Licence of the card. Default: the source's.")]
 Public = Annotated[bool, output_option("--public", help="Create the dataset on the Hub as public.")]
 
 
@@ -108,6 +110,8 @@ class RunOptions(ScoreOptions, Reading):
         ),
     ] = ""
     public: Public = False
+    title: Title = None
+    license: License = None
     row_columns: Annotated[
         str,
         output_option(

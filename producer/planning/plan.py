@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+from huggingface_hub import DatasetCardData
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.columns import Columns
 from fleet.inputs.formats import has_footer
 from fleet.inputs.opening import open_input
+from fleet.ledger.records import Description
 from fleet.process.redact import redacted
 from fleet.process.wording import first_of
 from fleet.run.choices import DEFAULT_MODEL
@@ -25,7 +27,7 @@ from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score
 from fleet.run.sequence_classifier import threshold_of
 from fleet.run.spec import RunSpec, Shard, disclosed_inputs, file_name
 from fleet.run.text import chosen_columns, template_of, text_columns
-from fleet.storage.opening import Published, open_output
+from fleet.storage.opening import Published, is_on_hub, open_output
 from producer.opening import patient
 from producer.planning.destination import check_hub, check_output_place, with_output
 from producer.planning.inputs import (
@@ -39,6 +41,7 @@ from producer.planning.inputs import (
     split,
 )
 from producer.planning.options import RunOptions
+from producer.publishing.hub_cards import is_accepted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,7 @@ class Plan:
 
     spec: RunSpec
     shards: tuple[Shard, ...]
+    description: Description = Description()
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
     notes: tuple[str, ...] = ()  # what to tell the user: the recipes that are used, and what a threshold keeps
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
@@ -87,6 +91,7 @@ def plan_run(options: RunOptions) -> Plan:
         spec=spec,
         shards=shards,
         public=options.public,
+        description=described(options),
         notes=(
             *(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
             *_kept_lines(keep, scorings),
@@ -159,6 +164,16 @@ def checked_input(options: RunOptions) -> Input:
     check_hub(options)
     source = list_input(*options.input_uris) if options.crawl is None else crawl_input(options.crawl)
     return split(limited(source, options.limit_rows), options.rows_per_task)
+
+
+def described(options: RunOptions) -> Description:
+    """The user's words about the output. Raises UsageError for a licence that the Hub would refuse with the dataset."""
+    if options.license and is_on_hub(options.output_uri):
+        card = f"---\n{DatasetCardData(license=options.license).to_yaml()}\n---\n"
+        if not is_accepted(card.encode()):
+            names = "https://huggingface.co/docs/hub/repositories-licenses"
+            raise UsageError(f"The Hub knows no --license {options.license}. Its names are at {names}.")
+    return Description(title=options.title, license=options.license)
 
 
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
@@ -251,7 +266,7 @@ def plan_refilter(scores_uri: str, options: RunOptions, *, earlier: RunSpec | No
     with open_input(source.shards[0].uri, spec.columns, only=spec.only_columns) as file:
         check_filter(new_spec, file.schema)
     new_spec, due = resumed(new_spec, source)
-    return Plan(spec=new_spec, shards=due, public=options.public)
+    return Plan(spec=new_spec, shards=due, public=options.public, description=described(options))
 
 
 def _input_uris(published: Published, earlier: RunSpec | None) -> tuple[str, ...]:

@@ -1,16 +1,31 @@
 """The dataset card: YAML that the viewer and `load_dataset` read, and what a reader must know of the data."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 
 from huggingface_hub import DatasetCardData
 
 from fleet.inputs.formats import kind_of, without_ending
-from fleet.process.wording import counted
-from fleet.run.model import SEQUENCE_CLASSIFIER, Model
-from fleet.run.receipt import Parity, Receipt
+from fleet.ledger.records import Description
+from fleet.process.wording import counted, shown_duration
+from fleet.run.model import Model
+from fleet.run.receipt import Receipt
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
+from producer.planning.gpus import TABLE, ListPrices
+from producer.publishing.card_models import (
+    HUB_DATASET,
+    cell,
+    hub_link,
+    is_classifier,
+    kinds_of_models,
+    model_name,
+    model_rows,
+    models_section,
+)
+from producer.publishing.card_usage import how_to_load, how_to_make_it_again
+from producer.publishing.hub_cards import NO_CARDS, HubCards, hub_dataset, words
 from producer.scores.distribution import histograms_of, score_table
 
 _SIZES = {  # the Hub's size_categories, by their upper bound
@@ -26,21 +41,37 @@ _SIZES = {  # the Hub's size_categories, by their upper bound
 }
 
 
-def dataset_card(spec: RunSpec, receipts: list[Receipt]) -> bytes:
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """What the card says that is not from the run or its receipts."""
+
+    description: Description = Description()
+    cards: HubCards = NO_CARDS
+    prices: ListPrices = TABLE
+    left_out: int = 0  # shards that failed
+
+
+def dataset_card(spec: RunSpec, receipts: list[Receipt], beside: Beside = Beside()) -> bytes:
     """The README.md to publish."""
-    return f"---\n{_yaml(spec, receipts)}\n---\n\n{_text(spec, receipts)}".encode()
+    return f"---\n{_yaml(spec, receipts, beside)}\n---\n\n{_text(spec, receipts, beside)}".encode()
 
 
-def _yaml(spec: RunSpec, receipts: list[Receipt]) -> str:
+def _yaml(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
+    source = beside.cards.source
     kept = sum(receipt.rows_kept for receipt in receipts)
-    source = _hub_dataset(spec)
+    datasets = [found[1] for found in map(HUB_DATASET.match, spec.input_uris) if found]
+    carried = {
+        **source,
+        "task_categories": source.get("task_categories", ["text-generation"]),  # as FineWeb and its kin
+        "tags": [*dict.fromkeys(["shardsift", *source.get("tags", ())])],
+        **({"license": own, "license_name": None, "license_link": None} if (own := beside.description.license) else {}),
+    }
     card = DatasetCardData(
-        pretty_name=_title(spec),
-        task_categories=["text-classification"],
-        tags=["shardsift"],
+        pretty_name=_title(spec, beside),
         size_categories=[next((name for bound, name in _SIZES.items() if kept < bound), "100B<n<1T")],
-        source_datasets=[source] if source else None,
+        source_datasets=[*dict.fromkeys(datasets)] or None,
         configs=[_config("default", "data"), _config("scores", "scores")],
+        **carried,
     )
     return str(card.to_yaml())
 
@@ -53,26 +84,28 @@ def _config(name: str, folder: str) -> dict[str, object]:
     return config | ({"default": True} if name == "default" else {})
 
 
-def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
+def _text(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
     rows = {
         fate: sum(getattr(receipt, fate) for receipt in receipts)
         for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
     }
-    return f"""# {_title(spec)}
+    return f"""# {_title(spec, beside)}
 
-{_summary(spec)}
+{_summary(spec, rows["rows_kept"], rows["rows_in"])}
+{how_to_load(spec)}
+## How it was made
 
 | | |
 |---|---|
 | Source | {_source(spec)}{_format(receipts)} at revision `{spec.input_revision}`{_changed_files(receipts)} |
 {model_rows(spec, receipts)}| Filter | {cell(spec.where) if spec.where else "none: every scored row is kept"} |
-| Shards | {len(receipts):,} |
+| Shards | {len(receipts):,}{f"; {beside.left_out:,} more failed and are not here" if beside.left_out else ""} |
 | Rows in | {rows["rows_in"]:,} |
 | Kept | {rows["rows_kept"]:,}{_share(rows["rows_kept"], rows["rows_in"])} |
 | Dropped | {rows["rows_dropped"]:,}{_share(rows["rows_dropped"], rows["rows_in"])} |
 | Not scored | {rows["rows_errored"]:,} (the `error` column of `scores/` says why) |
-| Run | `{spec.run_id}` |
-{models_section(spec, receipts)}{_how_to_load(spec)}{_scores(spec, receipts)}
+{_work(receipts, rows["rows_in"], beside.prices)}| Run | `{spec.run_id}` |
+{models_section(spec, receipts)}{how_to_make_it_again(spec)}{_scores(spec, receipts)}
 ## Columns
 
 {_columns(spec)}
@@ -80,38 +113,59 @@ def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
 The config `scores` has a line for *every* row of the source, kept or not, so that another threshold needs no new scoring:
 `shard` and `row` say which row it is.{_join(spec)} `manifest.parquet` lists every file with its sha256 and provenance.
 
-Made with shardsift.
+## What it is not good for
+
+{_limits(spec)}
+
+## Licence and attribution
+
+{_attribution(spec, beside)}
+
+Made with shardsift, which scores and filters datasets with transformer classifiers.
 """
 
 
-def _title(spec: RunSpec) -> str:
-    """Such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
-    dataset = _hub_dataset(spec)
-    source = dataset.rpartition("/")[2] if dataset else " ".join(_plain_input(spec).split())
+def _title(spec: RunSpec, beside: Beside) -> str:
+    """The user's, or such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
+    if beside.description.title:
+        return " ".join(beside.description.title.split())
+    more = len(spec.input_uris) - 1
+    source = _first_input(spec) + (f" and {more:,} more" if more and not hub_dataset(spec) else "")
     crawl = f" {spec.crawl}" if spec.crawl else ""
     models = [disclosed_model(scoring.model).rstrip("/").rpartition("/")[2] for scoring in spec.scorings]
     return f"{source}{crawl}, {'filtered' if spec.where else 'scored'} with {' and '.join(models)}"
 
 
-def _plain_input(spec: RunSpec) -> str:
-    """The name of the first input: a folder before its wildcards, or a file without its suffix."""
+def _first_input(spec: RunSpec) -> str:
+    """The name of the first input: a dataset on the Hub, a folder before its wildcards, or a file without its suffix."""
     first = disclosed_inputs(spec)[0]
+    if found := HUB_DATASET.match(first):
+        return found[1].rpartition("/")[2]
     fixed = re.split(r"/?[^/]*[*?\[]", first)[0].rstrip("/")
-    return without_ending(fixed.rpartition("/")[2]) or f"{kind_of(first)} files"
+    return " ".join(without_ending(fixed.rpartition("/")[2]).split()) or f"{kind_of(first)} files"
 
 
-def _summary(spec: RunSpec) -> str:
+def _summary(spec: RunSpec, kept: int, rows: int) -> str:
+    why = f": those for which {cell(spec.where)}" if spec.where else ""
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
     names = [cell(name) for name, _ in spec.columns]
     columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
-    return f"""Every row of the source was scored with {kinds_of_models(spec)}; {here},
-in the source's order and with {columns}. Their licence and language are the source's."""
+    return f"""{kept:,} of {counted(rows, "row")}{_share(kept, rows)} of {_source_name(spec)}{why}. Every row was scored with \
+{kinds_of_models(spec)};
+{here}, in the source's order and with {columns}."""
+
+
+def _source_name(spec: RunSpec) -> str:
+    dataset = hub_dataset(spec)
+    if dataset:
+        return hub_link(dataset[0], "datasets/")
+    return cell(_first_input(spec)) if len(spec.input_uris) == 1 else f"{len(spec.input_uris):,} sources"
 
 
 def _source(spec: RunSpec) -> str:
-    dataset = _hub_dataset(spec)
+    dataset = hub_dataset(spec)
     address = ", ".join(map(cell, disclosed_inputs(spec)))
-    return f"[{dataset}](https://huggingface.co/datasets/{dataset}), {address}" if dataset else address
+    return f"{hub_link(dataset[0], 'datasets/')}, {address}" if dataset else address
 
 
 def _format(receipts: list[Receipt]) -> str:
@@ -133,22 +187,24 @@ def _changed_files(receipts: list[Receipt]) -> str:
     )
 
 
-def _hub_dataset(spec: RunSpec) -> str | None:
-    """The dataset on the Hub that the run reads."""
-    found = HUB_DATASET.match(spec.input_uris[0])
-    return found[1] if found else None
-
-
-def _how_to_load(spec: RunSpec) -> str:
-    output = HUB_DATASET.match(spec.output_uri)
-    if output is None:
-        return ""
-    return f"""
-```python
-from datasets import load_dataset
-
-kept = load_dataset("{output[1]}", split="train", streaming=True)
-```
+def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
+    """The table's rows about the work of the attempts that finished: interrupted ones leave no receipt."""
+    seconds: dict[str, float] = defaultdict(float)
+    for receipt in receipts:
+        made = receipt.provenance
+        seconds[made.device] += made.finished_at - made.started_at
+    times = " and ".join(f"{shown_duration(took)} on {device}" for device, took in sorted(seconds.items()))
+    speed = rows / total if (total := sum(seconds.values())) > 0 else 0.0
+    tokens = [receipt.provenance.tokens for receipt in receipts]
+    read = (
+        f"| Tokens read | {sum(tokens):,} |\n" if all(tokens) else ""
+    )  # those that were read from a manifest do not say
+    software = {f"{name} {version}" for receipt in receipts for name, version in receipt.provenance.versions.items()}
+    told = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
+    costs = [took / 3600 * price for device, took in seconds.items() if (price := prices.of(device)) is not None]
+    cost = f"| Cost | about ${sum(costs):,.2f}, by the {prices.told} |\n" if len(costs) == len(seconds) else ""
+    return f"""| Time | {times}, without starts and interrupted attempts; {told} rows/s per worker |
+{read}{cost}| Software | {", ".join(sorted(software))} |
 """
 
 
@@ -206,121 +262,29 @@ def _join(spec: RunSpec) -> str:
     return f" A kept row has the same in {' and '.join(map(cell, spec.row_columns))}."
 
 
-# What the dataset card says of the models: which text each of them scored, where, and how close its scores are to float32.
-
-HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)")
-_NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Against float32")  # of rows, in this order
-
-
-def model_rows(spec: RunSpec, receipts: list[Receipt]) -> str:
-    """The rows of the card's table about the model, if there is one: each with the end of its line."""
-    if len(spec.scorings) > 1:
-        return ""
-    return "".join(f"| {name} | {value} |\n" for name, value in _said_of(spec, 0, receipts).items())
-
-
-def models_section(spec: RunSpec, receipts: list[Receipt]) -> str:
-    """A table with a column for each model, if there are several."""
-    if len(spec.scorings) == 1:
-        return ""
-    said = [_said_of(spec, place, receipts) for place in range(len(spec.scorings))]
-    names = [name for name in _NAMES if any(name in one for one in said)]
-    rows = [("", *(cell(scoring.score_column) for scoring in spec.scorings)), ("---",) * (len(said) + 1)]
-    rows += [(name, *(one.get(name, "") for one in said)) for name in names]
-    return "\n## Models\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def kinds_of_models(spec: RunSpec) -> str:
-    """Such as `a text classifier`, or `2 text classifiers and a zero-shot classifier`."""
-    kinds = Counter(map(_kind, spec.scorings))
-    return " and ".join(f"a {kind}" if count == 1 else f"{count} {kind}s" for kind, count in kinds.items())
-
-
-def is_classifier(model: Model) -> bool:
-    return model.scorer == SEQUENCE_CLASSIFIER
-
-
-def cell(text: str) -> str:
-    """Text as code in a table, where a bar or the end of a line would end the cell."""
-    return f"`{' '.join(text.split())}`".replace("|", "\\|")
-
-
-def _kind(scoring: Scoring) -> str:
-    if scoring.zero_shot:
-        return "zero-shot classifier"
-    return "text classifier" if is_classifier(scoring.model) else "scorer"
-
-
-def _said_of(spec: RunSpec, place: int, receipts: list[Receipt]) -> dict[str, str]:
-    """The table's rows about a scoring, by their names."""
-    scoring = spec.scorings[place]
-    said = {
-        "Model": f"{_model(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",
-        "Scored text": _scored_text(scoring),
-    }
-    if scoring.zero_shot:
-        alone = ", each judged by itself" if scoring.zero_shot.judges_each_alone else ""
-        said["Zero-shot"] = (
-            f"{cell(scoring.zero_shot.hypothesis_template)} with {counted(scoring.outputs, 'label')}{alone}"
+def _limits(spec: RunSpec) -> str:
+    limits = ["Nothing was deduplicated or rewritten, and nothing was removed for privacy, safety or copyright."]
+    if spec.where:
+        limits.append(
+            "A row close to the edge of the filter could as well be on the other side: by the model's error, and by the "
+            "number format and device that it was scored with. Read some before you choose a threshold."
         )
-    if scoring.scores_from:
-        stored = _stored(scoring.scores_from)
-        return said | {"Scores from": f"{stored}, whose card says how they were computed"}
-    made = [(receipt.scorings[place], receipt.provenance.device) for receipt in receipts]
-    said["Scored in"] = ", ".join(sorted({f"{way.format_told} on {device} ({way.backend})" for way, device in made}))
-    if is_classifier(scoring.model):
-        said["Against float32"] = _parity([way.parity for way, _ in made], has_filter=spec.where is not None)
-    return said
+    limits.append("The models scored every row, also in languages and of kinds that they were not trained for.")
+    if any(scoring.passages == "head" and not scoring.scores_from for scoring in spec.scorings):
+        limits.append("Only the beginning of a text was read if it is longer than the model takes.")
+    return "\n".join(f"- {limit}" for limit in limits)
 
 
-def _scored_text(scoring: Scoring) -> str:
-    read = (
-        cell(scoring.text_template.replace("\n", "\\n"))
-        if scoring.text_template
-        else " and ".join(map(cell, scoring.text_columns))
-    )
-    read += f" paired with {cell(scoring.text_pair_column)}" if scoring.text_pair_column else ""
-    limit = f", at most {scoring.max_tokens:,} tokens" if scoring.max_tokens else ""
-    passages = (
-        f", in passages ({scoring.passages}), whose logits are pooled by {scoring.pool}"
-        if scoring.passages != "head"
-        else ""
-    )
-    return f"{read}{limit}{passages}"
+def _attribution(spec: RunSpec, beside: Beside) -> str:
+    cards, own = beside.cards, beside.description.license
+    named = cards.source.get("license_name") or cards.source.get("license")
+    licence = cell(words(named)) if named else "that of the source"
+    models = dict.fromkeys(_with_licence(scoring.model, cards) for scoring in spec.scorings)
+    of_dataset = f"The licence of this dataset is {cell(own)}.\n" if own else ""
+    return f"""{of_dataset}The rows are from {_source_name(spec)}, and their licence is {licence}.
+The scores are by {" and ".join(models)}. Cite them as their own cards ask."""
 
 
-def _stored(scores_from: Model) -> str:
-    name = disclosed_model(scores_from)
-    dataset = HUB_DATASET.match(name)
-    return f"[{dataset[1]}](https://huggingface.co/datasets/{dataset[1]})" if dataset else cell(name)
-
-
-def _model(model: Model) -> str:
-    name = disclosed_model(model)
-    is_on_hub = is_classifier(model) and not model.is_folder
-    return f"[{name}](https://huggingface.co/{name})" if is_on_hub else cell(name)
-
-
-def _of_kind(model: Model) -> str:
-    return "" if is_classifier(model) else f" of the scorer `{model.scorer}`"
-
-
-def _parity(found: list[Parity | None], *, has_filter: bool) -> str:
-    """The worst of what the workers found when they started."""
-    tried = [parity for parity in found if parity]
-    if not tried:
-        return "not tried"
-    texts = counted(min(parity.rows for parity in tried), "sample text")
-    all_of_them, most = (
-        f"{max(errors):.2g}" for errors in zip(*((p.max_error, p.p999_error) for p in tried), strict=True)
-    )
-    closer = f", 99.9 % of them within {most}" if most != all_of_them else ""
-    return f"logits of {texts} within {all_of_them}{closer}{_verdicts(tried) if has_filter else ''}"
-
-
-def _verdicts(tried: list[Parity]) -> str:
-    judged = [(parity.flipped_share, parity.rows) for parity in tried if parity.flipped_share is not None]
-    if not judged:
-        return ""
-    share, rows = max(judged)
-    return f"; {round(share * rows):,} of {counted(rows, 'text')} on the other side of the filter"
+def _with_licence(model: Model, cards: HubCards) -> str:
+    licence = cards.model_licences.get(model.name)
+    return model_name(model) + (f", whose licence is {cell(licence)}" if licence else "")

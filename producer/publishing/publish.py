@@ -10,6 +10,7 @@ from hashlib import sha256
 
 from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
 from fleet.ledger import Ledger, Publication
+from fleet.ledger.records import Description
 from fleet.process.wording import counted, place_taken
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec
@@ -18,7 +19,9 @@ from fleet.storage.manifest import Manifest
 from fleet.storage.opening import is_on_hub, open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Output
 from producer.opening import patient
-from producer.publishing.card import dataset_card
+from producer.planning.gpus import TABLE, gpu_called, list_prices
+from producer.publishing.card import Beside, dataset_card
+from producer.publishing.hub_cards import NO_CARDS, is_accepted, read_hub_cards
 from producer.status import Checked, RunStatus
 
 _LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
@@ -55,7 +58,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         run_id=run_id, spec=spec, receipts=tuple(receipts), left_out=tuple(failed), shards=shards, card_sha256=""
     )
     try:
-        commit = _published(output, manifest, hashes=hashes)
+        commit = _published(output, manifest, ledger.description(run_id), hashes=hashes)
     except OutputDamaged as damage:
         return send_back(ledger, run_id, damage, receipts)
     _tidy(output, receipts)
@@ -154,7 +157,7 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
     return False
 
 
-def _published(output: Output, manifest: Manifest, *, hashes: bool) -> str:
+def _published(output: Output, manifest: Manifest, description: Description, *, hashes: bool) -> str:
     """Make all files visible. Returns the commit that readers see."""
     spec, receipts = manifest.spec, manifest.receipts
     for _ in range(_LOOKS):
@@ -166,7 +169,7 @@ def _published(output: Output, manifest: Manifest, *, hashes: bool) -> str:
         if not _mendable(findings) and not output.has_staged(receipts):
             return output.head()
         try:
-            return output.publish(receipts, _documents(manifest, findings), parent=head)
+            return output.publish(receipts, _documents(manifest, description, findings), parent=head)
         except PublishConflict as conflict:
             logger.info("%s Looking again.", conflict)
     raise PublishConflict(f"Others keep committing to {spec.output_uri}; the next sweep tries again.")
@@ -179,17 +182,36 @@ def _refuse_another_run(output: Output, spec: RunSpec, findings: Sequence[Findin
             raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {other}.")
 
 
-def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
+def _documents(manifest: Manifest, description: Description, findings: Sequence[Finding]) -> dict[str, bytes]:
     """Manifest and card; neither if only data are repaired. A card that another hand wrote or edited stays."""
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _mendable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
-    card = dataset_card(manifest.spec, list(manifest.receipts))
+    card = _card(manifest, description)
     content = replace(manifest, card_sha256=sha256(card).hexdigest()).to_parquet()
     stays = problems.get(CARD_PATH) is Problem.EDITED or (
         CARD_PATH not in problems and problems.get(MANIFEST_PATH) in (Problem.MISSING, Problem.UNREADABLE)
     )  # without a manifest it is not known who wrote the card
     return {MANIFEST_PATH: content} | ({} if stays else {CARD_PATH: card})
+
+
+def _card(manifest: Manifest, description: Description) -> bytes:
+    """With what the source's card says, unless the Hub refuses that: it checks the metadata of each commit."""
+    spec, receipts = manifest.spec, list(manifest.receipts)
+    has_gpus = any(gpu_called(receipt.provenance.device) for receipt in receipts)
+    beside = Beside(
+        description=description,
+        cards=read_hub_cards(spec),
+        prices=list_prices() if has_gpus else TABLE,
+        left_out=len(manifest.left_out),
+    )
+    card = dataset_card(spec, receipts, beside)
+    if beside.cards.source and is_on_hub(spec.output_uri) and not is_accepted(card):
+        logger.warning(
+            "The Hub refuses the metadata of the source's card, so the card of %s lacks them.", spec.output_uri
+        )
+        return dataset_card(spec, receipts, replace(beside, cards=NO_CARDS))
+    return card
 
 
 def _mendable(findings: Sequence[Finding]) -> list[Finding]:

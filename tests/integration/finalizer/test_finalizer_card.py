@@ -10,7 +10,8 @@ from fleet.run.model import Model
 from fleet.run.receipt import Histogram, Parity, Receipt, added
 from fleet.run.scoring import ZeroShot
 from fleet.run.spec import Shard
-from producer.publishing.card import dataset_card
+from producer.publishing.card import Beside, dataset_card
+from producer.publishing.hub_cards import hub_dataset
 from producer.scores.distribution import score_table
 from support.finalizer_runs import A, B, C, FinalizerRun
 from support.records import a_receipt, a_scoring_receipt, a_spec
@@ -52,6 +53,19 @@ class TestCard:
         assert "| Not scored | 2 |" in text.replace(" (the `error` column of `scores/` says why)", "")
         assert "`int_score`: the score clipped to 0…5 and rounded" in text
 
+    def test_what_is_from_several_sources_has_the_licence_of_none(self) -> None:
+        others = ("hf://datasets/me/one@ab/*.parquet", "hf://datasets/me/other@cd/*.parquet", "/home/me/web")
+        spec = a_spec(crawl=None, input_uris=others)
+
+        text = dataset_card(spec, [a_receipt("r", A)]).decode()
+
+        assert front_matter(text)["source_datasets"] == ["me/one", "me/other"]
+        assert hub_dataset(spec) is None
+        assert hub_dataset(a_spec(input_uris=others[:1])) == ("me/one", "ab")
+        assert "/home/me" not in text
+        assert "# one and 2 more, filtered with" in text
+        assert "6 of 10 rows (60.0%) of 3 sources: those" in text
+
     def test_a_local_models_folder_is_not_told(self) -> None:
         model = Model(name="/home/me/secret/mine", revision="sha256-abc", labels=("good", "bad"))
 
@@ -66,8 +80,8 @@ class TestCard:
         chosen = dataset_card(a_spec(only_columns=True), [a_receipt("r", A)]).decode()
 
         names = ", ".join(f"`{name}`" for name, _ in spec.columns)
-        assert f"in the source's order and with these of its columns: {names}. Their licence" in chosen
-        assert "with all its columns. Their licence" in dataset_card(spec, [a_receipt("r", A)]).decode()
+        assert f"in the source's order and with these of its columns: {names}." in chosen
+        assert "with all its columns." in dataset_card(spec, [a_receipt("r", A)]).decode()
 
     def test_it_names_each_format_of_a_mixed_input_with_its_files(self) -> None:
         lines = replace(a_receipt("r", A), source_uri="file:///me/web/a.jsonl.gz")
@@ -95,7 +109,7 @@ class TestCard:
 
         text = dataset_card(spec, [scored]).decode()
 
-        assert "was scored with a text classifier and a zero-shot classifier; the rows that pass" in text
+        assert "was scored with a text classifier and a zero-shot classifier;\nthe rows that pass" in text
         lines = text.partition("## Models\n\n")[2].partition("\n\n")[0].splitlines()
         assert lines[:2] == ["|  | `edu_score` | `topic_score` |", "| --- | --- | --- |"]
         rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
@@ -126,12 +140,48 @@ class TestCard:
         assert ("source_datasets" in front_matter(text)) == ("input_uris" not in changes)
         assert "/home/me" not in text
 
-    def test_on_the_hub_it_says_how_to_load_the_data(self) -> None:
-        on_hub = dataset_card(a_spec(output_uri="hf://datasets/me/kept"), [a_receipt("r", A)]).decode()
-        in_a_folder = dataset_card(a_spec(output_uri="/home/me/kept"), [a_receipt("r", A)]).decode()
+    def test_it_begins_with_how_many_rows_were_kept(self) -> None:
+        text = dataset_card(a_spec(), [a_receipt("r", shard) for shard in (A, B)]).decode()
 
-        assert 'load_dataset("me/kept", split="train", streaming=True)' in on_hub
-        assert "load_dataset" not in in_a_folder
+        dataset = "[HuggingFaceFW/fineweb](https://huggingface.co/datasets/HuggingFaceFW/fineweb)"
+        begins = text.partition("\n\n# ")[2].partition("\n\n")[2]
+        assert begins.startswith(f'12 of 20 rows (60.0%) of {dataset}: those for which `"score" >= 3.0`. Every')
+
+    def test_it_says_what_the_data_are_not_good_for_and_what_is_missing(self) -> None:
+        read_whole = dataset_card(
+            a_spec(where=None, passages="stride:256"), [a_receipt("r", A)], Beside(left_out=2)
+        ).decode()
+        read_in_part = dataset_card(a_spec(), [a_receipt("r", A)]).decode()
+
+        assert "| Shards | 1; 2 more failed and are not here |" in read_whole
+        assert "| Shards | 1 |" in read_in_part
+        for words in ("Only the beginning of a text was read", "close to the edge of the filter"):
+            assert words in read_in_part
+            assert words not in read_whole
+
+    def test_it_tells_time_speed_and_tokens_of_each_device(self) -> None:
+        made = a_receipt("r", A).provenance
+        one, other = (
+            replace(made, device=device, started_at=0.0, finished_at=seconds, tokens=tokens)
+            for device, seconds, tokens in (("NVIDIA L4", 7200.0, 5_000_000), ("NVIDIA T4", 800.0, 1_000_000))
+        )
+        receipts = [
+            a_receipt("r", shard, provenance=how, rows_in=80_000, rows_kept=80_000, rows_dropped=0, rows_errored=0)
+            for shard, how in ((A, one), (B, other))
+        ]
+
+        text = dataset_card(a_spec(), receipts).decode()
+        unknown = dataset_card(a_spec(), [*receipts, a_receipt("r", C)]).decode()
+
+        assert (
+            "| Time | 2 h on NVIDIA L4 and 13 min on NVIDIA T4, without starts and interrupted attempts; 20 rows/s"
+            in text
+        )
+        assert "| Tokens read | 6,000,000 |" in text
+        assert "| Software | shardsift 0.1.0, torch 2.11.0 |" in text
+        assert "| Cost | about $1.69, by the list price of Hugging Face Jobs on 2026-11-21 |" in text
+        rows_of_table = {line.split("|")[1].strip() for line in unknown.splitlines() if "|" in line}
+        assert not {"Tokens read", "Cost"} & rows_of_table  # the third receipt does not say
 
     def test_it_tells_how_the_scores_of_all_shards_are_spread_if_a_row_has_one(self) -> None:
         some, none = (Histogram(bins_per_unit=4, rows_by_bin=rows) for rows in ({0: 3, 12: 5}, {}))

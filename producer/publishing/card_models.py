@@ -1,0 +1,135 @@
+"""What the dataset card says of the models: which text each of them scored, where, and how close its scores are to float32."""
+
+import re
+from collections import Counter
+
+from fleet.process.wording import counted
+from fleet.run.model import SEQUENCE_CLASSIFIER, Model
+from fleet.run.receipt import Parity, Receipt
+from fleet.run.scoring import Scoring
+from fleet.run.spec import RunSpec, disclosed_model
+
+HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?")
+_NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Against float32")  # of rows, in this order
+
+
+def model_rows(spec: RunSpec, receipts: list[Receipt]) -> str:
+    """The rows of the card's table about the model, if there is one: each with the end of its line."""
+    if len(spec.scorings) > 1:
+        return ""
+    return "".join(f"| {name} | {value} |\n" for name, value in _said_of(spec, 0, receipts).items())
+
+
+def models_section(spec: RunSpec, receipts: list[Receipt]) -> str:
+    """A table with a column for each model, if there are several."""
+    if len(spec.scorings) == 1:
+        return ""
+    said = [_said_of(spec, place, receipts) for place in range(len(spec.scorings))]
+    names = [name for name in _NAMES if any(name in one for one in said)]
+    rows = [("", *(cell(scoring.score_column) for scoring in spec.scorings)), ("---",) * (len(said) + 1)]
+    rows += [(name, *(one.get(name, "") for one in said)) for name in names]
+    return "\n## Models\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def kinds_of_models(spec: RunSpec) -> str:
+    """Such as `a text classifier`, or `2 text classifiers and a zero-shot classifier`."""
+    kinds = Counter(map(_kind, spec.scorings))
+    return " and ".join(f"a {kind}" if count == 1 else f"{count} {kind}s" for kind, count in kinds.items())
+
+
+def model_name(model: Model) -> str:
+    """With a link if it is on the Hub."""
+    name = disclosed_model(model)
+    return hub_link(name) if is_on_hub(model) else cell(name)
+
+
+def hub_link(name: str, kind: str = "") -> str:
+    return f"[{name}](https://huggingface.co/{kind}{name})"
+
+
+def is_on_hub(model: Model) -> bool:
+    return is_classifier(model) and not model.is_folder
+
+
+def is_classifier(model: Model) -> bool:
+    return model.scorer == SEQUENCE_CLASSIFIER
+
+
+def cell(text: str) -> str:
+    """Text as code in a table, where a bar or the end of a line would end the cell."""
+    return f"`{' '.join(text.split())}`".replace("|", "\\|")
+
+
+def _kind(scoring: Scoring) -> str:
+    if scoring.zero_shot:
+        return "zero-shot classifier"
+    return "text classifier" if is_classifier(scoring.model) else "scorer"
+
+
+def _said_of(spec: RunSpec, place: int, receipts: list[Receipt]) -> dict[str, str]:
+    """The table's rows about a scoring, by their names."""
+    scoring = spec.scorings[place]
+    said = {
+        "Model": f"{model_name(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",
+        "Scored text": _scored_text(scoring),
+    }
+    if scoring.zero_shot:
+        alone = ", each judged by itself" if scoring.zero_shot.judges_each_alone else ""
+        said["Zero-shot"] = (
+            f"{cell(scoring.zero_shot.hypothesis_template)} with {counted(scoring.outputs, 'label')}{alone}"
+        )
+    if scoring.scores_from:
+        stored = _stored(scoring.scores_from)
+        return said | {"Scores from": f"{stored}, whose card says how they were computed"}
+    made = [(receipt.scorings[place], receipt.provenance.device) for receipt in receipts]
+    said["Scored in"] = ", ".join(sorted({f"{way.format_told} on {device} ({way.backend})" for way, device in made}))
+    if is_classifier(scoring.model):
+        said["Against float32"] = _parity([way.parity for way, _ in made], has_filter=spec.where is not None)
+    return said
+
+
+def _scored_text(scoring: Scoring) -> str:
+    read = (
+        cell(scoring.text_template.replace("\n", "\\n"))
+        if scoring.text_template
+        else " and ".join(map(cell, scoring.text_columns))
+    )
+    read += f" paired with {cell(scoring.text_pair_column)}" if scoring.text_pair_column else ""
+    limit = f", at most {scoring.max_tokens:,} tokens" if scoring.max_tokens else ""
+    passages = (
+        f", in passages ({scoring.passages}), whose logits are pooled by {scoring.pool}"
+        if scoring.passages != "head"
+        else ""
+    )
+    return f"{read}{limit}{passages}"
+
+
+def _stored(scores_from: Model) -> str:
+    name = disclosed_model(scores_from)
+    dataset = HUB_DATASET.match(name)
+    return hub_link(dataset[1], "datasets/") if dataset else cell(name)
+
+
+def _of_kind(model: Model) -> str:
+    return "" if is_classifier(model) else f" of the scorer `{model.scorer}`"
+
+
+def _parity(found: list[Parity | None], *, has_filter: bool) -> str:
+    """The worst of what the workers found when they started."""
+    tried = [parity for parity in found if parity]
+    if not tried:
+        return "not tried"
+    texts = counted(min(parity.rows for parity in tried), "sample text")
+    all_of_them, most = (
+        f"{max(errors):.2g}" for errors in zip(*((p.max_error, p.p999_error) for p in tried), strict=True)
+    )
+    closer = f", 99.9 % of them within {most}" if most != all_of_them else ""
+    return f"logits of {texts} within {all_of_them}{closer}{_verdicts(tried) if has_filter else ''}"
+
+
+def _verdicts(tried: list[Parity]) -> str:
+    judged = [(parity.flipped_share, parity.rows) for parity in tried if parity.flipped_share is not None]
+    if not judged:
+        return ""
+    share, rows = max(judged)
+    return f"; {round(share * rows):,} of {counted(rows, 'text')} on the other side of the filter"

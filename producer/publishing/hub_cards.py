@@ -1,0 +1,87 @@
+"""What the Hub's cards of the source and of the models say: licence, language, tasks. What cannot be read is left out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from huggingface_hub import DatasetCard, HfApi
+
+from fleet.errors import ShardsiftError
+from fleet.run.spec import RunSpec
+from fleet.storage.errors import translated
+from producer.publishing.card_models import HUB_DATASET, is_on_hub
+
+_CARRIED = (
+    "license",
+    "license_name",
+    "license_link",
+    "language",
+    "multilinguality",
+    "task_categories",
+    "task_ids",
+    "tags",
+)
+_ANSWER_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubCards:
+    source: Mapping[str, Any] = field(default_factory=dict)  # by the names of the metadata
+    model_licences: Mapping[str, str] = field(default_factory=dict)  # by the names of the models
+
+
+NO_CARDS = HubCards()
+
+
+def read_hub_cards(spec: RunSpec) -> HubCards:
+    """At the revisions that the run reads. Never raises: a publication does not wait for what only describes it."""
+    licences = {
+        scoring.model.name: _metadata("model", scoring.model.name, scoring.model.revision).get("license")
+        for scoring in spec.scorings
+        if is_on_hub(scoring.model)
+    }
+    dataset = hub_dataset(spec)
+    found = _metadata("dataset", *dataset) if dataset else {}
+    return HubCards(
+        source={name: found[name] for name in _CARRIED if found.get(name)},
+        model_licences={name: words(licence) for name, licence in licences.items() if licence},
+    )
+
+
+def hub_dataset(spec: RunSpec) -> tuple[str, str | None] | None:
+    """The dataset on the Hub that the run reads, and its revision; None if it reads several, or other files."""
+    found = {(match[1], match[2]) if (match := HUB_DATASET.match(uri)) else None for uri in spec.input_uris}
+    return found.pop() if len(found) == 1 else None
+
+
+def words(value: Any) -> str:
+    """A value of the metadata, of which many may also be lists."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def is_accepted(card: bytes) -> bool:
+    """Whether the Hub takes the metadata of a dataset's card. Also if it does not answer: a commit is checked again."""
+    try:
+        with translated("Asking the Hub whether it takes the card"):
+            return _is_valid(card)
+    except ShardsiftError:
+        return True
+
+
+def _is_valid(card: bytes) -> bool:
+    try:
+        DatasetCard(card.decode()).validate()
+    except ValueError:
+        return False
+    return True
+
+
+def _metadata(kind: str, name: str, revision: str | None) -> dict[str, Any]:
+    """Empty for a private repository, too: the output may be public."""
+    ask: Any = HfApi().dataset_info if kind == "dataset" else HfApi().model_info
+    try:
+        with translated(f"Reading the card of {name}"):
+            info = ask(name, revision=revision, timeout=_ANSWER_SECONDS, expand=["cardData", "private"])
+            return {} if info.private or info.card_data is None else dict(info.card_data.to_dict())
+    except ShardsiftError:
+        return {}

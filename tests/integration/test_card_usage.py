@@ -1,0 +1,164 @@
+"""What the dataset card tells its readers to type does what it says."""
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from fleet.run.output_columns import kept_schema, scores_schema
+from fleet.run.scoring import ZeroShot
+from producer.cli import cli
+from producer.planning.options import RunOptions
+from producer.planning.plan import plan_run
+from producer.publishing.card_usage import how_to_load, how_to_make_it_again
+from support.nli import nli_classifier
+from support.records import a_spec
+
+INPUT_SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def nli(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return nli_classifier(tmp_path_factory.mktemp("models") / "nli", "BART")
+
+
+class TestHowToMakeItAgain:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            RunOptions(keep_all=True),
+            RunOptions(where="score > 0.5\n and text <> 'it''s'", limit_rows=3, row_columns="of,at", max_tokens=16),
+            RunOptions(
+                text_column="{text}\n{text}",
+                row_columns="none",
+                passages="stride:8:mean",
+                dtype="float32",
+                keep_all=True,
+            ),
+            RunOptions(min_score=0.5, max_bad_rows=0.5, function_to_apply="sigmoid", text_pair_column="text"),
+            RunOptions(keep_all=True, labels=("food", "code"), multi_label=True, hypothesis_template="About {}."),
+        ],
+        ids=["all rows", "SQL", "template", "pairs", "labels"],
+    )
+    def test_the_command_makes_the_same_run(
+        self, options: RunOptions, tiny_model: Path, nli: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model = nli if options.labels else tiny_model
+        (tmp_path / model.name).symlink_to(model)
+        (tmp_path / "shards").mkdir()
+        pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "shards/one.parquet")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("SHARDSIFT_STATE_DIR", str(tmp_path / "state"))
+        run = replace(options, input_uris=("shards",), models=(str(model.name),), output_uri="again")
+        spec = plan_run(replace(run, title="Mine", license="mit")).spec  # words change nothing of a run
+
+        text = how_to_make_it_again(spec)
+
+        assert str(tmp_path) not in text
+        done = CliRunner().invoke(cli, [*arguments_of(text), "--dry-run", "--json"])
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stdout)["run_id"] == spec.run_id
+
+
+def arguments_of(text: str) -> list[str]:
+    """Of the command in the text, as a shell splits it."""
+    (command,) = re.findall(r"```bash\n(.*?)\n```", text, re.DOTALL)
+    program, *arguments = shlex.split(command.replace("\\\n", ""))
+    assert program == "producer"
+    return arguments
+
+
+class TestHowToLoad:
+    @pytest.mark.parametrize("row_columns", [("shard", "row"), ("of", 'the "row"')])
+    def test_in_a_folder_the_snippets_read_what_is_there(
+        self, row_columns: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        spec = a_spec(row_columns=row_columns, int_score=False, output_uri=str(tmp_path))
+        scores = (4.0, 3.0, 1.0, 2.0, None)
+        rows = [{"shard": "c/a", "row": row, "score": score} for row, score in enumerate(scores)]
+        kept = [
+            {"text": text, "id": "0", row_columns[0]: "c/a", row_columns[1]: row, "score": score}
+            for row, (text, score) in enumerate((("best", 4.0), ("barely", 3.0)))
+        ]
+        for folder, schema, lines in (
+            ("scores", scores_schema(spec), rows),
+            ("data", kept_schema(INPUT_SCHEMA, spec), kept),
+        ):
+            (tmp_path / folder / "c").mkdir(parents=True)
+            pq.write_table(pa.Table.from_pylist(lines, schema=schema), tmp_path / folder / "c/a.parquet")
+        monkeypatch.chdir(tmp_path)
+        text = how_to_load(spec)
+
+        (path,) = re.findall(r'pandas.read_parquet\("(.*?)"\)', text)
+        data, others = re.findall(r"SELECT .*?;", text, re.DOTALL)
+
+        assert "In this folder:" in text
+        assert pd.read_parquet(path)["text"].tolist() == ["best", "barely"]
+        with duckdb.connect() as connection:
+            assert connection.execute(data).df()["text"].tolist() == ["barely", "best"]
+            assert connection.execute(others).df()["row"].tolist() == [3, 2, 4]
+
+    @pytest.mark.parametrize("where", [None, "score > 1 and id <> ''"])
+    def test_without_a_threshold_no_row_is_near_it(self, where: str | None) -> None:
+        text = how_to_load(a_spec(where=where))
+
+        assert "-- DuckDB\nSELECT * FROM 'data/**/*.parquet' LIMIT 10;" in text
+
+    def test_without_columns_of_rows_there_is_nothing_to_join(self) -> None:
+        assert "JOIN" not in how_to_load(a_spec(row_columns=None))
+
+    def test_on_the_hub_each_library_reads_the_repository(self) -> None:
+        text = how_to_load(a_spec(output_uri="hf://datasets/me/kept"))
+
+        assert 'load_dataset("me/kept", split="train", streaming=True)' in text
+        assert 'pandas.read_parquet("hf://datasets/me/kept/data")' in text
+        assert 'polars.scan_parquet("hf://datasets/me/kept/data/**/*.parquet")' in text
+        assert "FROM 'hf://datasets/me/kept/data/**/*.parquet'" in text
+        assert "folder" not in text
+
+
+def test_several_models_are_named_with_their_revisions_and_options_of_recipes_are_left_out() -> None:
+    (edu,) = a_spec(score_column="edu_score").scorings
+    topic = replace(
+        edu,
+        score_column="topic_score",
+        function_to_apply="softmax",
+        max_tokens=8192,
+        model=replace(edu.model, name="WebOrganizer/TopicClassifier-NoURL"),
+    )
+
+    arguments = arguments_of(how_to_make_it_again(replace(a_spec(), scorings=(edu, topic))))
+
+    assert [arguments[place + 1] for place, one in enumerate(arguments) if one == "--model"] == [
+        "edu=HuggingFaceFW/fineweb-edu-classifier@4567def",
+        "topic=WebOrganizer/TopicClassifier-NoURL@4567def",
+    ]
+    assert not {"--max-tokens", "--function-to-apply"} & {*arguments}
+    assert arguments[arguments.index("--dtype") + 1] == "float32"
+
+
+def test_a_refiltered_run_is_made_again_from_the_same_scores() -> None:
+    spec = a_spec()
+    stored = replace(spec.scorings[0].model, name="/home/me/kept", revision="sha256-ab", scorer="stored-scores")
+
+    text = how_to_make_it_again(replace(spec, scorings=(replace(spec.scorings[0], scores_from=stored),)))
+
+    assert arguments_of(text)[:2] == ["refilter", "./kept"]
+    assert "--model" not in text
+
+
+def test_labels_with_commas_come_from_a_file() -> None:
+    labels = ZeroShot(labels=("food, drink", "code"))
+
+    text = how_to_make_it_again(a_spec(zero_shot=labels, function_to_apply="softmax"))
+
+    assert "--labels @labels.txt" in text
+    assert "The file `labels.txt` has the labels, one a line." in text
