@@ -131,7 +131,7 @@ class LaunchingScorer(Protocol):
     def launch(self, encoded: Any, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
         """Give all batches to the device, as `score_encoded` does. The function that is returned waits for the scores.
 
-        Another thread may call it.
+        Another thread may call it, and may launch texts of the next shard meanwhile.
         """
 
 

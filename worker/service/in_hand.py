@@ -18,9 +18,8 @@ class Hold:
     """One shard in hand."""
 
     def __init__(self) -> None:
-        self.may_begin_next = (
-            threading.Event()
-        )  # set when the device has, or will soon have, all of it, or it has ended
+        # Set when the device has, or will soon have, all of the shard, and when it has ended.
+        self.may_begin_next = threading.Event()
         self.give_back: Callable[[], None] | None = None  # called if the process ends in its midst
 
 

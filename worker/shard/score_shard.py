@@ -34,7 +34,7 @@ from worker.shard.vitals import Progress, Vitals
 from worker.shard.window_scoring import Launched, PreparedWindow, WindowScoring
 from worker.shard.writer import RowCounts, ShardWriter, WrittenFile, row_errors, score_columns, with_scores
 
-_SOON_SECONDS = 5.0  # for a window; on a slower device, the next shard is not taken from other workers so early
+_SOON_SECONDS = 5.0  # for a window; on a slower device, other workers may take the next shard earlier
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 
 
@@ -98,7 +98,7 @@ def _write_windows(
 
     def read() -> Iterator[Window]:
         yield from read_windows(file, claim.shard, spec)
-        if window_seconds < _SOON_SECONDS:
+        if window_seconds < _SOON_SECONDS and scoring.is_of_device:
             progress.on_read()
 
     with (

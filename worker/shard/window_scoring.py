@@ -1,5 +1,6 @@
 """Score a window with every scoring of the run, or take its scores from the checkpoint."""
 
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,9 @@ from worker.shard.reader import Window
 from worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
 from worker.shard.vitals import Progress
 
+# The last windows of a shard may be encoded while the next one has begun. A tokenizer need not expect two threads.
+_ENCODING = threading.Lock()
+
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedWindow:
@@ -33,7 +37,10 @@ class PreparedWindow:
 
 
 class WindowScoring:
-    """Scores the windows of one shard. `scorers` has one scorer for each scoring of the run, in the same order."""
+    """Scores the windows of one shard. `scorers` has one scorer for each scoring of the run, in the same order.
+
+    `is_of_device` says whether the scorers may be given a window of another shard before they have scored the last of this one.
+    """
 
     def __init__(
         self, shard: Shard, scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]], checkpoint: Checkpoint
@@ -41,6 +48,7 @@ class WindowScoring:
         self._shard = shard
         self._scorings = scorings
         self._groups = scoring_groups(scorings, scorers)
+        self.is_of_device = all(isinstance(group.scorer, LaunchingScorer) for group in self._groups)
         self._checkpoint = checkpoint
 
     def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
@@ -57,7 +65,8 @@ class WindowScoring:
                 first_row=window.first_row,
                 text_digests=tuple(digests),
             )
-            encoded = self._encoded(place, texts, earlier)
+            with _ENCODING:
+                encoded = self._encoded(place, texts, earlier)
             yield PreparedWindow(
                 window=window,
                 digests=digests,
