@@ -1,4 +1,4 @@
-"""An attempt knows where its time went."""
+"""An attempt knows where its time went, and when the next shard may begin."""
 
 import time
 from pathlib import Path
@@ -12,6 +12,8 @@ from fleet.run.receipt import Phase
 from support.claimed_shards import one_shard
 from support.scored_alone import score_alone
 from worker.scoring import ScorerInfo, Scores
+from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.shard.vitals import Progress
 
 WINDOWS = 8
 
@@ -21,7 +23,7 @@ class SlowScorer:
 
     info = ScorerInfo()
 
-    def __init__(self, *, encode_seconds: float, score_seconds: float) -> None:
+    def __init__(self, encode_seconds: float, score_seconds: float) -> None:
         self.encode_seconds, self.score_seconds = encode_seconds, score_seconds
 
     def encode(self, texts: pa.LargeStringArray, place: Any) -> pa.LargeStringArray:
@@ -49,3 +51,37 @@ def test_the_phases_add_up_to_the_time_and_name_what_takes_it(
     assert sum(spent.values()) == pytest.approx(made.finished_at - made.started_at, rel=0.03)
     assert spent[Phase.DEVICE] >= WINDOWS * score_seconds
     assert max(spent, key=lambda phase: spent[phase]) == mostly
+
+
+class Noted(Progress):
+    """Notes when the next shard may begin, and how many windows had been given to the scorer then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launches = 0
+        self.noted: list[tuple[str, int]] = []
+
+    def on_launch(self) -> None:
+        self.launches += 1
+
+    def on_read(self) -> None:
+        self.noted.append(("read", self.launches))
+
+    def on_launched(self) -> None:
+        self.noted.append(("launched", self.launches))
+
+
+def test_the_next_shard_begins_before_the_device_has_all_windows_but_not_beside_a_scorer_that_does_not_expect_it(
+    scorer: SequenceClassifier, tmp_path: Path
+) -> None:
+    shards = one_shard(tmp_path / "in", pa.table({"text": ["a text"] * 40 * WINDOWS}))
+    of_device, own = Noted(), Noted()
+
+    for number, (one, progress) in enumerate(((scorer, of_device), (SlowScorer(0, 0.01), own))):
+        score_alone(shards / "000_00000.parquet", tmp_path / str(number), one, progress=progress, window_rows=40)
+
+    (read, launches), last = of_device.noted
+    assert read == "read"
+    assert 0 < launches < WINDOWS
+    assert last == ("launched", WINDOWS)
+    assert own.noted == [("launched", WINDOWS)]
