@@ -13,7 +13,7 @@ from fleet.errors import UsageError
 from fleet.inputs.input_file import IgnoredBadRows, InputFile
 from fleet.process.wording import counted
 from fleet.run.filter import Filter
-from fleet.run.output_columns import kept_schema
+from fleet.run.output_columns import kept_schema, row_fields
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 from fleet.run.text import scored_digest
@@ -79,7 +79,7 @@ def source_faults(
     if len(rows.added) and not rows.text_digests:
         return [Fault(path=receipt.scores.path, problem="does not say of which texts its scores are")]
     try:
-        difference = _first_difference(_expected(source, rows, spec), data)
+        difference = _first_difference(_expected(source, rows, receipt.shard, spec), data)
     except UsageError as error:
         difference = f"cannot be compared with {shard.uri}: {error}"
     except _OtherTexts as other:
@@ -91,7 +91,7 @@ class _OtherTexts(Exception):
     """The input has other texts than those that were scored."""
 
 
-def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa.Table]:
+def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) -> Iterator[pa.Table]:
     """The rows that the run keeps of the input, window by window, without the columns with the row's position."""
     schema = kept_schema(source.schema, spec)
     names = [*source.schema.names, *spec.output_columns]
@@ -101,7 +101,9 @@ def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa
         table = stream.take(end - first)
         if [scored_digest(table, scoring) for scoring in spec.scorings] != digests:
             raise _OtherTexts(f"has the scores of other texts than the input's, between its rows {first:,} and {end:,}")
-        place = first - rows.first_row
+        place, origin = first - rows.first_row, (pa.repeat(shard, len(table)), pa.array(range(first, end), pa.int64()))
+        for field, values in zip(row_fields(spec), origin, strict=False):
+            table = table.append_column(field, values)
         for field in rows.added.schema:
             table = table.append_column(field, rows.added[field.name].slice(place, len(table)))
         if spec.where and keep is None:
@@ -109,7 +111,7 @@ def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa
         passed = keep.keep(table) if keep else np.arange(len(table))
         kept = passed[~rows.errored[place + passed]]
         plain = pa.schema([schema.field(name) for name in names])
-        yield table.take(pa.array(kept)).cast(plain)
+        yield table.select(names).take(pa.array(kept)).cast(plain)
 
 
 def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile) -> str | None:

@@ -25,7 +25,9 @@ class TestASoundDataset:
         assert 0 < found.rows_kept < SHARDS * ROWS
         assert found.rows_in == found.rows_kept + found.rows_dropped + found.rows_errored
 
-    @pytest.mark.parametrize("options", [{"row_columns": "none"}, {"where": None, "keep_all": True}])
+    @pytest.mark.parametrize(
+        "options", [{"row_columns": "none"}, {"where": None, "keep_all": True}, {"where": "row % 2 = 0 AND shard > ''"}]
+    )
     def test_is_sound_with_other_options(self, published: Callable[..., Dataset], options: dict[str, Any]) -> None:
         assert published(**options).faults(with_source=True) == []
 
