@@ -41,7 +41,7 @@ class TestTheCommandsThemselves:
         version = call_command(program, "--version", environment={})
         short, long = (call_command(program, option, environment={}) for option in ("-h", "--help"))
 
-        assert version.stdout.startswith("shardsift 0.")
+        assert version.stdout.startswith("shardsift 1.")
         assert (version.returncode, short.returncode) == (0, 0)
         assert short.stdout == long.stdout
         assert "Usage" in short.stdout

@@ -20,7 +20,7 @@ from producer.planning.steering import retry_run
 from producer.publishing.publish import finalize_run
 from producer.scores.report import rows_of_run_near, scored_run
 from producer.verify.verify import verify
-from support.enqueued_runs import do
+from support.enqueued_runs import Command
 from support.ledger_states import claimed
 from support.outputs import data_digests, published_rows
 from support.small_run import publish, publish_plan, score
@@ -154,7 +154,8 @@ def test_what_cannot_be_split_is_refused_and_files_of_lines_stay_whole(options: 
 def test_a_changed_file_that_is_accepted_is_scored_again_in_all_parts(
     ledger: Ledger, app: Celery, scorer: SequenceClassifier, options: RunOptions, source: Path, tmp_path: Path
 ) -> None:
-    run_id = do(options, ledger, app).run_id
+    command = Command(options=options, ledger=ledger, app=app)
+    run_id = command.do().run_id
     spec, shards = ledger.spec(run_id), {shard.name: shard for shard in ledger.shards(run_id)}
     do_all = {"ledger": ledger, "scorer": scorer, "spec": spec, "scratch": tmp_path / "scratch"}
     score(**do_all, shards=[shards[PARTS[0]], shards["short"]])
@@ -171,7 +172,7 @@ def test_a_changed_file_that_is_accepted_is_scored_again_in_all_parts(
     assert (retried.changed, retried.queued) == (tuple(PARTS), 2)
     assert ledger.counts(run_id).done == 1
     ledger.redis.flushall()
-    again = do(options, ledger, app)
+    again = command.do()
     assert (again.run_id, again.restored) == (run_id, 1)
     score(**do_all, shards=[shard for shard in ledger.shards(run_id) if shard.name != "short"])
     finalize_run(ledger, run_id, without_failed=False)
