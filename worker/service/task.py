@@ -1,4 +1,4 @@
-"""The task: claim a shard and work on it until the device has been given all of it.
+"""The task: claim a shard and work on it until the next one may be begun.
 
 If a message arrives twice, the second finds the shard claimed.
 """
