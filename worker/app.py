@@ -1,4 +1,4 @@
-"""The worker's Celery app: one spawned child, one shard at a time, and the queue of one scorer.
+"""The worker's Celery app: one spawned child, one task at a time, and the queue of one scorer.
 
 `worker start` runs it, and so does plain `celery -A worker.app worker`. Both parent and child import this module, so it
 must not import torch.

@@ -61,7 +61,7 @@ class Attempts(LedgerBase):
         return bool(answer == "renewed")
 
     def leave_device(self, claim: Claim) -> None:
-        """Note that the shard no longer needs its worker's device, so that a run of limited workers may begin another.
+        """Note that the shard soon needs its worker's device no longer, so that a run of limited workers may begin another.
 
         What is left is to store its files. May run twice, and does nothing for a stale token.
         """

@@ -119,6 +119,7 @@ class Keys:
         self.taken = f"{self.run}:taken"
         self.histograms = f"{self.run}:histograms"
         self.errored = f"{self.run}:errored"
+        self.counted = f"{self.run}:counted"
 
     def attempts(self, shard: str) -> str:
         """The record of the attempts at a shard. With an empty name, the prefix of all such keys."""

@@ -117,7 +117,7 @@ class Ledger(Attempts, Results):
         answers = pipeline.execute()
         states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
         opened = [
-            (run_id, _takeable(waiting + sent, running, max_workers), running)
+            (run_id, self._takeable(run_id, waiting + sent, max_workers), running)
             for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers) in states
             if waiting + sent + running and complete and cancelled is None and paused is None
         ]
@@ -125,6 +125,13 @@ class Ledger(Attempts, Results):
             OpenRun(run_id=run_id, spec=self.spec(run_id), queued=queued, running=running)
             for run_id, queued, running in opened
         ]
+
+    def _takeable(self, run_id: str, queued: int, max_workers: str | None) -> int:
+        """The queued shards that further workers may take."""
+        if max_workers is None:
+            return queued
+        workers = {shard.worker for shard in self.running_shards(run_id)}
+        return max(0, min(queued, int(max_workers) - len(workers)))
 
     def cancel(self, run_id: str, *, replaced_by: str = "") -> None:
         """Cancel a run: workers stop at their next batch. All progress is kept, and `retry` or `create_run` resumes the run.
@@ -354,8 +361,3 @@ class Ledger(Attempts, Results):
         key = Keys(run_id).run
         damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
         self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", *damaged)
-
-
-def _takeable(queued: int, running: int, max_workers: str | None) -> int:
-    """The queued shards that further workers may take."""
-    return queued if max_workers is None else max(0, min(queued, int(max_workers) - running))

@@ -1,6 +1,7 @@
 """Estimate how long a run still takes, from the rows that are left and the speed of its workers, and what it costs."""
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,7 +44,10 @@ def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Re
     rows_of_a_shard = counts.rows_in / counts.done
     # The speed of one worker over the whole run. To that of the last minutes, workers may have contributed that are gone.
     of_a_shard = rows_of_a_shard * counts.worker_seconds / pace.rows
-    left = [max(0.0, 1 - shard.rows / rows_of_a_shard) * of_a_shard for shard in at_work]
+    of_worker: defaultdict[str, float] = defaultdict(float)  # a worker may have two shards
+    for shard in at_work:
+        of_worker[shard.worker or shard.name] += max(0.0, 1 - shard.rows / rows_of_a_shard) * of_a_shard
+    left = list(of_worker.values())
     queued = counts.queued + len(silent)
     work = sum(left) + queued * of_a_shard
     seconds = max(

@@ -389,10 +389,11 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
     pipeline.hgetall(keys.receipts)
     pipeline.hgetall(keys.taken)
     pipeline.hgetall(REFUSED)
+    pipeline.hgetall(keys.counted)
     for name in NAMES:
         pipeline.hgetall(keys.attempts(name))
         pipeline.hgetall(keys.scores(name))
-    run, records, waiting, sent, running, failed, receipts, taken, refused, *rest = pipeline.execute()
+    run, records, waiting, sent, running, failed, receipts, taken, refused, counted, *rest = pipeline.execute()
     attempts = {name: read_attempts(*rest[2 * n : 2 * n + 2]) for n, name in enumerate(NAMES)}
     timed = {"waiting": waiting, "sent": sent, "running": running}
     found = [(name, place, int(at)) for place, names in timed.items() for name, at in names]
@@ -415,6 +416,7 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
         publishing="publishing_ms" in run,
         receipts_version=int(run.get("receipts_version", 0)),
         worker_ms=int(run.get("worker_ms", 0)),
+        counted={owner: int(to) for owner, to in counted.items()},
         damaged={key.removeprefix("damaged:"): int(run[key]) for key in run if key.startswith("damaged:")},
         refused_outputs=int(refused.get("outputs of attempts that had lost their shard", 0)),
         refused_files=int(refused.get("stored files that were lost or damaged", 0)),

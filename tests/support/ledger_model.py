@@ -63,6 +63,7 @@ class RunState:
     publishing: bool = False
     receipts_version: int = 0
     worker_ms: int = 0
+    counted: dict[str, int] = field(default_factory=dict)  # by worker: up to when its time is
     damaged: dict[str, int] = field(default_factory=dict)
     refused_outputs: int = 0
     refused_files: int = 0
@@ -118,7 +119,7 @@ class LedgerModel:
 
     def _lose_run(self) -> None:
         """Its hash, with all but the shards and what is counted over all runs."""
-        kept = ("shards", "taken", "refused_outputs", "refused_files")
+        kept = ("shards", "taken", "counted", "refused_outputs", "refused_files")
         self.state = RunState(**{name: getattr(self.state, name) for name in kept})
         self.fence, self.looked = 0, None
         self.forgotten_bytes += self.checkpoint_bytes()
@@ -439,9 +440,11 @@ class LedgerModel:
         known.storing = False
 
     def _note_time(self, known: Attempts) -> None:
-        is_beside_another = known.storing and known.owner in self._scoring()
-        if known.noted is not None and not is_beside_another:
-            self.state.worker_ms += max(0, min(self.now - known.noted, LEASE))
+        if known.noted is not None:
+            since = max(known.noted, self.state.counted.get(known.owner or "", 0))
+            self.state.worker_ms += max(0, min(self.now - since, LEASE))
+            if known.owner:
+                self.state.counted[known.owner] = self.now
         known.noted = self.now
 
     def _bring_closer(self, *, by: int) -> None:

@@ -40,7 +40,10 @@ def at(
     )
     rate = workers * ROWS / (sum(takes) / len(takes))
     pace = Pace(rows_lately=round(rate * 60), seconds_lately=60.0, rows=done * ROWS + counts.rows_running)
-    running = [RunningShard(name=str(number), worker="w", rows=round(part * ROWS)) for number, part in enumerate(parts)]
+    running = [
+        RunningShard(name=str(number), worker=f"w{number}", rows=round(part * ROWS))
+        for number, part in enumerate(parts)
+    ]
     return counts, pace, running, max(end for _, end in spans)
 
 
@@ -117,3 +120,12 @@ def test_the_cost_is_the_time_of_all_workers_times_the_price() -> None:
 
     assert cost == Cost(so_far=4.0, to_come=1.0, per_million_rows=4.0)
     assert cost_of(counts, None, None) is None
+
+
+def test_a_worker_that_stores_one_shard_and_scores_the_next_is_one_worker() -> None:
+    counts, pace, running, _ = at(10 * SECONDS + 1, shards=40, workers=1)
+    alone = remaining(counts, pace, running)
+
+    both = remaining(counts, pace, [*running, RunningShard(name="stored", worker=running[0].worker, rows=ROWS)])
+
+    assert both == alone

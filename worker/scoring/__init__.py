@@ -117,7 +117,7 @@ class Scorer(Protocol[Encoded]):
         """Prepare the texts of a window; null stands for a row without one. Runs in a thread of its own."""
 
     def score_encoded(self, encoded: Encoded, go_on: GoOn, earlier: Scores | None) -> Scores:
-        """The raw outputs of each row. Rows that cannot be scored get a reason in `errors`.
+        """The raw outputs of each row. Rows that cannot be scored get a reason in `errors`. Shards run in threads, one at a time.
 
         Calls `go_on` with the rows done so far after each batch, and stops if it returns False: the rest is `missing`.
         `earlier` is what an interrupted call for the same rows returned; its rows need not be computed again.

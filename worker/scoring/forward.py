@@ -27,8 +27,8 @@ _SIGNS_OF_NO_MEMORY = (
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
 )
 
-# One thread at a time runs a model, since graphs and joint encoders keep a batch in one place. A second thread runs it only if
-# memory was short when a window was fetched: it computes that window again while the next one is launched.
+# One thread at a time runs a model, since graphs and joint encoders keep a batch in one place. A second one runs it for the next
+# shard of a process, and if memory was short when a window was fetched: it computes that window again.
 _DEVICE = threading.Lock()
 
 
@@ -100,7 +100,8 @@ def _run_batches(
         if logits is not None:
             done.append((batch, logits))
             if work:
-                work.add(taken.lengths)
+                with _DEVICE:
+                    work.add(taken.lengths)
         elif len(batch) > 1:
             if reason == _NO_MEMORY:
                 max_batch_tokens = max(1, max_batch_tokens // 2)

@@ -95,24 +95,33 @@ class Attempt:
                 receipt = score_shard(
                     claim, scorers, lease, checkpoint, output, worker=self.worker, scratch_dir=scratch
                 )
-            self._record(receipt, output)
+            self._record(receipt, output, lease)
         if claim.spilled:
             output.drop_checkpoints(claim.shard.name)
         return receipt
 
     def _begin_next(self) -> None:
-        """Let the next shard begin beside this one."""
-        if self.hold.may_begin_next.is_set():
+        """Let the next shard begin beside this one.
+
+        Not beside one that is tried again: if another shard kills the process, it must not be this one that is failed.
+        """
+        if self.hold.may_begin_next.is_set() or self.claim.attempt > 1:
             return
-        with redis_may_be_away():
-            self.child.ledger.leave_device(self.claim)
-        self._send_due()
+        if self.child.in_hand.is_one:  # otherwise the worker already counts once less
+            with redis_may_be_away():
+                self.child.ledger.leave_device(self.claim)
+            self._send_due()
         self.hold.may_begin_next.set()
 
-    def _record(self, receipt: Receipt, output: Output) -> None:
+    def _record(self, receipt: Receipt, output: Output, lease: Lease) -> None:
         ledger, claim = self.child.ledger, self.claim
+
+        def complete() -> None:
+            lease.on_progress()  # so that a Redis that is away for long does not end the process
+            ledger.complete(claim, receipt)
+
         try:
-            wait_for_redis(lambda: ledger.complete(claim, receipt), self.child.stopping)
+            wait_for_redis(complete, self.child.stopping)
         except LeaseLost:
             if ledger.is_done(claim):  # if it is not, this receipt may be the only one: `enqueue` may use it
                 output.discard(receipt)
@@ -149,7 +158,8 @@ class Attempt:
     def _give_back_in_the_middle(self) -> None:
         what = self.claim.what
         logger.warning("%s is given back in the middle of a batch or an upload", what, extra=self.claim.log_fields)
-        self._give_back()
+        with redis_may_be_away():
+            self.child.ledger.release(self.claim)
 
     def _give_back(self) -> None:
         with redis_may_be_away():

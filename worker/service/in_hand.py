@@ -1,17 +1,19 @@
-"""The shards that a child has in hand: one that is scored and, beside it, one that is stored.
+"""The shards that a child has in hand: one that is scored and, beside it, one that is stored, or nearly scored.
 
 Knows neither Redis nor Celery.
 """
 
+import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+from fleet.errors import ShardsiftError
 from worker.service import ipc
 
-_STORED_LATER = "its rows are scored, and its files are stored beside the next shard"
+_STORED_LATER = "the rest of it is done beside the next shard"
+logger = logging.getLogger(__name__)
 
 
 class Hold:
@@ -30,7 +32,7 @@ class InHand:
         self._held: dict[tuple[str, str], Hold] = {}  # by run and shard
         self._changing = threading.Lock()
         self._threads = ThreadPoolExecutor(2, "shard")
-        self._latest: Future[str] | None = None
+        self._latest: threading.Event | None = None  # set when the latest shard is done
         self._exit_code: int | None = None
 
     def has(self, run_id: str, shard: str) -> bool:
@@ -41,42 +43,55 @@ class InHand:
 
         Returns a sentence for Flower, and raises what the work has raised by then.
         """
-        before, hold = self._latest, Hold()
-        self._latest = latest = self._threads.submit(self._reported, run_id, shard, hold, work)
-        latest.add_done_callback(lambda _: hold.may_begin_next.set())
+        hold, is_done = Hold(), threading.Event()
+        working = self._threads.submit(self._reported, run_id, shard, hold, work)
+        working.add_done_callback(lambda _: is_done.set())
+        working.add_done_callback(lambda _: hold.may_begin_next.set())
         hold.may_begin_next.wait()
-        wait([before] if before else [])
-        return latest.result() if latest.done() else _STORED_LATER
+        if not working.done():
+            self.drain()
+            self._latest = is_done  # not the future, whose error would hold on to the memory of the shard
+        return working.result() if working.done() else _STORED_LATER
 
     def drain(self) -> None:
         """Wait until nothing is in hand, if no further shard is begun."""
-        wait([self._latest] if self._latest else [])
+        if self._latest:
+            self._latest.wait()
 
     def exit_when_drained(self, code: int) -> None:
         """End this process with that code after its last shard."""
         self._exit_code = code
 
     def give_back(self) -> None:
-        """Give back what is in hand, while other threads still work on it."""
-        for hold in list(self._held.values()):
-            if hold.give_back:
-                hold.give_back()
+        """Give back what is in hand, while other threads still work on it. Never raises."""
+        for give_back in [hold.give_back for hold in list(self._held.values())]:
+            try:
+                if give_back:
+                    give_back()
+            except Exception:
+                logger.exception("A shard was not given back")
         ipc.leave_held([])
+
+    @property
+    def is_one(self) -> bool:
+        return len(self._held) == 1
 
     def _reported(self, run_id: str, shard: str, hold: Hold, work: Callable[[Hold], str]) -> str:
         """Do the work, and tell the parent what is in hand: it queues the shards of a child that dies."""
-        with self._change():
+        with self._changing:
             self._held[run_id, shard] = hold
+            ipc.leave_held(list(self._held))
         try:
             return work(hold)
+        except Exception as error:
+            if hold.may_begin_next.is_set() and not isinstance(
+                error, ShardsiftError
+            ):  # the task has ended: no one logs it
+                logger.exception("Shard %s of %s met an unexpected error", shard, run_id)
+            raise
         finally:
-            with self._change():
+            with self._changing:
                 del self._held[run_id, shard]
+                ipc.leave_held(list(self._held))
                 if self._exit_code is not None and not self._held:
                     os._exit(self._exit_code)
-
-    @contextmanager
-    def _change(self) -> Iterator[None]:
-        with self._changing:
-            yield
-            ipc.leave_held(list(self._held))

@@ -1,5 +1,6 @@
 """Signals, environment variables and files between a worker's parent and child. Light, because the parent imports it."""
 
+import logging
 import os
 import signal
 from pathlib import Path
@@ -23,6 +24,7 @@ _FAILURE = "failure"
 _CRASH = "crash-"
 _LOADED = "loaded-"
 _HELD = "held-"
+logger = logging.getLogger(__name__)
 _HELD_JSON = TypeAdapter(list[tuple[str, str]])
 Held = list[tuple[str, str]]  # run and shard, in the order in which they were begun
 
@@ -58,11 +60,17 @@ def found_loaded(folder: Path, child: int) -> str | None:
 
 
 def leave_held(shards: Held) -> None:
-    """Report which shards this child works on. A shard is reported before it is claimed."""
+    """Report which shards this child works on. A shard is reported before it is claimed.
+
+    If the disk is full, the report is old: at worst, a shard of a dead child waits for the end of its lease.
+    """
     file = Path(os.environ[FOLDER], f"{_HELD}{os.getpid()}")
     partial = file.with_name(f".{file.name}")
-    partial.write_bytes(_HELD_JSON.dump_json(shards))
-    partial.rename(file)
+    try:
+        partial.write_bytes(_HELD_JSON.dump_json(shards))
+        partial.rename(file)
+    except OSError as error:
+        logger.warning("This process could not report its shards: %s", error)
 
 
 def found_held(folder: Path) -> dict[int, Held]:

@@ -29,9 +29,13 @@ if tonumber(redis.call('HGET', attempts, 'crashes') or 0) >= tonumber(max_crashe
   give_up(name)
   return {'failed'}
 end
-local scoring, workers = scoring_workers(name)
-local others = workers - (scoring[owner] and 1 or 0)
-local refusal = is_paused() and 'paused' or others >= (max_workers() or math.huge) and 'full'
+local function is_full()
+  local most = max_workers()
+  if not most then return false end
+  local workers, count = scoring_workers(name)
+  return count - (workers[owner] and 1 or 0) >= most
+end
+local refusal = is_paused() and 'paused' or is_full() and 'full'
 if refusal then
   -- The message is used up. The shard gets another one when the run is resumed, or a worker has ended its shard.
   if not redis.call('ZSCORE', waiting, name) then wait_for_message(name, attempts) end

@@ -3,6 +3,8 @@
 local run, shards, waiting, sent, running, failed, receipts = unpack(KEYS)
 local histograms, errored, attempts, scores, refused = unpack(KEYS, 8)
 
+local counted = run .. ':counted'
+
 local function attempts_of(name)
   return run .. ':attempts:' .. name
 end
@@ -65,7 +67,7 @@ local function wait_for_message(name, key)
   wait(name, redis.call('EXISTS', key) == 1 and now or NEVER_TRIED)
 end
 
--- The most workers that may hold shards at once, or nil for any number.
+-- The most workers that may score shards at once, or nil for any number.
 local function max_workers()
   return tonumber(redis.call('HGET', run, 'max_workers'))
 end
@@ -112,20 +114,16 @@ local function scoring_workers(but)
   return workers, count
 end
 
--- Whether a worker scores a shard while it stores this one.
-local function is_beside_another()
-  if redis.call('HEXISTS', attempts, 'storing') == 0 then return false end
-  return scoring_workers()[redis.call('HGET', attempts, 'owner') or '']
-end
-
 -- Add the time since the last note of this attempt to the time that workers have held shards of the run. A worker that
--- vanishes is counted until its last renewal, and one with two shards once. The time is at most a lease, because the clock of
--- Redis may have jumped.
+-- vanishes is counted until its last renewal, and one with two shards of the run once: `counted` has up to when. The time is at
+-- most a lease, because the clock of Redis may have jumped.
 local function note_time(lease_ms)
-  local since = redis.call('HGET', attempts, 'noted_ms')
-  if since and not is_beside_another() then
-    local ms = math.max(0, math.min(now - since, lease_ms))
+  local since, owner = unpack(redis.call('HMGET', attempts, 'noted_ms', 'owner'))
+  if since then
+    local counted_to = owner and redis.call('HGET', counted, owner) or 0
+    local ms = math.max(0, math.min(now - math.max(since, counted_to), lease_ms))
     redis.call('HINCRBY', run, 'worker_ms', ms)
+    if owner then redis.call('HSET', counted, owner, now) end
   end
   redis.call('HSET', attempts, 'noted_ms', now)
 end
