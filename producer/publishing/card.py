@@ -17,6 +17,7 @@ from producer.planning.gpus import TABLE, ListPrices
 from producer.publishing.card_models import (
     HUB_DATASET,
     cell,
+    code,
     hub_link,
     is_classifier,
     kinds_of_models,
@@ -146,9 +147,9 @@ def _first_input(spec: RunSpec) -> str:
 
 
 def _summary(spec: RunSpec, kept: int, rows: int) -> str:
-    why = f": those for which {cell(spec.where)}" if spec.where else ""
+    why = f": those for which {code(spec.where)}" if spec.where else ""
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
-    names = [cell(name) for name, _ in spec.columns]
+    names = [code(name) for name, _ in spec.columns]
     columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
     return f"""{kept:,} of {counted(rows, "row")}{_share(kept, rows)} of {_source_name(spec)}{why}. Every row was scored with \
 {kinds_of_models(spec)};
@@ -195,9 +196,9 @@ def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
         seconds[made.device] += made.finished_at - made.started_at
     times = " and ".join(f"{shown_duration(took)} on {device}" for device, took in sorted(seconds.items()))
     speed = rows / total if (total := sum(seconds.values())) > 0 else 0.0
-    tokens = [receipt.provenance.tokens for receipt in receipts]
+    tokens = [receipt.provenance.tokens for receipt in receipts if receipt.rows_in > receipt.rows_errored]
     read = (
-        f"| Tokens read | {sum(tokens):,} |\n" if all(tokens) else ""
+        f"| Tokens read | {sum(tokens):,} |\n" if tokens and all(tokens) else ""
     )  # those that were read from a manifest do not say
     software = {f"{name} {version}" for receipt in receipts for name, version in receipt.provenance.versions.items()}
     told = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
@@ -243,14 +244,16 @@ def _added_columns(scoring: Scoring, *, has_filter: bool) -> list[str]:
     raw = "raw logit" if is_classifier(scoring.model) else "score"
     made = {"none": raw, "sigmoid": "logit through a sigmoid", "softmax": "probability by softmax"}
     kind, column = made[scoring.function_to_apply], scoring.score_column
-    of_label = f" of the label {scoring.labels[0]}" if scoring.zero_shot else ""
+    of_label = f" of the label {code(scoring.labels[0])}" if scoring.zero_shot else ""
     compared = " The filter compares this value, not a rounded one." if has_filter else ""
     lines = [f"- `{column}`: the model's {kind}{of_label}, float32.{compared}"]
     if scoring.outputs > 1:
         lines[0] = f"- `{column}`: the highest score of the {scoring.outputs} labels, float32, each a {kind}."
-        lines.append(f"- `{scoring.label_column}`: the label with that score, of: {', '.join(scoring.labels)}.")
+        lines.append(
+            f"- `{scoring.label_column}`: the label with that score, of: {', '.join(map(code, scoring.labels))}."
+        )
     for name, label in zip(scoring.label_score_columns, scoring.labels, strict=False):
-        lines.append(f"- `{name}`: the {kind} of the label {label}.")
+        lines.append(f"- `{name}`: the {kind} of the label {code(label)}.")
     if scoring.int_score:
         lines.append(f"- `{scoring.int_score_column}`: the score clipped to 0…5 and rounded, as in FineWeb-Edu.")
     return lines
@@ -278,13 +281,13 @@ def _limits(spec: RunSpec) -> str:
 def _attribution(spec: RunSpec, beside: Beside) -> str:
     cards, own = beside.cards, beside.description.license
     named = cards.source.get("license_name") or cards.source.get("license")
-    licence = cell(words(named)) if named else "that of the source"
+    licence = code(words(named)) if named else "that of the source"
     models = dict.fromkeys(_with_licence(scoring.model, cards) for scoring in spec.scorings)
-    of_dataset = f"The licence of this dataset is {cell(own)}.\n" if own else ""
+    of_dataset = f"The licence of this dataset is {code(own)}.\n" if own else ""
     return f"""{of_dataset}The rows are from {_source_name(spec)}, and their licence is {licence}.
 The scores are by {" and ".join(models)}. Cite them as their own cards ask."""
 
 
 def _with_licence(model: Model, cards: HubCards) -> str:
     licence = cards.model_licences.get(model.name)
-    return model_name(model) + (f", whose licence is {cell(licence)}" if licence else "")
+    return model_name(model) + (f", whose licence is {code(licence)}" if licence else "")

@@ -55,9 +55,21 @@ def is_classifier(model: Model) -> bool:
     return model.scorer == SEQUENCE_CLASSIFIER
 
 
+def code(text: str) -> str:
+    """Text as code in a line. It may have backticks: a longer run of them is around it."""
+    line = " ".join(text.splitlines())
+    fence = longer_fence(line, least=1)
+    return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
+
+
+def longer_fence(text: str, *, least: int) -> str:
+    """Backticks that no run of them in the text closes."""
+    return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
+
+
 def cell(text: str) -> str:
-    """Text as code in a table, where a bar or the end of a line would end the cell."""
-    return f"`{' '.join(text.split())}`".replace("|", "\\|")
+    """Text as code in a table, where a bar would end the cell."""
+    return code(text).replace("|", "\\|")
 
 
 def _kind(scoring: Scoring) -> str:

@@ -9,7 +9,7 @@ from fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from fleet.run.recipes import recipe_for
 from fleet.run.scoring import HYPOTHESIS_TEMPLATE, Scoring
 from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
-from producer.publishing.card_models import HUB_DATASET
+from producer.publishing.card_models import HUB_DATASET, longer_fence
 from producer.scores.distribution import threshold_of
 
 _LABELS_FILE = "labels.txt"
@@ -59,7 +59,8 @@ ORDER BY scores."{spec.scorings[0].score_column}" DESC NULLS LAST LIMIT 10;
 def how_to_make_it_again(spec: RunSpec) -> str:
     command = _command(spec)
     labels = f"\nThe file `{_LABELS_FILE}` has the labels, one a line.\n" if f"@{_LABELS_FILE}" in command else ""
-    return f"\n## How to make it again\n\n```bash\n{command}\n```\n{labels}"
+    fence = longer_fence(command, least=3)
+    return f"\n## How to make it again\n\n{fence}bash\n{command}\n{fence}\n{labels}"
 
 
 def _command(spec: RunSpec) -> str:
@@ -84,6 +85,8 @@ def _reading(spec: RunSpec) -> Iterator[tuple[str, Any]]:
         yield "columns", ",".join(typed)
     if spec.limit_rows is not None:
         yield "limit-rows", spec.limit_rows
+    if spec.rows_per_task is not None:
+        yield "rows-per-task", spec.rows_per_task
     if spec.max_bad_rows != RunSpec.max_bad_rows:
         yield "max-bad-rows", spec.max_bad_rows
     if spec.row_columns != RunSpec.row_columns:

@@ -69,8 +69,8 @@ def test_labels_and_scores_are_those_of_the_pipeline_and_card_and_manifest_name_
     assert shardsift.verify(tmp_path / "out").faults == ()
     card = (tmp_path / "out/README.md").read_text()
     assert "| Zero-shot | `This text is about {}.` with 3 labels |" in card
-    assert "- `label`: the label with that score, of: climate change, food, drink, C++." in card
-    assert "- `score_food_drink`: the probability by softmax of the label food, drink." in card
+    assert "- `label`: the label with that score, of: `climate change`, `food, drink`, `C++`." in card
+    assert "- `score_food_drink`: the probability by softmax of the label `food, drink`." in card
     (scoring,) = published_run(str(tmp_path / "out")).spec.scorings
     assert scoring.zero_shot == spec.scorings[0].zero_shot
 

@@ -73,7 +73,7 @@ class TestCard:
 
         assert "/home/me" not in text
         assert "`mine` at revision `sha256-abc`" in text
-        assert "`label`: the label with that score, of: good, bad." in text
+        assert "`label`: the label with that score, of: `good`, `bad`." in text
 
     def test_it_names_the_columns_that_were_chosen_of_the_source(self) -> None:
         spec = a_spec()
@@ -82,6 +82,15 @@ class TestCard:
         names = ", ".join(f"`{name}`" for name, _ in spec.columns)
         assert f"in the source's order and with these of its columns: {names}." in chosen
         assert "with all its columns." in dataset_card(spec, [a_receipt("r", A)]).decode()
+
+    def test_a_filter_of_any_characters_is_shown_as_it_is_and_ends_no_block(self) -> None:
+        where = "url NOT LIKE '%\n```\n%' AND a = 'x|`y'"
+
+        card = dataset_card(a_spec(where=where), [a_receipt("r", A)]).decode()
+
+        assert "| Filter | ```` url NOT LIKE '% ``` %' AND a = 'x\\|`y' ```` |" in card
+        assert card.count("````bash\n") == 1
+        assert "those for which ```` url NOT LIKE '% ``` %' AND a = 'x|`y' ````" in card
 
     def test_it_names_each_format_of_a_mixed_input_with_its_files(self) -> None:
         lines = replace(a_receipt("r", A), source_uri="file:///me/web/a.jsonl.gz")
