@@ -25,6 +25,7 @@ from fleet.storage.errors import translated
 from fleet.storage.hub_access import HubFiles
 from fleet.storage.identity import identity_of
 
+_ONE_FOLDER = "Rename one, leave one out, or pass their common parent folder as the only --input."
 _FOOTER_THREADS = 16
 _NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # what fsspec raises for a URL that it cannot use
 
@@ -113,14 +114,11 @@ def _file(shard: Shard) -> Hashable:
     return shard.uri
 
 
-def _refuse_same_names(shards: Iterable[Shard]) -> None:
+def _refuse_same_names(shards: Iterable[Shard], *, advice: str = _ONE_FOLDER) -> None:
     uris: dict[str, str] = {}
     for shard in shards:
         if shard.name in uris:
-            raise UsageError(
-                f"Two files would become shard {shard.name}: {uris[shard.name]} and {shard.uri}. "
-                "Rename one, leave one out, or pass their common parent folder as the only --input."
-            )
+            raise UsageError(f"Two files would become shard {shard.name}: {uris[shard.name]} and {shard.uri}. {advice}")
         uris[shard.name] = shard.uri
 
 
@@ -144,7 +142,7 @@ def split(source: Input, rows_per_task: int | None) -> Input:
             shards = tuple(chain.from_iterable(parts))
     except (ShardError, ValueError) as error:  # a part's name may be too long
         raise UsageError(f"The input cannot be split. {error}") from error
-    _refuse_same_names(shards)
+    _refuse_same_names(shards, advice="Rename one, or leave out --rows-per-task.")
     return replace(source, shards=shards)
 
 

@@ -111,7 +111,7 @@ def _text(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
 
 {_columns(spec)}
 
-The config `scores` has a line for *every* row of the source, kept or not, so that another threshold needs no new scoring:
+The config `scores` has a line for *every* row that was read, kept or not, so that another threshold needs no new scoring:
 `shard` and `row` say which row it is.{_join(spec)} `manifest.parquet` lists every file with its sha256 and provenance.
 
 ## What it is not good for
@@ -151,7 +151,8 @@ def _summary(spec: RunSpec, kept: int, rows: int) -> str:
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
     names = [code(name) for name, _ in spec.columns]
     columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
-    return f"""{kept:,} of {counted(rows, "row")}{_share(kept, rows)} of {_source_name(spec)}{why}. Every row was scored with \
+    read = ("the first " if spec.limit_rows else "") + counted(rows, "row")
+    return f"""{kept:,} of {read}{_share(kept, rows)} of {_source_name(spec)}{why}. Every row was scored with \
 {kinds_of_models(spec)};
 {here}, in the source's order and with {columns}."""
 
@@ -160,7 +161,7 @@ def _source_name(spec: RunSpec) -> str:
     dataset = hub_dataset(spec)
     if dataset:
         return hub_link(dataset[0], "datasets/")
-    return cell(_first_input(spec)) if len(spec.input_uris) == 1 else f"{len(spec.input_uris):,} sources"
+    return code(_first_input(spec)) if len(spec.input_uris) == 1 else f"{len(spec.input_uris):,} sources"
 
 
 def _source(spec: RunSpec) -> str:
@@ -218,7 +219,7 @@ def _histogram(column: str, text: str) -> str:
     return f"""
 ## Scores in `{column}`
 
-Rows of the source by score. The last column is the share with the score at the left edge or more, whatever else a filter asks:
+Rows that were read, by score. The last column is the share with the score at the left edge or more, whatever else a filter asks:
 
 ```text
 {text}
