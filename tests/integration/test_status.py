@@ -65,8 +65,8 @@ def claim(ledger: Ledger, run: str) -> Claim:
     return claimed(ledger, run)
 
 
-def claimed(ledger: Ledger, run: str, shard: str = A.name) -> Claim:
-    claim = ledger.claim(run, shard, "w1@host/7")
+def claimed(ledger: Ledger, run: str, shard: str = A.name, *, owner: str = "w1@host/7") -> Claim:
+    claim = ledger.claim(run, shard, owner)
     assert isinstance(claim, Claim)
     return claim
 
@@ -278,7 +278,7 @@ class TestWorkers:
         assert not [line for line in ended if line.startswith("progress")]
 
     def test_the_cost_is_the_time_of_all_workers_times_the_price(self, ledger: Ledger, run: str) -> None:
-        first, second = claimed(ledger, run), claimed(ledger, run, B.name)
+        first, second = claimed(ledger, run), claimed(ledger, run, B.name, owner="another")
         slow = Ledger(ledger.redis, Settings(lease_seconds=7200))
         for claim, seconds in ((first, 1800), (second, 5400)):
             ledger.redis.hincrby(Keys(run).attempts(claim.shard.name), "noted_ms", -1000 * seconds)
