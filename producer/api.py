@@ -80,7 +80,7 @@ def enqueue(
     >>> sent = shardsift.enqueue(crawl="CC-MAIN-2024-10", redis_url="redis://10.0.0.5:6379/0")
     >>> shardsift.status(sent.run_id, wait=True, redis_url="redis://10.0.0.5:6379/0")
 
-    max_workers: how many workers may hold shards of the run at once; 0 for any number. Default: as it was, at first any.
+    max_workers: how many workers may score shards of the run at once; 0 for any number. Default: as it was, at first any.
     max_cost: pause the run when its work has cost this much at SHARDSIFT_PRICE_PER_GPU_HOUR; 0 for no limit.
     verify: if the run is published already, read its files and compare their sha256, not only their sizes.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL.

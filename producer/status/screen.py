@@ -113,7 +113,7 @@ def _cost(cost: Cost) -> Iterator[str]:
 
 
 def _at_work(status: RunView) -> Iterator[str]:
-    """A line for each worker that has a shard of the run."""
+    """A line for each shard of the run that a worker has."""
     devices = {worker.name: worker.device for worker in status.workers}
     for shard in status.running[:_NAMED_WORKERS]:
         device = devices.get(shard.worker) or "silent"

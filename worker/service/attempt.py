@@ -70,7 +70,7 @@ class Attempt:
         except BaseException as error:  # a thread that ended by SystemExit would leave its shard claimed
             self._record_failure(error)
             if isinstance(error, DeviceFault):
-                logger.error("The device failed. A new process replaces this one.", extra=self.claim.log_fields)
+                logger.error("A new process replaces this one: %s", error, extra=self.claim.log_fields)
                 self.child.replace()
             raise _as_ours(error) from error  # a MemoryError itself would end Celery's parent process
         return self._logged(receipt)
@@ -107,7 +107,7 @@ class Attempt:
         """
         if self.hold.may_begin_next.is_set() or self.claim.attempt > 1:
             return
-        if self.child.in_hand.is_one:  # otherwise the worker already counts once less
+        if self.child.in_hand.has_one:  # otherwise, the worker counts for this shard until the other is stored
             with redis_may_be_away():
                 self.child.ledger.leave_device(self.claim)
             self._send_due()
@@ -158,13 +158,11 @@ class Attempt:
     def _give_back_in_the_middle(self) -> None:
         what = self.claim.what
         logger.warning("%s is given back in the middle of a batch or an upload", what, extra=self.claim.log_fields)
-        with redis_may_be_away():
-            self.child.ledger.release(self.claim)
+        self._give_back()
 
     def _give_back(self) -> None:
         with redis_may_be_away():
             self.child.ledger.release(self.claim)
-            self._send_due()
 
     def _send_due(self) -> None:
         """The message of this shard has left the queue, so there is room for others."""

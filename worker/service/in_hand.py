@@ -73,7 +73,7 @@ class InHand:
         ipc.leave_held([])
 
     @property
-    def is_one(self) -> bool:
+    def has_one(self) -> bool:
         return len(self._held) == 1
 
     def _reported(self, run_id: str, shard: str, hold: Hold, work: Callable[[Hold], str]) -> str:
@@ -83,10 +83,10 @@ class InHand:
             ipc.leave_held(list(self._held))
         try:
             return work(hold)
-        except Exception as error:
-            if hold.may_begin_next.is_set() and not isinstance(
-                error, ShardsiftError
-            ):  # the task has ended: no one logs it
+        except ShardsiftError:
+            raise  # it is recorded and logged
+        except Exception:
+            if hold.may_begin_next.is_set():  # otherwise the task raises it, and Celery logs it
                 logger.exception("Shard %s of %s met an unexpected error", shard, run_id)
             raise
         finally:

@@ -235,7 +235,7 @@ class Parent:
         if not dead:
             self._all_lived_at = time.monotonic()
         elif time.monotonic() - self._all_lived_at > _LOST_TASK_SECONDS:
-            self._queue_shards_of(dead, "it stored the shard")
+            self._queue_shards_of(dead, "it was storing the shard")
 
     def _queue_shards_of(self, dead: Iterable[int], why: str) -> None:
         """Queue them again at once. If this fails, the expiry of their leases has the same effect."""

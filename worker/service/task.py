@@ -42,7 +42,7 @@ def _drain(**_: Any) -> None:
 
 @app.task(bind=True, base=ShardTask, name=SCORE_SHARD)
 def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> str:
-    """Score one shard. Returns a sentence for Flower; raises an error that fails the shard before its end is left to a thread."""
+    """Score one shard. Returns a sentence for Flower, and raises what fails the shard before the next one may begin."""
     child = self.child
     child.install_signal_handlers()
     fields |= _named(positional)

@@ -1,4 +1,4 @@
-"""Processes tokenize as one thread does. They end with whoever started them, and one that ends is an error."""
+"""Processes tokenize as one thread does. They end with the process that started them, and one that ends is an error."""
 
 import gc
 import os
