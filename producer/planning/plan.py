@@ -43,6 +43,8 @@ from producer.planning.inputs import (
 from producer.planning.options import RunOptions
 from producer.publishing.hub_cards import is_accepted
 
+_LOOKS_FOR_TYPES = 100  # shards
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -64,7 +66,7 @@ def plan_run(options: RunOptions) -> Plan:
     names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub
     options = with_output(options, names.values())
     source = checked_input(options)
-    schema = schema_of(source.shards[0], chosen_columns(options.columns))
+    schema = _schema_of_rows(source, chosen_columns(options.columns))
     models = {column: _model(options.scorer, name) for column, name in names.items()}
     given = options_by_model(models, options)
     recipes = {column: recipe_options(model, given[column]) for column, model in models.items()}
@@ -95,6 +97,7 @@ def plan_run(options: RunOptions) -> Plan:
         notes=(
             *(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
             *_kept_lines(keep, scorings),
+            *source.notes,
         ),
         left_out=source.left_out,
     )
@@ -181,6 +184,15 @@ def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
     kept = kept_schema(schema, spec)
     if spec.where:
         Filter(spec.where, kept)
+
+
+def _schema_of_rows(source: Input, chosen: Columns | None) -> pa.Schema:
+    """The columns of the first shard that knows their types: pandas writes a file without rows with the type null."""
+    first = schema_of(source.shards[0], chosen)
+    if pa.null() not in first.types:
+        return first
+    others = (schema_of(shard, chosen) for shard in source.shards[1:_LOOKS_FOR_TYPES])
+    return next((schema for schema in others if pa.null() not in schema.types), first)
 
 
 def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
