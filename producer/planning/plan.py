@@ -27,7 +27,8 @@ from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score
 from fleet.run.sequence_classifier import threshold_of
 from fleet.run.spec import RunSpec, Shard, disclosed_inputs, file_name
 from fleet.run.text import chosen_columns, template_of, text_columns
-from fleet.storage.opening import Published, is_on_hub, open_output
+from fleet.storage.opening import Published, content_of, is_on_hub, open_output, open_place
+from fleet.storage.output import CARD_PATH
 from producer.opening import patient
 from producer.planning.destination import check_hub, check_output_place, with_output
 from producer.planning.inputs import (
@@ -41,6 +42,7 @@ from producer.planning.inputs import (
     split,
 )
 from producer.planning.options import RunOptions
+from producer.publishing.card import described_in
 from producer.publishing.hub_cards import is_accepted
 
 _LOOKS_FOR_TYPES = 100  # shards
@@ -262,6 +264,9 @@ def plan_refilter(scores_uri: str, options: RunOptions, *, earlier: RunSpec | No
     if absolute_uri(options.output_uri).rstrip("/") == published.uri.rstrip("/"):
         raise UsageError(f"--output {options.output_uri} is where the scores are read from. Choose another --output.")
     spec = published.spec
+    filesystem, root = open_place(published.uri)
+    said = described_in(content_of(filesystem, f"{root}/{CARD_PATH}"), spec)
+    options = replace(options, title=options.title or said.title, license=options.license or said.license)
     inputs = options.input_uris or _input_uris(published, earlier)
     files = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows, rows_per_task=None))
     shards = as_scored(files.shards, published.receipts, published.left_out)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.errors import UsageError
+from fleet.run.filter import columns_in
 from fleet.run.receipt import Histogram, Receipt, added
 from fleet.run.spec import RunSpec
 
@@ -32,19 +33,21 @@ class Bin:
 
 
 def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histogram]:
-    """The histogram of each score column or, of a model with several labels, of each label's score.
+    """The histogram of each score column or, of a model with several labels, of each label's score and what the filter names.
 
     There is at least one receipt.
     """
     found: dict[str, Histogram] = {}
+    named = columns_in(spec.where)
     for place, scoring in enumerate(spec.scorings):
         made = [receipt.scorings[place] for receipt in receipts]
         columns = scoring.label_histogram_columns
-        if columns and all(one.label_histograms for one in made):
+        has_labels = columns and all(one.label_histograms for one in made)
+        if not has_labels or scoring.score_column.lower() in named:
+            found[scoring.score_column] = added(one.histogram for one in made)
+        if has_labels:
             of_labels = zip(*(one.label_histograms for one in made), strict=True)
             found |= {column: added(parts) for column, parts in zip(columns, of_labels, strict=True)}
-        else:
-            found[scoring.score_column] = added(one.histogram for one in made)
     return found
 
 
