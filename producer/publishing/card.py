@@ -3,8 +3,10 @@
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 from huggingface_hub import DatasetCard, DatasetCardData
+from huggingface_hub.constants import ENDPOINT
 
 from fleet.inputs.formats import kind_of, without_ending
 from fleet.ledger.records import Description
@@ -14,6 +16,7 @@ from fleet.run.model import Model
 from fleet.run.receipt import Receipt
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
+from fleet.storage.output import PICTURE_PATH
 from producer.planning.gpus import TABLE, ListPrices
 from producer.publishing.card_models import (
     HUB_DATASET,
@@ -53,6 +56,7 @@ class Beside:
     cards: HubCards = NO_CARDS
     prices: ListPrices = TABLE
     left_out: int = 0  # shards that failed
+    has_picture: bool = False  # of the scores
 
 
 def dataset_card(spec: RunSpec, receipts: list[Receipt], beside: Beside = Beside()) -> bytes:
@@ -63,7 +67,7 @@ def dataset_card(spec: RunSpec, receipts: list[Receipt], beside: Beside = Beside
 def described_in(card: bytes | None, spec: RunSpec) -> Description:
     """The title and licence that the user gave for the card of a run, not those that follow from the run and its source."""
     try:
-        read = DatasetCard((card or b"").decode())
+        read: Any = DatasetCard((card or b"").decode())
     except Exception:  # its owner may have made anything of it
         return Description()
     title, licence = read.data.pretty_name, read.data.license
@@ -122,7 +126,7 @@ def _text(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
 | Dropped | {rows["rows_dropped"]:,}{_share(rows["rows_dropped"], rows["rows_in"])} |
 | Not scored | {rows["rows_errored"]:,} (the `error` column of `scores/` says why) |
 {_work(receipts, rows["rows_in"], beside.prices)}| Run | `{spec.run_id}` |
-{models_section(spec, receipts)}{how_to_make_it_again(spec)}{_scores(spec, receipts)}
+{models_section(spec, receipts)}{how_to_make_it_again(spec)}{_scores(spec, receipts, beside)}
 ## Columns
 
 {_columns(spec)}
@@ -232,9 +236,23 @@ def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
 """
 
 
-def _scores(spec: RunSpec, receipts: list[Receipt]) -> str:
+def _scores(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
     tables = {column: score_table(histogram) for column, histogram in histograms_of(spec, receipts).items()}
-    return "".join(_histogram(column, text) for column, text in tables.items() if text)
+    shown = "".join(_histogram(column, text) for column, text in tables.items() if text)
+    if not beside.has_picture:
+        return shown
+    found = HUB_DATASET.match(spec.output_uri)
+    folder = f"{ENDPOINT}/datasets/{found[1]}/resolve/main/" if found else ""
+    return f"""
+## Scores
+
+![Rows by score, and below the share of rows with that score or more]({folder}{PICTURE_PATH})
+
+<details>
+<summary>The same as text</summary>
+{shown}
+</details>
+"""
 
 
 def _histogram(column: str, text: str) -> str:

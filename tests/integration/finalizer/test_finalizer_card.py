@@ -1,6 +1,7 @@
 """The dataset card says what was filtered, with what and how, and names no folder of the machine."""
 
 import re
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from fleet.run.scoring import ZeroShot
 from fleet.run.spec import Shard
 from producer.publishing.card import Beside, dataset_card
 from producer.publishing.hub_cards import hub_dataset
-from producer.scores.distribution import score_table
+from producer.scores.distribution import histograms_of, score_picture, score_table
 from support.finalizer_runs import A, B, C, FinalizerRun
 from support.records import a_receipt, a_scoring_receipt, a_spec
 
@@ -38,6 +39,40 @@ class TestCard:
         assert card["size_categories"] == ["n<1K"]
         for config in card["configs"]:
             assert len(list(run.out.glob(config["data_files"][0]["path"]))) == 3
+
+    def test_its_picture_is_the_same_for_the_same_scores_and_the_tables_stay(self, run: FinalizerRun) -> None:
+        pytest.importorskip("matplotlib")
+        run.do(A, B)
+        run.fail(C)
+
+        run.finalize(without_failed=True)
+
+        picture, card = (run.out / "scores.png").read_bytes(), (run.out / "README.md").read_text()
+        assert picture == score_picture(run.spec, list(run.ledger.receipts(run.run_id)))
+        assert b"matplotlib" not in picture.lower()
+        shown, _, tables = card.partition("<details>\n<summary>The same as text</summary>\n\n## Scores in `score`\n")
+        assert "## Scores\n\n![" in shown
+        assert shown.rstrip().endswith("](scores.png)")
+        assert score_table(histograms_of(run.spec, list(run.ledger.receipts(run.run_id)))["score"]) in tables
+        assert run.findings() == []
+
+        run.ledger.retry(run.run_id)
+        run.do(C)
+        run.finalize()
+        assert (run.out / "scores.png").read_bytes() != picture
+
+    def test_it_has_tables_alone_if_no_picture_can_be_drawn(
+        self, run: FinalizerRun, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        run.do(A, B, C)
+
+        run.finalize()
+
+        assert not (run.out / "scores.png").exists()
+        card = (run.out / "README.md").read_text()
+        assert "\n## Scores in `score`\n" in card
+        assert "![" not in card
 
     def test_it_tells_source_model_filter_and_rows(self) -> None:
         spec = a_spec()
