@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.errors import ShardError
-from fleet.inputs.columns import Columns
+from fleet.inputs.columns import Columns, type_named
 from fleet.inputs.formats import ENDINGS, format_of
 from fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows, without
 from fleet.storage.errors import translated
@@ -74,6 +74,8 @@ class ParquetInput:
             [fields[number].with_type(_without_views(fields[number].type)) for number in self._order],
             metadata=fields.metadata,
         )
+        if columns and not parquet.metadata.num_rows:
+            self.schema = _of_the_run(self.schema, columns)
 
     def batches(
         self,
@@ -85,6 +87,8 @@ class ParquetInput:
     ) -> Iterator[pa.RecordBatch]:
         step = min(most_rows, _step_rows(self._parquet.metadata))
         schema = pa.schema([self.schema.field(name) for name in columns]) if columns else self.schema
+        if not self._parquet.metadata.num_rows:
+            return
         ends = list(accumulate(row_group_rows(self._parquet)))
         begun = bisect_right(ends, self._first_row)
         first_row = ends[begun - 1] if begun else 0
@@ -105,6 +109,15 @@ class ParquetInput:
 
 def row_group_rows(parquet: pq.ParquetFile) -> list[int]:
     return [parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups)]
+
+
+def _of_the_run(schema: pa.Schema, columns: Columns) -> pa.Schema:
+    """The run's columns for a file without rows, which may have fewer, and says nothing of types. Pandas writes null then."""
+    try:
+        known = pa.schema([(name, type_named(kind)) for name, kind in columns], metadata=schema.metadata)
+    except ValueError:  # a type whose name does not say all of it
+        return schema
+    return known if {*schema.names} <= {*known.names} else schema
 
 
 def _written(parquet: pq.ParquetFile) -> pa.Schema:

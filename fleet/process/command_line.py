@@ -3,6 +3,7 @@
 Imports almost nothing, so that help appears at once.
 """
 
+import importlib.util
 import inspect
 import json
 import os
@@ -68,6 +69,15 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
 def own_command(program: str, *arguments: str) -> list[str]:
     """The command line that runs `producer` or `worker` as a child. -P keeps the current folder off the module path."""
     return [sys.executable, "-P", "-m", program, *arguments]
+
+
+def check_chart(file: Path, *, option: str, otherwise: str) -> None:
+    """Check before anything is read that a chart can be drawn, and written to what `option` names. Raises UsageError."""
+    if not importlib.util.find_spec("matplotlib"):
+        install = "pip install 'shardsift[tune]'"
+        raise UsageError(f"Drawing the chart needs matplotlib. Install it with: {install}, or {otherwise}.")
+    if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+        raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with {option}.")
 
 
 def say(line: str) -> None:

@@ -125,8 +125,7 @@ class Filter:
             duckdb.SQLExpression(self.where)  # refuses all but one expression
         except duckdb.Error as error:
             raise self._refused(_first_line(error)) from error
-        ((text,),) = self._database.execute("SELECT json_serialize_sql(?)", [f"SELECT * {self._tail}"]).fetchall()
-        parsed = json.loads(text)
+        parsed = _parsed(self._database, f"SELECT * {self._tail}")
         if parsed["error"]:
             raise self._refused(parsed["error_message"])
         nodes = list(_nodes(parsed["statements"][0]["node"]["where_clause"]))
@@ -153,8 +152,7 @@ class Filter:
         for node in nodes:
             if node.get("class") != "COLUMN_REF":
                 continue
-            path = [name.lower() for name in node["column_names"]]
-            name = path[1] if path[0] == _TABLE and len(path) > 1 else path[0]
+            name = _column_of(node)
             if name not in by_lower_name:
                 line = f'there is no column "{name}"; there are: {", ".join(schema.names)}'
                 raise self._refused(line, example=_example_of(schema))
@@ -166,6 +164,25 @@ class Filter:
     def _refused(self, why: str, *, example: str = "score >= 3") -> UsageError:
         line = f'The filter "{self.where}" cannot be used: {why}. Write a condition on one row, like "{example}".'
         return UsageError(" ".join(line.split()))
+
+
+def columns_in(where: str | None) -> set[str]:
+    """The columns that a condition names, in lower case: SQL ignores the case."""
+    with duckdb.connect(":memory:", config=_CLOSED) as database:
+        nodes = list(_nodes(_parsed(database, f"SELECT 1 WHERE ({where}\n)"))) if where else []
+    return {_column_of(node) for node in nodes if node.get("class") == "COLUMN_REF"}
+
+
+def _parsed(database: duckdb.DuckDBPyConnection, query: str) -> Any:
+    """The syntax tree, which is without nodes if there is an error."""
+    ((text,),) = database.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
+    return json.loads(text)
+
+
+def _column_of(reference: dict[str, Any]) -> str:
+    """The name in lower case, without the table before it and the fields of a struct after it."""
+    path = [name.lower() for name in reference["column_names"]]
+    return str(path[1] if path[0] == _TABLE and len(path) > 1 else path[0])
 
 
 def _example_of(schema: pa.Schema) -> str:

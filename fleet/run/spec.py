@@ -70,7 +70,7 @@ class RunSpec:
     def _input_head(self) -> str:
         if self.crawl:
             return self.crawl
-        fixed = re.split(r"[*?\[]", self.input_uris[0])[0].rstrip("/")
+        fixed = re.split(r"[*?\[]", disclosed_inputs(self)[0])[0].rstrip("/")
         return PurePosixPath(fixed).stem or "input"
 
     def to_json(self) -> bytes:
@@ -145,6 +145,9 @@ def is_safe_name(name: str) -> bool:
 # within a run. Hub names stay complete: a revision means nothing without them, and they reveal nothing about a machine.
 
 _HUB = "hf://"
+_ROOT = re.compile(  # of a file system, a bucket or a user's files, and what may follow
+    r"(\w+://[^/]*|(file://)?/(root|(home|Users)(/[^/*?\[]+)?)|)/*(?P<glob>([^/*?\[]*[*?\[].*)?)"
+)
 
 
 def disclosed_spec(spec: RunSpec) -> RunSpec:
@@ -158,8 +161,12 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
 
 
 def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
-    """Hub URIs unchanged; of any other URI the last part, which is a file, a folder or a glob."""
-    return tuple(map(_last_part, spec.input_uris))
+    """Hub URIs unchanged; of any other URI the last part, which is a file, a folder or a glob.
+
+    The name of a home folder or a bucket is none of a dataset's: of those, only the glob below them.
+    """
+    roots = ((uri, None if uri.startswith(_HUB) else _ROOT.fullmatch(uri)) for uri in spec.input_uris)
+    return tuple((root["glob"] or "**") if root else _last_part(uri) for uri, root in roots)
 
 
 def disclosed_source(shard: Shard) -> str:

@@ -5,7 +5,7 @@
 <output>/.shardsift/<run_id>/receipts/<shard>/<attempt>.json
 <output>/.shardsift/<run_id>/staged/data/…/<attempt>      until published
 <output>/.shardsift/<run_id>/checkpoints/<shard>/<name>   until published
-<output>/{data,scores}/…  README.md  manifest.parquet     published; the manifest comes last
+<output>/{data,scores}/…  README.md  scores.png  manifest.parquet     published; the manifest comes last
 """
 
 import logging

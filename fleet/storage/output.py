@@ -65,6 +65,7 @@ def read_accepted(content: bytes | None) -> AcceptedFiles | None:
 
 MANIFEST_PATH = "manifest.parquet"
 CARD_PATH = "README.md"
+PICTURE_PATH = "scores.png"  # which the card shows; not every publisher can draw it
 
 
 class Output(Protocol):
@@ -245,10 +246,11 @@ def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None)
             f"The output {uri} holds data, but no {MANIFEST_PATH} that this release of shardsift can read. "
             "Choose another --output."
         )
-    if CARD_PATH in names and (card is None or has_text(card)):
+    cards = {CARD_PATH} if card is None or has_text(card) else set()
+    if in_the_way := {*names} & {*cards, PICTURE_PATH}:
         raise UsageError(
-            f"The output {uri} has a README.md, which the card of the dataset would replace. Move it away, or choose another "
-            "--output."
+            f"The output {uri} has a {min(in_the_way)}, which the card of the dataset would replace. Move it away, or choose "
+            "another --output."
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.process.command_line import Commands, print_json, print_table, print_with_whole_ids, say
+from fleet.process.command_line import Commands, check_chart, print_json, print_table, print_with_whole_ids, say
 from producer.commands.shared import AsJson, Target, Verify, read_settings, report
 
 if TYPE_CHECKING:
@@ -152,11 +152,11 @@ def scores(
 
     Counts the shards that are done, in steps of 0.25 for logits and 0.05 for probabilities.
     """
-    from producer.scores.distribution import chart, check_chart
+    from producer.scores.distribution import chart
     from producer.scores.report import near_lines, rows_of_run_near, scored_run
 
     if png:
-        check_chart(png)
+        check_chart(png, option="--png", otherwise="leave out --png")
     run = scored_run(target, read_settings())
     if near is not None:
         rows = rows_of_run_near(run, column, near=near, count=sample, source=tuple(source or ()))
@@ -167,7 +167,8 @@ def scores(
                 typer.echo(line)
         return
     if png:
-        chart(run.histograms, title=f"Scores of {run.name}").savefig(png, format="png", dpi=150)
+        figure = chart(run.histograms, title=f"Scores of {run.name}", where=run.spec.where)
+        figure.savefig(png, format="png", dpi=150)
     if as_json:
         print_json(run.as_json())
     else:
@@ -180,7 +181,7 @@ def verify(
     target: Target,
     source: Annotated[
         list[str] | None,
-        typer.Option(metavar="URI", help="Also compare every row with this input. May be repeated."),
+        typer.Option(metavar="URI", help="Also compare rows with all or part of the input. May be repeated."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -106,7 +106,7 @@ def refilter(
 ) -> None:
     """Re-filter a published run from its stored scores, on this machine, without a GPU or torch.
 
-    Publishes what a run with that filter would. The same command resumes an interrupted run.
+    Publishes what a run with that filter would, under the earlier title and licence. The same command resumes it.
     """
     from fleet.process.wording import is_place
     from producer.opening import published_output_of

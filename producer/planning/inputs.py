@@ -17,6 +17,7 @@ from fleet.errors import ShardError, UsageError
 from fleet.inputs.formats import has_footer, without_ending
 from fleet.inputs.opening import Listing, list_files, open_input
 from fleet.inputs.parquet_file import open_parquet, row_group_rows
+from fleet.process.wording import counted
 from fleet.run.choices import CRAWLS_DATASET
 from fleet.run.model import folder_revision
 from fleet.run.receipt import Receipt
@@ -42,6 +43,7 @@ class Input:
     shards: tuple[Shard, ...]
     listed: tuple[Shard, ...]  # the same, and those beyond the user's limits
     left_out: tuple[str, ...]  # files in its folders whose endings are not those of an input
+    notes: tuple[str, ...] = ()  # what to tell the user
 
 
 def crawl_input(crawl: str) -> Input:
@@ -138,27 +140,38 @@ def split(source: Input, rows_per_task: int | None) -> Input:
         return source
     try:
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            parts = pool.map(lambda shard: _parts(shard, rows_per_task), source.shards)
-            shards = tuple(chain.from_iterable(parts))
+            found = list(pool.map(lambda shard: _parts(shard, rows_per_task), source.shards))
     except (ShardError, ValueError) as error:  # a part's name may be too long
         raise UsageError(f"The input cannot be split. {error}") from error
+    shards = tuple(chain.from_iterable(parts for parts, _ in found))
     _refuse_same_names(shards, advice="Rename one, or leave out --rows-per-task.")
-    return replace(source, shards=shards)
+    return replace(source, shards=shards, notes=(*_unsplit(source, max(rows for _, rows in found), rows_per_task),))
 
 
-def _parts(file: Shard, rows_per_task: int) -> list[Shard]:
-    """The parts of a file, or the file if it has only one. The last one ends with the file, even if that grows."""
+def _unsplit(source: Input, longest_group: int, rows_per_task: int) -> Iterator[str]:
+    if longest_group > rows_per_task:
+        yield f"Some tasks have more rows, up to {longest_group:,}: --rows-per-task does not split row groups."
+    if lines := sum(not has_footer(shard.uri) for shard in source.shards):
+        yield f"{counted(lines, 'file')} not split: --rows-per-task splits Parquet files only."
+
+
+def _parts(file: Shard, rows_per_task: int) -> tuple[list[Shard], int]:
+    """The parts of a file, or the file if it has only one, and the rows of its longest row group.
+
+    The last part ends with the file, even if that grows.
+    """
     if not has_footer(file.uri):
-        return [file]
+        return [file], 0
     with open_parquet(file.uri) as parquet:
         groups = row_group_rows(parquet)
     rows = file.row_limit or sum(groups)
     starts = [start for start in part_starts(groups, rows_per_task) if start < rows]
+    longest = min(max(groups, default=0), rows)
     if len(starts) < 2:
-        return [file]
+        return [file], longest
     ends = [*starts[1:], file.row_limit]
     bytes_a_row = (file.size_bytes or 0) / sum(groups)
-    return [
+    parts = [
         replace(
             file,
             name=part_name(file.name, number),
@@ -168,6 +181,7 @@ def _parts(file: Shard, rows_per_task: int) -> list[Shard]:
         )
         for number, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
+    return parts, longest
 
 
 def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:

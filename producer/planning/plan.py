@@ -27,7 +27,8 @@ from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score
 from fleet.run.sequence_classifier import threshold_of
 from fleet.run.spec import RunSpec, Shard, disclosed_inputs, file_name
 from fleet.run.text import chosen_columns, template_of, text_columns
-from fleet.storage.opening import Published, is_on_hub, open_output
+from fleet.storage.opening import Published, content_of, is_on_hub, open_output, open_place
+from fleet.storage.output import CARD_PATH
 from producer.opening import patient
 from producer.planning.destination import check_hub, check_output_place, with_output
 from producer.planning.inputs import (
@@ -41,7 +42,10 @@ from producer.planning.inputs import (
     split,
 )
 from producer.planning.options import RunOptions
+from producer.publishing.card import described_in
 from producer.publishing.hub_cards import is_accepted
+
+_LOOKS_FOR_TYPES = 100  # shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +68,7 @@ def plan_run(options: RunOptions) -> Plan:
     names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub
     options = with_output(options, names.values())
     source = checked_input(options)
-    schema = schema_of(source.shards[0], chosen_columns(options.columns))
+    schema = _schema_of_rows(source, chosen_columns(options.columns))
     models = {column: _model(options.scorer, name) for column, name in names.items()}
     given = options_by_model(models, options)
     recipes = {column: recipe_options(model, given[column]) for column, model in models.items()}
@@ -95,6 +99,7 @@ def plan_run(options: RunOptions) -> Plan:
         notes=(
             *(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
             *_kept_lines(keep, scorings),
+            *source.notes,
         ),
         left_out=source.left_out,
     )
@@ -183,6 +188,15 @@ def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
         Filter(spec.where, kept)
 
 
+def _schema_of_rows(source: Input, chosen: Columns | None) -> pa.Schema:
+    """The columns of the first shard that knows their types: pandas writes a file without rows with the type null."""
+    first = schema_of(source.shards[0], chosen)
+    if pa.null() not in first.types:
+        return first
+    others = (schema_of(shard, chosen) for shard in source.shards[1:_LOOKS_FOR_TYPES])
+    return next((schema for schema in others if pa.null() not in schema.types), first)
+
+
 def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
     """The columns of a shard, or only the chosen ones. Raises UsageError if it cannot be read."""
     if chosen is not None and has_footer(shard.uri):
@@ -250,6 +264,9 @@ def plan_refilter(scores_uri: str, options: RunOptions, *, earlier: RunSpec | No
     if absolute_uri(options.output_uri).rstrip("/") == published.uri.rstrip("/"):
         raise UsageError(f"--output {options.output_uri} is where the scores are read from. Choose another --output.")
     spec = published.spec
+    filesystem, root = open_place(published.uri)
+    said = described_in(content_of(filesystem, f"{root}/{CARD_PATH}"), spec)
+    options = replace(options, title=options.title or said.title, license=options.license or said.license)
     inputs = options.input_uris or _input_uris(published, earlier)
     files = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows, rows_per_task=None))
     shards = as_scored(files.shards, published.receipts, published.left_out)

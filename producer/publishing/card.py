@@ -3,16 +3,20 @@
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from typing import Any
 
-from huggingface_hub import DatasetCardData
+from huggingface_hub import DatasetCard, DatasetCardData
+from huggingface_hub.constants import ENDPOINT
 
 from fleet.inputs.formats import kind_of, without_ending
 from fleet.ledger.records import Description
 from fleet.process.wording import counted, shown_duration
+from fleet.run.filter import columns_in
 from fleet.run.model import Model
 from fleet.run.receipt import Receipt
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
+from fleet.storage.output import PICTURE_PATH
 from producer.planning.gpus import TABLE, ListPrices
 from producer.publishing.card_models import (
     HUB_DATASET,
@@ -40,6 +44,8 @@ _SIZES = {  # the Hub's size_categories, by their upper bound
     10**10: "1B<n<10B",
     10**11: "10B<n<100B",
 }
+_OWN_LICENCE = "The licence of this dataset is"
+_MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # what Markdown and the Hub's pages read as more than text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +56,24 @@ class Beside:
     cards: HubCards = NO_CARDS
     prices: ListPrices = TABLE
     left_out: int = 0  # shards that failed
+    has_picture: bool = False  # of the scores
 
 
 def dataset_card(spec: RunSpec, receipts: list[Receipt], beside: Beside = Beside()) -> bytes:
     """The README.md to publish."""
     return f"---\n{_yaml(spec, receipts, beside)}\n---\n\n{_text(spec, receipts, beside)}".encode()
+
+
+def described_in(card: bytes | None, spec: RunSpec) -> Description:
+    """The title and licence that the user gave for the card of a run, not those that follow from the run and its source."""
+    try:
+        read: Any = DatasetCard((card or b"").decode())
+    except Exception:  # its owner may have made anything of it
+        return Description()
+    title, licence = read.data.pretty_name, read.data.license
+    has_title = isinstance(title, str) and title != _title(spec, Beside())
+    has_licence = isinstance(licence, str) and (_OWN_LICENCE in read.text or not hub_dataset(spec))
+    return Description(title=title if has_title else None, license=licence if has_licence else None)
 
 
 def _yaml(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
@@ -90,9 +109,10 @@ def _text(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
         fate: sum(getattr(receipt, fate) for receipt in receipts)
         for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
     }
-    return f"""# {_title(spec, beside)}
+    heading = _MARKUP.sub(r"\\\g<0>", _title(spec, beside))
+    return f"""# {heading}
 
-{_summary(spec, rows["rows_kept"], rows["rows_in"])}
+{_summary(spec, rows, beside)}
 {how_to_load(spec)}
 ## How it was made
 
@@ -106,7 +126,7 @@ def _text(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
 | Dropped | {rows["rows_dropped"]:,}{_share(rows["rows_dropped"], rows["rows_in"])} |
 | Not scored | {rows["rows_errored"]:,} (the `error` column of `scores/` says why) |
 {_work(receipts, rows["rows_in"], beside.prices)}| Run | `{spec.run_id}` |
-{models_section(spec, receipts)}{how_to_make_it_again(spec)}{_scores(spec, receipts)}
+{models_section(spec, receipts)}{how_to_make_it_again(spec)}{_scores(spec, receipts, beside)}
 ## Columns
 
 {_columns(spec)}
@@ -146,14 +166,17 @@ def _first_input(spec: RunSpec) -> str:
     return " ".join(without_ending(fixed.rpartition("/")[2]).split()) or f"{kind_of(first)} files"
 
 
-def _summary(spec: RunSpec, kept: int, rows: int) -> str:
+def _summary(spec: RunSpec, rows: dict[str, int], beside: Beside) -> str:
+    kept, rows_in = rows["rows_kept"], rows["rows_in"]
+    missing = ((rows["rows_errored"], "row", "with an error"), (beside.left_out, "shard", "that failed"))
+    but = " and ".join(f"{counted(number, what)} {why}" for number, what, why in missing if number)
     why = f": those for which {code(spec.where)}" if spec.where else ""
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
     names = [code(name) for name, _ in spec.columns]
     columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
-    read = ("the first " if spec.limit_rows else "") + counted(rows, "row")
-    return f"""{kept:,} of {read}{_share(kept, rows)} of {_source_name(spec)}{why}. Every row was scored with \
-{kinds_of_models(spec)};
+    read = ("the first " if spec.limit_rows else "") + counted(rows_in, "row")
+    return f"""{kept:,} of {read}{_share(kept, rows_in)} of {_source_name(spec)}{why}. Every row was scored with \
+{kinds_of_models(spec)}{but and f", but for {but}"};
 {here}, in the source's order and with {columns}."""
 
 
@@ -195,7 +218,10 @@ def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
     for receipt in receipts:
         made = receipt.provenance
         seconds[made.device] += made.finished_at - made.started_at
-    times = " and ".join(f"{shown_duration(took)} on {device}" for device, took in sorted(seconds.items()))
+    times = " and ".join(
+        shown_duration(took) + (" without a GPU, from stored scores" if device == "none" else f" on {device}")
+        for device, took in sorted(seconds.items())
+    )
     speed = rows / total if (total := sum(seconds.values())) > 0 else 0.0
     tokens = [receipt.provenance.tokens for receipt in receipts if receipt.rows_in > receipt.rows_errored]
     read = (
@@ -210,9 +236,23 @@ def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
 """
 
 
-def _scores(spec: RunSpec, receipts: list[Receipt]) -> str:
+def _scores(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
     tables = {column: score_table(histogram) for column, histogram in histograms_of(spec, receipts).items()}
-    return "".join(_histogram(column, text) for column, text in tables.items() if text)
+    shown = "".join(_histogram(column, text) for column, text in tables.items() if text)
+    if not beside.has_picture:
+        return shown
+    found = HUB_DATASET.match(spec.output_uri)
+    folder = f"{ENDPOINT}/datasets/{found[1]}/resolve/main/" if found else ""
+    return f"""
+## Scores
+
+![Rows by score, and below the share of rows with that score or more]({folder}{PICTURE_PATH})
+
+<details>
+<summary>The same as text</summary>
+{shown}
+</details>
+"""
 
 
 def _histogram(column: str, text: str) -> str:
@@ -232,7 +272,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _columns(spec: RunSpec) -> str:
-    lines = [line for scoring in spec.scorings for line in _added_columns(scoring, has_filter=spec.where is not None)]
+    lines = [line for scoring in spec.scorings for line in _added_columns(scoring, columns_in(spec.where))]
     if spec.row_columns:
         shard, row = map(cell, spec.row_columns)
         lines.append(
@@ -241,23 +281,22 @@ def _columns(spec: RunSpec) -> str:
     return "\n".join(lines)
 
 
-def _added_columns(scoring: Scoring, *, has_filter: bool) -> list[str]:
+def _added_columns(scoring: Scoring, filtered: set[str]) -> list[str]:
+    """`filtered` are the columns that the filter names, in lower case."""
     raw = "raw logit" if is_classifier(scoring.model) else "score"
     made = {"none": raw, "sigmoid": "logit through a sigmoid", "softmax": "probability by softmax"}
     kind, column = made[scoring.function_to_apply], scoring.score_column
     of_label = f" of the label {code(scoring.labels[0])}" if scoring.zero_shot else ""
-    compared = " The filter compares this value, not a rounded one." if has_filter else ""
-    lines = [f"- `{column}`: the model's {kind}{of_label}, float32.{compared}"]
+    said = {column: f"the model's {kind}{of_label}, float32."}
     if scoring.outputs > 1:
-        lines[0] = f"- `{column}`: the highest score of the {scoring.outputs} labels, float32, each a {kind}."
-        lines.append(
-            f"- `{scoring.label_column}`: the label with that score, of: {', '.join(map(code, scoring.labels))}."
-        )
+        said[column] = f"the highest score of the {scoring.outputs} labels, float32, each a {kind}."
+        said[scoring.label_column] = f"the label with that score, of: {', '.join(map(code, scoring.labels))}."
     for name, label in zip(scoring.label_score_columns, scoring.labels, strict=False):
-        lines.append(f"- `{name}`: the {kind} of the label {code(label)}.")
+        said[name] = f"the {kind} of the label {code(label)}."
     if scoring.int_score:
-        lines.append(f"- `{scoring.int_score_column}`: the score clipped to 0…5 and rounded, as in FineWeb-Edu.")
-    return lines
+        said[scoring.int_score_column] = "the score clipped to 0…5 and rounded, as in FineWeb-Edu."
+    compared = " The filter compares this value as it is."
+    return [f"- `{name}`: {text}{compared if name.lower() in filtered else ''}" for name, text in said.items()]
 
 
 def _join(spec: RunSpec) -> str:
@@ -273,7 +312,7 @@ def _limits(spec: RunSpec) -> str:
             "A row close to the edge of the filter could as well be on the other side: by the model's error, and by the "
             "number format and device that it was scored with. Read some before you choose a threshold."
         )
-    limits.append("The models scored every row, also in languages and of kinds that they were not trained for.")
+    limits.append("Rows were scored also in languages and of kinds that the models were not trained for.")
     if any(scoring.passages == "head" and not scoring.scores_from for scoring in spec.scorings):
         limits.append("Only the beginning of a text was read if it is longer than the model takes.")
     return "\n".join(f"- {limit}" for limit in limits)
@@ -282,9 +321,9 @@ def _limits(spec: RunSpec) -> str:
 def _attribution(spec: RunSpec, beside: Beside) -> str:
     cards, own = beside.cards, beside.description.license
     named = cards.source.get("license_name") or cards.source.get("license")
-    licence = code(words(named)) if named else "that of the source"
+    licence = code(words(named)) if named else "unknown to us: see the source"
     models = dict.fromkeys(_with_licence(scoring.model, cards) for scoring in spec.scorings)
-    of_dataset = f"The licence of this dataset is {code(own)}.\n" if own else ""
+    of_dataset = f"{_OWN_LICENCE} {code(own)}.\n" if own else ""
     return f"""{of_dataset}The rows are from {_source_name(spec)}, and their licence is {licence}.
 The scores are by {" and ".join(models)}. Cite them as their own cards ask."""
 

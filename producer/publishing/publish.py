@@ -17,11 +17,12 @@ from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem, lines_of
 from fleet.storage.manifest import Manifest
 from fleet.storage.opening import is_on_hub, open_output
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Output
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
 from producer.opening import patient
 from producer.planning.gpus import TABLE, gpu_called, list_prices
 from producer.publishing.card import Beside, dataset_card
 from producer.publishing.hub_cards import NO_CARDS, is_accepted, read_hub_cards
+from producer.scores.distribution import score_picture
 from producer.status import Checked, RunStatus
 
 _LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
@@ -187,15 +188,18 @@ def _documents(manifest: Manifest, description: Description, findings: Sequence[
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _mendable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
-    card = _card(manifest, description)
+    picture = score_picture(manifest.spec, manifest.receipts)
+    card = _card(manifest, description, has_picture=picture is not None)
     content = replace(manifest, card_sha256=sha256(card).hexdigest()).to_parquet()
     stays = problems.get(CARD_PATH) is Problem.EDITED or (
         CARD_PATH not in problems and problems.get(MANIFEST_PATH) in (Problem.MISSING, Problem.UNREADABLE)
     )  # without a manifest it is not known who wrote the card
-    return {MANIFEST_PATH: content} | ({} if stays else {CARD_PATH: card})
+    if stays:
+        return {MANIFEST_PATH: content}
+    return {MANIFEST_PATH: content, CARD_PATH: card} | ({PICTURE_PATH: picture} if picture else {})
 
 
-def _card(manifest: Manifest, description: Description) -> bytes:
+def _card(manifest: Manifest, description: Description, *, has_picture: bool) -> bytes:
     """With what the source's card says, unless the Hub refuses that: it checks the metadata of each commit."""
     spec, receipts = manifest.spec, list(manifest.receipts)
     has_gpus = any(gpu_called(receipt.provenance.device) for receipt in receipts)
@@ -204,6 +208,7 @@ def _card(manifest: Manifest, description: Description) -> bytes:
         cards=read_hub_cards(spec),
         prices=list_prices() if has_gpus else TABLE,
         left_out=len(manifest.left_out),
+        has_picture=has_picture,
     )
     card = dataset_card(spec, receipts, beside)
     if beside.cards.source and is_on_hub(spec.output_uri) and not is_accepted(card):

@@ -1,14 +1,12 @@
 """Show how scores are spread: as a table, as bins for a page, and as a picture. The numbers come from receipts."""
 
-import importlib.util
-import os
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.errors import UsageError
+from fleet.run.filter import columns_in
 from fleet.run.receipt import Histogram, Receipt, added
 from fleet.run.spec import RunSpec
 
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_BINS = 24
+_MOST_IN_PICTURE = 2  # columns
 _BAR = 32  # characters of the longest bar
 _HEAD = ("from", "rows", "share", "this or more")
 _THRESHOLD = re.compile(r'\s*"?(?P<column>\w+)"?\s*>=?\s*(?P<value>-?\d+(\.\d+)?)\s*')  # what --min-score writes
@@ -32,19 +31,21 @@ class Bin:
 
 
 def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histogram]:
-    """The histogram of each score column or, of a model with several labels, of each label's score.
+    """The histogram of each score column or, of a model with several labels, of each label's score and what the filter names.
 
     There is at least one receipt.
     """
     found: dict[str, Histogram] = {}
+    named = columns_in(spec.where)
     for place, scoring in enumerate(spec.scorings):
         made = [receipt.scorings[place] for receipt in receipts]
         columns = scoring.label_histogram_columns
-        if columns and all(one.label_histograms for one in made):
+        has_labels = columns and all(one.label_histograms for one in made)
+        if not has_labels or scoring.score_column.lower() in named:
+            found[scoring.score_column] = added(one.histogram for one in made)
+        if has_labels:
             of_labels = zip(*(one.label_histograms for one in made), strict=True)
             found |= {column: added(parts) for column, parts in zip(columns, of_labels, strict=True)}
-        else:
-            found[scoring.score_column] = added(one.histogram for one in made)
     return found
 
 
@@ -88,16 +89,30 @@ def threshold_of(where: str | None, column: str) -> float | None:
     return float(found["value"]) if found and found["column"] == column else None
 
 
-def check_chart(file: Path) -> None:
-    """Check before anything is read that the chart can be drawn and written. Raises UsageError."""
-    if not importlib.util.find_spec("matplotlib"):
-        raise UsageError("Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]'.")
-    if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
-        raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with --png.")
+def score_picture(spec: RunSpec, receipts: Sequence[Receipt]) -> bytes | None:
+    """A PNG for the card, the same for the same scores. None if no row has a score, or without matplotlib.
+
+    Shows few columns, those that the filter compares first.
+    """
+    named = columns_in(spec.where)
+    found = {column: histogram for column, histogram in histograms_of(spec, receipts).items() if histogram.rows}
+    chosen = sorted(found, key=lambda column: column.lower() not in named)[:_MOST_IN_PICTURE]
+    if not chosen:
+        return None
+    try:
+        figure = chart({column: found[column] for column in chosen}, title="Scores", where=spec.where)
+    except ImportError:
+        return None
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=100, metadata={"Software": None})  # without matplotlib's version
+    return picture.getvalue()
 
 
-def chart(histograms: Mapping[str, Histogram], *, title: str) -> "Figure":
-    """A picture with a column for each histogram that has a row: rows by score above, the keep rate below."""
+def chart(histograms: Mapping[str, Histogram], *, title: str, where: str | None) -> "Figure":
+    """A picture with a column for each histogram that has a row: rows by score above, the keep rate below.
+
+    A line shows the threshold of the filter `where`, if it compares only one column.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -113,6 +128,10 @@ def chart(histograms: Mapping[str, Histogram], *, title: str) -> "Figure":
         starts = [one.start for one in bins]
         rows.bar(starts, [one.rows for one in bins], width=bins[0].end - bins[0].start, align="edge", edgecolor="white")
         rate.plot(starts, [100 * one.at_least / histogram.rows for one in bins], marker=".", color="tab:orange")
+        if (threshold := threshold_of(where, name)) is not None:
+            rows.axvline(threshold, color="tab:green")
+            rate.axvline(threshold, color="tab:green", label=f"threshold {threshold:g}")
+            rate.legend()
         rate.set_xlabel(name)
         rate.set_ylim(0, 105)
         rate.grid(visible=True)

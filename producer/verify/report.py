@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from fleet.process.wording import counted
+from fleet.process.wording import counted, first_of
 from fleet.storage.inspection import lines_of
 
 _LINES = 20
@@ -41,6 +41,7 @@ class Verification:
     rows_dropped: int = 0
     rows_errored: int = 0
     compared_with_source: bool = False
+    not_compared: tuple[str, ...] = ()  # shards of which the source has no file
     edited: tuple[str, ...] = ()  # what a person has changed since it was published: the card
     faults: tuple[Fault, ...]
 
@@ -72,6 +73,9 @@ class Verification:
             yield from self._lines_of_manifest()
         else:
             yield "checked  the manifest only: it says which files there should be"
+        if self.not_compared:
+            shards, named = counted(len(self.not_compared), "shard"), first_of(self.not_compared, _LINES)
+            yield f"{shards} not compared with the input, because --source names no such files: {named}"
         yield from self.edited
         yield from lines_of(self.faults, limit=_LINES)
         if any(fault.is_mendable for fault in self.faults):

@@ -54,7 +54,8 @@ def verify(
     sound = [receipt for receipt in published.receipts if not broken & {file.path for file in output_files(receipt)}]
     faults += _row_faults(published, sound, shards)
     edited = tuple(str(finding) for finding in findings if not finding.is_damage)
-    return _verification(published, faults, edited, compared_with_source=bool(source))
+    not_compared = tuple(receipt.shard for receipt in published.receipts if source and receipt.shard not in shards)
+    return _verification(published, faults, edited, compared_with_source=bool(source), not_compared=not_compared)
 
 
 def _missing_shards(published: Published) -> list[Fault]:
@@ -96,7 +97,12 @@ def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shar
 
 
 def _verification(
-    published: Published, faults: list[Fault], edited: tuple[str, ...], *, compared_with_source: bool
+    published: Published,
+    faults: list[Fault],
+    edited: tuple[str, ...],
+    *,
+    compared_with_source: bool,
+    not_compared: tuple[str, ...],
 ) -> Verification:
     receipts = published.receipts
     files = [file for receipt in receipts for file in output_files(receipt)]
@@ -112,6 +118,7 @@ def _verification(
         rows_dropped=sum(receipt.rows_dropped for receipt in receipts),
         rows_errored=sum(receipt.rows_errored for receipt in receipts),
         compared_with_source=compared_with_source,
+        not_compared=not_compared,
         edited=edited,
         faults=tuple(faults),
     )

@@ -13,7 +13,20 @@ from hubserver.repos import File, Operation, Repo
 from hubserver.wire import Call, Reply, Route, json_reply
 
 REGULAR_MAX_BYTES = 10 << 20
-LARGE_SUFFIXES = (".parquet", ".safetensors", ".bin", ".arrow", ".gz", ".zst", ".npy", ".npz", ".onnx", ".pt", ".zip")
+LARGE_SUFFIXES = (
+    ".parquet",
+    ".png",
+    ".safetensors",
+    ".bin",
+    ".arrow",
+    ".gz",
+    ".zst",
+    ".npy",
+    ".npz",
+    ".onnx",
+    ".pt",
+    ".zip",
+)
 
 
 class CommitRoutes:

@@ -85,7 +85,7 @@ def test_rows_are_kept_by_label_and_by_the_score_of_each(
     added = ["shard", "row", *spec.output_columns]
     assert kept[added].to_dict("records") == expected[added].to_dict("records")
     card = (output / "README.md").read_text()
-    assert [line for line in card.splitlines() if line.startswith("## Scores")] == [
+    assert [line for line in card.splitlines() if line.startswith("## Scores in")] == [
         f"## Scores in `{column}`" for column in COLUMNS
     ]
     assert all(rows_in_histogram(card, column) == len(scores) for column in COLUMNS)

@@ -15,6 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
+from fleet.ledger.records import Description
 from fleet.run.scorers import published_run
 from fleet.run.spec import RunSpec
 from producer.local.demo_data import write_shards
@@ -119,9 +120,23 @@ class TestWhatItPublishes:
 
         assert data_digests(twice) == data_digests(earlier.fresh(keep_all=True))
         card = (once / "README.md").read_text()
+        assert " without a GPU, from stored scores, " in card
         assert "| Scores from | `kept`, whose card says how they were computed |" in card
         first, last = (published_run(str(output)).spec.scorings[0] for output in (earlier.output, twice))
         assert first.model == last.model
+
+
+def test_the_users_title_and_licence_stay_unless_others_are_given(earlier: Earlier) -> None:
+    assert earlier.plan(min_score=1.0).description == Description()
+
+    earlier.ledger.describe(earlier.spec.run_id, Description(title="My web", license="cc-by-4.0"))
+    (earlier.output / "README.md").unlink()
+    look_again(earlier.ledger, earlier.spec.run_id, hashes=False)
+
+    assert earlier.plan(min_score=1.0).description == Description(title="My web", license="cc-by-4.0")
+    assert earlier.plan(min_score=1.0, title="Other").description == Description(title="Other", license="cc-by-4.0")
+    (earlier.output / "README.md").write_text("---\n: [\n---\nEdited")
+    assert earlier.plan(min_score=1.0).description == Description()
 
 
 def test_what_cannot_be_planned_is_refused(earlier: Earlier, source: Path, tmp_path: Path) -> None:

@@ -72,6 +72,18 @@ def rows_by_place(output: Path, kind: str = "data") -> dict[tuple[str, int], dic
     return found
 
 
+def test_the_plan_says_what_is_not_split(options: RunOptions, source: Path) -> None:
+    assert plan_run(options).notes == ()
+
+    assert plan_run(replace(options, rows_per_task=5)).notes == (
+        "Some tasks have more rows, up to 8: --rows-per-task does not split row groups.",
+    )
+    (source / "lines.jsonl").write_text('{"text": "a"}\n')
+    assert plan_run(replace(options, input_uris=(str(source / "lines.jsonl"),))).notes == (
+        "1 file not split: --rows-per-task splits Parquet files only.",
+    )
+
+
 def test_a_run_of_parts_has_the_rows_and_scores_of_one_without_and_is_sound(
     ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, source: Path, tmp_path: Path
 ) -> None:

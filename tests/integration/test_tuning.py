@@ -26,12 +26,13 @@ from transformers import (
 )
 
 from fleet.errors import ShardsiftError, UsageError
+from fleet.process.command_line import check_chart
 from fleet.process.tuned import FILE_NAME, Key, Tuned, find_tuned, read_tuned, store_tuned
 from fleet.run.flops import Shape, shape_of
 from worker.scoring import EncodedRows
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
-from worker.tuning.options import TuneOptions, check_chart, parse_budgets
+from worker.tuning.options import TuneOptions, parse_budgets
 from worker.tuning.trials import Setting, Trial, Way, best_of, budget_candidates, run_trials
 from worker.tuning.tune import trial_texts
 
@@ -289,11 +290,12 @@ def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_curve_that_cannot_be_drawn_is_an_error_before_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_chart(tmp_path / "tuning.png")
+    check = partial(check_chart, option="--png", otherwise="leave out --png")
+    check(tmp_path / "tuning.png")
     for file in (tmp_path, tmp_path / "nowhere" / "tuning.png"):
-        with pytest.raises(UsageError, match=r"Cannot write the chart to .* --output"):
-            check_chart(file)
+        with pytest.raises(UsageError, match=r"Cannot write the chart to .* --png"):
+            check(file)
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r"pip install 'shardsift\[tune\]', or pass --output none"):
-        check_chart(tmp_path / "tuning.png")
+    with pytest.raises(UsageError, match=r"pip install 'shardsift\[tune\]', or leave out --png"):
+        check(tmp_path / "tuning.png")

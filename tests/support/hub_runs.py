@@ -13,7 +13,7 @@ from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import HubOutput
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH
 from hubserver import HubServer
 from producer.finalizer import Publisher, publish_or_save
 from producer.planning.enqueue import Enqueued, enqueue
@@ -158,7 +158,8 @@ class HubRun:
         return [commit.title for commit in self.hub.commits(self.repo)]
 
     def outputs(self) -> set[str]:
-        return self.hub.files(self.repo).keys() - {".gitattributes"}
+        """The picture is not among them: a publisher without matplotlib draws none."""
+        return self.hub.files(self.repo).keys() - {".gitattributes", PICTURE_PATH}
 
     def commit_statuses(self) -> list[int]:
         """How the Hub answered each request to commit, oldest first."""

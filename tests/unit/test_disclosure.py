@@ -20,11 +20,19 @@ FOLDER_MODEL = Model(name="/home/me/models/mine", revision="sha256-abc", labels=
         ("/home/me/shards/**/*.parquet", "shards/**/*.parquet"),
         ("s3://bucket/private/crawl/*.parquet", "crawl/*.parquet"),
         ("https://intern.example/files/one.parquet", "one.parquet"),
+        ("/home/me", "**"),
+        ("file:///home/me/*", "*"),
+        ("/root/a*/b.parquet", "a*/b.parquet"),
+        ("/root/web/*.parquet", "web/*.parquet"),
+        ("/*.jsonl", "*.jsonl"),
+        ("s3://bucket/", "**"),
+        ("s3://bucket/*.csv", "*.csv"),
         ("hf://datasets/me/mine@0123abc/data/*.parquet", "hf://datasets/me/mine@0123abc/data/*.parquet"),
     ],
 )
-def test_an_input_is_named_by_its_last_part(uri: str, named: str) -> None:
+def test_an_input_is_named_by_its_last_part_but_not_by_a_user_or_a_bucket(uri: str, named: str) -> None:
     assert disclosed_inputs(a_spec(input_uris=(uri,))) == (named,)
+    assert disclosed_inputs(a_spec(input_uris=(named,))) == (named,)
 
 
 @pytest.mark.parametrize(

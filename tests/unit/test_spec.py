@@ -69,6 +69,7 @@ class TestRunId:
             ({"crawl": None, "input_uris": ("/data/shards/a.parquet",)}, "a.fineweb-edu-classifier."),
             ({"crawl": None, "input_uris": ("s3://bucket/folder/",)}, "folder.fineweb-edu-classifier."),
             ({"crawl": None, "input_uris": ("*.parquet",)}, "input.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uris": ("/home/me/*.parquet",)}, "input.fineweb-edu-classifier."),
             ({"crawl": None, "input_uris": ("/daten/übergrößen",)}, "bergr-en.fineweb-edu-classifier."),
             ({"crawl": None, "input_uris": ("/数据",)}, "x.fineweb-edu-classifier."),
             ({"model": OTHER_MODEL}, "cc-main-2024-10.other."),

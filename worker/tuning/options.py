@@ -1,7 +1,5 @@
 """The options of `worker tune`: what to try, and on which texts. The device comes from the settings, as in a worker."""
 
-import importlib.util
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fleet.errors import UsageError
+from fleet.process.command_line import check_chart
 from fleet.process.settings import Settings
 from fleet.run.options import (
     Columns,
@@ -90,7 +89,7 @@ def scoring_to_tune(settings: Settings, options: TuneOptions) -> Scoring:
             "The plain pipeline takes neither --passages nor --max-tokens with --labels. Leave out --reference, or these."
         )
     if options.chart_file:
-        check_chart(options.chart_file)
+        check_chart(options.chart_file, option="--output", otherwise="pass --output none")
     return scoring
 
 
@@ -103,13 +102,3 @@ def parse_budgets(text: str) -> tuple[int, ...]:
             f"--budgets takes token counts separated by commas, like 512,1024,2048; {wrong!r} is not a number above 0."
         )
     return tuple(sorted({int(word) for word in words}))
-
-
-def check_chart(file: Path) -> None:
-    """Check before the sweep that the chart can be drawn and written. Raises UsageError."""
-    if not importlib.util.find_spec("matplotlib"):
-        raise UsageError(
-            "Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]', or pass --output none."
-        )
-    if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
-        raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with --output.")

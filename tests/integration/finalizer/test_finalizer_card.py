@@ -1,18 +1,21 @@
 """The dataset card says what was filtered, with what and how, and names no folder of the machine."""
 
+import re
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
+from fleet.ledger.records import Description
 from fleet.run.model import Model
 from fleet.run.receipt import Histogram, Parity, Receipt, added
 from fleet.run.scoring import ZeroShot
 from fleet.run.spec import Shard
 from producer.publishing.card import Beside, dataset_card
 from producer.publishing.hub_cards import hub_dataset
-from producer.scores.distribution import score_table
+from producer.scores.distribution import histograms_of, score_picture, score_table
 from support.finalizer_runs import A, B, C, FinalizerRun
 from support.records import a_receipt, a_scoring_receipt, a_spec
 
@@ -36,6 +39,40 @@ class TestCard:
         assert card["size_categories"] == ["n<1K"]
         for config in card["configs"]:
             assert len(list(run.out.glob(config["data_files"][0]["path"]))) == 3
+
+    def test_its_picture_is_the_same_for_the_same_scores_and_the_tables_stay(self, run: FinalizerRun) -> None:
+        pytest.importorskip("matplotlib")
+        run.do(A, B)
+        run.fail(C)
+
+        run.finalize(without_failed=True)
+
+        picture, card = (run.out / "scores.png").read_bytes(), (run.out / "README.md").read_text()
+        assert picture == score_picture(run.spec, list(run.ledger.receipts(run.run_id)))
+        assert b"matplotlib" not in picture.lower()
+        shown, _, tables = card.partition("<details>\n<summary>The same as text</summary>\n\n## Scores in `score`\n")
+        assert "## Scores\n\n![" in shown
+        assert shown.rstrip().endswith("](scores.png)")
+        assert score_table(histograms_of(run.spec, list(run.ledger.receipts(run.run_id)))["score"]) in tables
+        assert run.findings() == []
+
+        run.ledger.retry(run.run_id)
+        run.do(C)
+        run.finalize()
+        assert (run.out / "scores.png").read_bytes() != picture
+
+    def test_it_has_tables_alone_if_no_picture_can_be_drawn(
+        self, run: FinalizerRun, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        run.do(A, B, C)
+
+        run.finalize()
+
+        assert not (run.out / "scores.png").exists()
+        card = (run.out / "README.md").read_text()
+        assert "\n## Scores in `score`\n" in card
+        assert "![" not in card
 
     def test_it_tells_source_model_filter_and_rows(self) -> None:
         spec = a_spec()
@@ -108,6 +145,15 @@ class TestCard:
             assert words in filtered
             assert words not in whole
 
+    @pytest.mark.parametrize(
+        ("where", "columns"),
+        [("score > 3", ["score"]), ("rows.int_score >= 3 AND 'score' <> id", ["int_score"]), ("text LIKE 'a%'", [])],
+    )
+    def test_it_says_which_columns_the_filter_compares(self, where: str, columns: list[str]) -> None:
+        card = dataset_card(a_spec(where=where), [a_receipt("r", A)]).decode()
+
+        assert re.findall("- `(.*)`: .* The filter compares this value as it is.", card) == columns
+
     def test_several_models_have_a_table_with_a_column_for_each(self) -> None:
         (edu,) = a_spec(score_column="edu_score", int_score=False, max_tokens=512).scorings
         nli = Model(name="me/nli", revision="89ab", labels=("contradiction", "entailment"))
@@ -118,7 +164,8 @@ class TestCard:
 
         text = dataset_card(spec, [scored]).decode()
 
-        assert "was scored with a text classifier and a zero-shot classifier;\nthe rows that pass" in text
+        told = "Every row was scored with a text classifier and a zero-shot classifier, but for 1 row with an error;"
+        assert f"{told}\nthe rows that pass" in text
         lines = text.partition("## Models\n\n")[2].partition("\n\n")[0].splitlines()
         assert lines[:2] == ["|  | `edu_score` | `topic_score` |", "| --- | --- | --- |"]
         rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
@@ -135,6 +182,7 @@ class TestCard:
             ({"where": None}, "# fineweb CC-MAIN-2024-10, scored with fineweb-edu-classifier"),
             ({"crawl": None, "input_uris": ("/home/me/web/*.parquet",)}, "# web, filtered with fineweb-edu-classifier"),
             ({"crawl": None, "input_uris": ("/home/me/web/a.parquet",)}, "# a, filtered with fineweb-edu-classifier"),
+            ({"crawl": None, "input_uris": ("/home/me/*",)}, "# Parquet files, filtered with fineweb-edu-classifier"),
             (
                 {"crawl": None, "input_uris": ("*.jsonl.gz",)},
                 "# JSON Lines files, filtered with fineweb-edu-classifier",
@@ -148,6 +196,14 @@ class TestCard:
         assert front_matter(text)["pretty_name"] == title.removeprefix("# ")
         assert ("source_datasets" in front_matter(text)) == ("input_uris" not in changes)
         assert "/home/me" not in text
+
+    def test_its_title_is_shown_as_the_user_wrote_it(self) -> None:
+        title = "5 * 3 <b>, my_set [v2] & C#"
+
+        text = dataset_card(a_spec(), [a_receipt("r", A)], Beside(description=Description(title=title))).decode()
+
+        assert "\n# 5 \\* 3 \\<b\\>, my\\_set \\[v2\\] \\& C\\#\n" in text
+        assert front_matter(text)["pretty_name"] == title
 
     def test_it_begins_with_how_many_rows_were_kept(self) -> None:
         text = dataset_card(a_spec(), [a_receipt("r", shard) for shard in (A, B)]).decode()
@@ -163,6 +219,7 @@ class TestCard:
         read_in_part = dataset_card(a_spec(), [a_receipt("r", A)]).decode()
 
         assert "| Shards | 1; 2 more failed and are not here |" in read_whole
+        assert "a text classifier, but for 1 row with an error and 2 shards that failed;" in read_whole
         assert "| Shards | 1 |" in read_in_part
         for words in ("Only the beginning of a text was read", "close to the edge of the filter"):
             assert words in read_in_part
@@ -202,6 +259,19 @@ class TestCard:
 
         assert f"```text\n{score_table(added([some, some]))}\n```" in cards[0]
         assert "## Scores" not in cards[1]
+
+    def test_of_several_labels_it_shows_how_the_scores_are_spread_that_the_filter_compares(self) -> None:
+        model = Model(name="me/topics", revision="89ab", labels=("food", "code"))
+        spread = Histogram(bins_per_unit=20, rows_by_bin={10: 3, 15: 5})
+
+        tables = {
+            where: re.findall("## Scores in `(.*)`", dataset_card(a_spec(model=model, where=where), [scored]).decode())
+            for where in ("Score > 0.5", "score_food > 0.5", None)
+            for scored in [scored_by(A, histogram=spread, label_histograms=(spread, spread))]
+        }
+
+        labels = ["score_food", "score_code"]
+        assert tables == {"Score > 0.5": ["score", *labels], "score_food > 0.5": labels, None: labels}
 
     def test_it_tells_the_formats_and_the_worst_that_the_trials_of_the_workers_found(self) -> None:
         receipts = [

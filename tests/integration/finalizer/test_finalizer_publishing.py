@@ -10,7 +10,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger, Publication
 from fleet.process.settings import Settings
 from fleet.storage.manifest import read_manifest
-from fleet.storage.output import MANIFEST_PATH
+from fleet.storage.output import MANIFEST_PATH, PICTURE_PATH
 from producer.finalizer import Publisher
 from producer.publishing.publish import NotReady, finalize_run
 from support.finalizer_runs import A, B, C, FinalizerRun, publish_as_other_run
@@ -52,7 +52,7 @@ class TestFinalizing:
         assert publication == Publication(uri=str(run.out), commit="", shards=3)
         assert run.publication == publication
         paths = {path for shard in (A, B, C) for path in (shard.data_path, shard.scores_path)}
-        assert run.visible().keys() == {*paths, MANIFEST_PATH, "README.md"}
+        assert run.visible().keys() - {PICTURE_PATH} == {*paths, MANIFEST_PATH, "README.md"}
         assert not (run.out / ".shardsift" / run.run_id / "checkpoints").exists()
 
         (run.out / "README.md").write_text("mine")
@@ -111,8 +111,8 @@ class TestFinalizing:
         assert run.publication == Publication(uri=str(run.out), commit="", shards=3)
         after = run.visible()
         assert {A.data_path, B.data_path, C.data_path, C.scores_path} <= after.keys()
-        assert {path: after[path] for path in before if path.startswith(("data", "scores"))} == {
-            path: content for path, content in before.items() if path.startswith(("data", "scores"))
+        assert {path: after[path] for path in before if path.startswith(("data/", "scores/"))} == {
+            path: content for path, content in before.items() if path.startswith(("data/", "scores/"))
         }
         assert pq.read_table(run.out / MANIFEST_PATH).num_rows == 3
 

@@ -43,6 +43,7 @@ class TestReserving:
                 (path, b"theirs", "holds data, but no manifest.parquet")
                 for path in ("data/a", "scores/a", MANIFEST_PATH)
             ),
+            ("scores.png", b"theirs", r"has a scores\.png, which the card of the dataset would replace"),
             *(
                 ("README.md", card, r"has a README\.md, which the card of the dataset would replace")
                 for card in (b"# My notes", b"---\nlicense: mit\n---\n# My notes", b"\xff")

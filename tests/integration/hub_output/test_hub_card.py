@@ -79,6 +79,15 @@ def test_licence_language_and_tasks_are_those_of_the_source_at_the_revision_that
     assert ", whose licence is `mit`. Cite them" in text
 
 
+def test_the_picture_is_published_with_the_card_which_names_its_address(run: HubRun) -> None:
+    pytest.importorskip("matplotlib")
+
+    _, text = published(run)
+
+    assert f"({run.hub.endpoint}/datasets/{run.repo}/resolve/main/scores.png)" in text
+    assert run.hub.read(run.repo, "scores.png").startswith(b"\x89PNG")
+
+
 def test_metadata_that_the_hub_refuses_are_left_out(run: HubRun) -> None:
     run.hub.fault("/api/validate-yaml", method="POST", status=400, body=b'{"errors": [], "warnings": []}')
 
@@ -86,7 +95,7 @@ def test_metadata_that_the_hub_refuses_are_left_out(run: HubRun) -> None:
 
     assert "license" not in metadata
     assert metadata["task_categories"] == ["text-generation"]
-    assert "and their licence is that of the source." in text
+    assert "and their licence is unknown to us: see the source." in text
 
 
 @pytest.mark.parametrize("status", [404, 429, 503])

@@ -40,7 +40,7 @@ class TestPublishing:
             name: sum(r.bytes_in for r in run.hub.requests if r.token_name == name) for name in ("worker", "finalizer")
         }
         assert sent["worker"] >= sum(map(len, staged.values()))
-        assert sent["finalizer"] < 64 << 10
+        assert sent["finalizer"] < 128 << 10  # the manifest, the card and its picture
         assert before == set()
         assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
         assert run.hub.commits(run.repo)[0].author == "finalizer"

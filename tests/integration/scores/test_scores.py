@@ -20,7 +20,7 @@ from producer.flower.pages import rows_json
 from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from producer.scores.distribution import chart, check_chart, score_bins
+from producer.scores.distribution import chart, score_bins
 from producer.scores.report import near_lines, read_texts, rows_of_run_near, scored_run
 from support.input_shards import with_first_texts
 from support.models import tiny_classifier
@@ -203,17 +203,13 @@ def test_the_runs_page_shows_rows_of_a_finished_shard_unless_its_input_has_chang
             file.write_bytes(content)
 
 
-def test_a_picture_that_cannot_be_written_is_refused_first() -> None:
-    with pytest.raises(UsageError, match=r"Cannot write the chart to /nowhere/scores\.png\."):
-        check_chart(Path("/nowhere/scores.png"))
-
-
 def test_the_curve_of_the_picture_has_the_keep_rates_of_the_table() -> None:
     """Not in unit/: matplotlib starts a process to look for fonts, the first time that it is used on a machine."""
     pytest.importorskip("matplotlib")
     logits = Histogram(bins_per_unit=4, rows_by_bin={-1: 10, 0: 40, 9: 20, 10: 10, 12: 15, 14: 5})
 
-    _, rate = chart({"score": logits}, title="a run").axes
+    _, rate = chart({"score": logits}, title="a run", where="score >= 2.5").axes
 
-    (curve,) = rate.lines
+    curve, threshold = rate.lines
+    assert list(threshold.get_xdata()) == [2.5, 2.5]
     assert list(curve.get_ydata()) == [float(one.at_least) for one in score_bins(logits)]  # of 100 rows

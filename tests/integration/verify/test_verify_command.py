@@ -4,9 +4,12 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import fsspec
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from fleet.ledger import Ledger
@@ -30,6 +33,21 @@ class TestASoundDataset:
     )
     def test_is_sound_with_other_options(self, published: Callable[..., Dataset], options: dict[str, Any]) -> None:
         assert published(**options).faults(with_source=True) == []
+
+    def test_is_sound_with_files_without_rows_in_which_pandas_wrote_no_types(
+        self, published: Callable[..., Dataset], tmp_path: Path
+    ) -> None:
+        (tmp_path / "in").mkdir()
+        pd.DataFrame({"text": [], "tags": []}, dtype=object).to_parquet(tmp_path / "in/a.parquet")
+        pd.DataFrame({"tags": [["one"], None], "text": ["a", "b"]}).to_parquet(tmp_path / "in/b.parquet")
+        pd.DataFrame({"text": []}, dtype=object).to_parquet(tmp_path / "in/c.parquet")
+
+        dataset = published(input_uris=(str(tmp_path / "in"),), where=None, keep_all=True)
+
+        assert verify(str(dataset.output), source=(str(tmp_path / "in"),)).faults == ()
+        one, *others = (pq.read_schema(file) for file in sorted((dataset.output / "data").iterdir()))
+        assert [schema.equals(one) for schema in others] == [True, True]
+        assert pq.read_table(dataset.output / "data")["tags"].to_pylist() == [["one"], None]
 
     def test_is_sound_in_a_bucket(self, original: Dataset) -> None:
         bucket = fsspec.filesystem("memory")

@@ -208,6 +208,18 @@ class TestSource:
             f"data/{shard}.parquet: is missing: its shard failed, and the run was published without it"
         ]
 
+    def test_shards_of_which_the_source_has_no_file_are_named_and_no_damage(self, dataset: Dataset) -> None:
+        first, *others = sorted(dataset.source.glob("*.parquet"))
+
+        found = verify(str(dataset.output), source=(str(first),))
+
+        assert found.is_sound
+        assert found.not_compared == tuple(file.stem for file in others)
+        assert (
+            "2 shards not compared with the input, because --source names no such files: 000_00001, 000_00002"
+            in found.lines()
+        )
+
     def test_a_changed_input_is_distinguished_from_a_wrong_dataset(self, dataset: Dataset) -> None:
         file = min(dataset.source.glob("*.parquet"))
 
