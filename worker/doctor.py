@@ -42,7 +42,8 @@ def worker_checks(settings: Settings) -> list[Check]:
     """The checks for a worker with these settings."""
     redis = [redis_check(settings), rights_check(settings, OF_WORKERS)]
     if settings.redis_url is None:
-        redis = [Check(name="redis", look=_no_redis, mend=_NO_REDIS_MEND)]
+        said = "REDIS_URL is not set: `worker start` needs it."
+        redis = [Check(name="redis", look=lambda: warning(said, _NO_REDIS_MEND), mend=_NO_REDIS_MEND)]
     return [*gpu_checks(settings), *redis, hub_check(), torch_check(settings), model_check(settings)]
 
 
@@ -63,10 +64,6 @@ def model_check(settings: Settings) -> Check:
     asks_fleet = settings.redis_url is not None and not _is_named(settings)
     needs = ("torch", "redis") if asks_fleet else ("torch",)
     return Check(name="model", look=partial(_model, settings), mend=_OTHER_MODEL, needs=needs)
-
-
-def _no_redis() -> Verdict:
-    return warning("REDIS_URL is not set: `worker start` needs it.", _NO_REDIS_MEND)
 
 
 def _gpu() -> Verdict:

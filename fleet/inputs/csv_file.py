@@ -45,7 +45,7 @@ class CsvFile(LineRows):
         here = tuple((name, kind) for name, kind in columns if name in self._names)
         known = typed(here, self._seen_types(seen_names(here)), self.uri)
         for field in known:
-            if not is_readable(field.type):
+            if field.type not in (pa.string(), *_PATTERNS):
                 raise ShardError(
                     f'{self.uri} cannot have the column "{field.name}" of the run, which is {field.type}. {RUN_REMEDY}'
                 )
@@ -223,8 +223,3 @@ def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
         return []
     fits = pc.fill_null(pc.match_substring_regex(texts, _PATTERNS[data_type]), True)
     return pc.indices_nonzero(pc.invert(fits)).to_pylist()  # type: ignore[no-any-return]
-
-
-def is_readable(data_type: pa.DataType) -> bool:
-    """Whether the texts of a CSV file can be read as this type."""
-    return data_type == pa.string() or data_type in _PATTERNS

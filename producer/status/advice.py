@@ -80,7 +80,7 @@ def what_next(status: RunView) -> list[str]:
     """The lines below the table: what is wrong, and the command that fixes it."""
     return [
         *_on_failures(status),
-        *_on_retries(status),
+        *(() if status.cancelled else retry_lines(status.retries)),
         *_on_silent(status),
         *_on_stalled(status),
         *_on_publishing(status),
@@ -97,12 +97,6 @@ def _on_failures(status: RunView) -> Iterator[str]:
         yield f"{_AFTER_FIXING}, try {them} again: producer retry {status.run_id}"
         if status.counts.done and not status.counts.open:
             yield f"Or publish the others without {them}: producer finalize {status.run_id}"
-
-
-def _on_retries(status: RunView) -> Iterator[str]:
-    """A run whose shards all end with the same error does not advance, although its workers are busy."""
-    if status.retries and not status.cancelled:
-        yield from retry_lines(status.retries)
 
 
 def _on_silent(status: RunView) -> Iterator[str]:
@@ -198,7 +192,8 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
         case "stalled" | "queued" if not status.workers:
             yield from why_unable(status)
             yield f"No worker serves this run. Start one: {status.worker_command}"
-            yield from _on_workers_elsewhere(status)
+            if status.workers_elsewhere:
+                yield f"Workers of this fleet that serve other models or dtypes: {status.workers_elsewhere:,}."
         case "queued":
             others = sorted({str(worker.run_id) for worker in status.serving})
             yield f"All its workers are busy with other runs: {', '.join(others)}."
@@ -208,12 +203,6 @@ def loading_line(status: RunView) -> str:
     """For example `Loading the model (1 worker, 35 s)`."""
     longest = max(worker.activity_seconds for worker in status.loading)
     return f"Loading the model ({counted(len(status.loading), 'worker')}, {shown_duration(longest)})"
-
-
-def _on_workers_elsewhere(status: RunView) -> Iterator[str]:
-    """Why workers that are there do not help: they were started for certain models or a --dtype."""
-    if status.workers_elsewhere:
-        yield f"Workers of this fleet that serve other models or dtypes: {status.workers_elsewhere:,}."
 
 
 def _higher_limit(status: RunView) -> str:

@@ -97,9 +97,6 @@ class Place:
     first_row: int
     text_digests: tuple[str, ...] = ()  # of the window's texts, one for each scoring of the run
 
-    def is_in_file_of(self, other: "Place") -> bool:
-        return (self.shard, self.source_identity) == (other.shard, other.source_identity)
-
 
 class Scorer(Protocol[Encoded]):
     """Scores the rows of a window in two steps, so that one window is encoded while another is on the device.

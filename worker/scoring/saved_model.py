@@ -160,10 +160,6 @@ class FirstTokenClassifier(DebertaV2PreTrainedModel):
         return SequenceClassifierOutput(logits=self.fc(states[:, 0]))
 
 
-def _is_first_token(config: Mapping[str, Any]) -> bool:
-    return {"base_model", "fc_dropout", "id2label"} <= config.keys()
-
-
 def _first_token_config(config: Mapping[str, Any]) -> DebertaV2Config:
     """The settings of the backbone that config.json names, unless it has them itself."""
     backbone = config["base_model"]
@@ -174,7 +170,7 @@ def _first_token_config(config: Mapping[str, Any]) -> DebertaV2Config:
 
 
 FIRST_TOKEN = Adapter(
-    serves=_is_first_token,
+    serves=lambda config: {"base_model", "fc_dropout", "id2label"} <= config.keys(),
     config=_first_token_config,
     classifier=FirstTokenClassifier,
     max_tokens=_CONTEXT_TOKENS,

@@ -237,11 +237,8 @@ def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | N
 
 def _without_graph(classifier: SequenceClassifier) -> SequenceClassifier:
     """A graph holds one model only, so models that share an encoder run without it."""
-    return (
-        replace(classifier, backend=classifier.backend.packed)
-        if isinstance(classifier.backend, Graphed)
-        else classifier
-    )
+    backend = classifier.backend
+    return replace(classifier, backend=backend.packed) if isinstance(backend, Graphed) else classifier
 
 
 def _conditions(classifier: SequenceClassifier) -> tuple[object, ...]:

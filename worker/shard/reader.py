@@ -105,6 +105,7 @@ def _check_columns(schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
 # The size of each row's values, which is the same however the rows are cut into batches.
 
 _VALUE_BYTES = 8  # of anything whose size its type does not say
+_TEXT_OR_BINARY = {pa.string(), pa.large_string(), pa.binary(), pa.large_binary()}
 
 Sizes = npt.NDArray[np.int64]
 
@@ -121,7 +122,7 @@ def _value_bytes(values: pa.Array) -> Sizes:
     kind = values.type
     if isinstance(values, pa.ExtensionArray):
         return _value_bytes(values.storage)
-    if _is_text_or_binary(kind):
+    if kind in _TEXT_OR_BINARY:
         return _lengths(pc.binary_length(values)) + _VALUE_BYTES
     if pa.types.is_struct(kind):
         return sum((_value_bytes(field) for field in values.flatten()), start=np.ones(len(values), np.int64))
@@ -144,15 +145,6 @@ def _lengths(found: pa.Array) -> Sizes:
     """Null has the length 0."""
     lengths: Sizes = pc.fill_null(found, 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
-
-
-def _is_text_or_binary(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
 
 
 def _fixed_bytes(kind: pa.DataType) -> int:

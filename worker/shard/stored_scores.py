@@ -48,7 +48,7 @@ class StoredScores:
     def __init__(self, published: Published) -> None:
         self._published = published
         self._receipts = {receipt.shard: receipt for receipt in published.receipts}
-        self._open: tuple[Place, SideScores] | None = None
+        self._open: tuple[Receipt, SideScores] | None = None
 
     def of(self, score_column: str) -> "StoredColumn":
         """The scorer of one scoring of the run."""
@@ -68,8 +68,9 @@ class StoredScores:
         return dict(zip(columns, found, strict=True))
 
     def _scores_file(self, place: Place) -> "SideScores":
-        if self._open is None or not place.is_in_file_of(self._open[0]):
-            self._open = (place, self._opened(self._receipt(place).scores))
+        receipt = self._receipt(place)
+        if self._open is None or self._open[0] is not receipt:
+            self._open = (receipt, self._opened(receipt.scores))
         return self._open[1]
 
     def _receipt(self, place: Place) -> Receipt:

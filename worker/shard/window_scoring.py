@@ -103,7 +103,8 @@ class WindowScoring:
             for group, encoded in zip(self._groups, prepared.encoded, strict=True)
             if encoded is not None
         ]
-        progress.vitals.rows_resumed += _known_rows(prepared.earlier)
+        known = [0 if one is None else int(one.known.sum()) for one in prepared.earlier]
+        progress.vitals.rows_resumed += min(known)
         if not due:
             progress.on_batch(rows)
         launched: Launched = []
@@ -166,11 +167,6 @@ class _Texts:
         unscorable = unscorable_rows(column)
         digest = scored_digest(rows, scoring)
         return _Texts(digest=digest, scorable=without(column, unscorable), unscorable=unscorable)
-
-
-def _known_rows(scores: Sequence[Scores | None]) -> int:
-    """The rows of a window that every scoring knows."""
-    return min(0 if one is None else int(one.known.sum()) for one in scores)
 
 
 def _part_of(on_batch: Callable[[int], bool], number: int, parts: int, rows: int) -> Callable[[int], bool]:

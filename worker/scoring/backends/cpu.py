@@ -135,7 +135,8 @@ def attend(
     for first in range(0, texts, texts_at_once):
         part = slice(first, first + texts_at_once)
         shares = _shares(query[part], key[part], None if mask is None else mask[part])
-        attended[part] = _by_text(torch.bmm(shares, value[part].flatten(0, 1)), heads)
+        by_head = torch.bmm(shares, value[part].flatten(0, 1)).unflatten(0, (-1, heads))
+        attended[part] = by_head.transpose(1, 2)
     return attended, None
 
 
@@ -146,11 +147,6 @@ def _shares(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -
     scores = (scores if mask is None else scores.copy_(mask)).flatten(0, 1)
     scores.baddbmm_(query.flatten(0, 1), key.flatten(0, 1).mT, beta=0 if mask is None else 1)
     return torch.softmax(scores, 2, out=scores)
-
-
-def _by_text(attended: torch.Tensor, heads: int) -> torch.Tensor:
-    """From shape (texts * heads, queries, width) to (texts, queries, heads, width)."""
-    return attended.view(-1, heads, *attended.shape[1:]).transpose(1, 2)
 
 
 def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
