@@ -1,7 +1,6 @@
 """Do a run on one machine: embedded Redis, finalizer, one worker per GPU. No process is left running afterwards."""
 
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.presence.demand import Load
 from fleet.process.broker import drop_messages, make_app
-from fleet.process.children import Child, running, terminate
+from fleet.process.children import Child, handling, running, terminate
 from fleet.process.command_line import own_command
 from fleet.process.settings import Settings
 from fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
@@ -48,7 +47,11 @@ def run_locally(
     """
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in plan.spec.scorings]
     check_requirements(kinds)
-    with _sigterm_interrupts(), machine_redis(settings, create=True) as settings, _clients(settings) as (ledger, app):
+    with (
+        handling(signal.SIGTERM, by=signal.default_int_handler),  # so that it also stops the children cleanly
+        machine_redis(settings, create=True) as settings,
+        _clients(settings) as (ledger, app),
+    ):
         if settings.redis_is_embedded:
             _forget_the_dead(ledger, plan.spec)
         on_enqueued(enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify))
@@ -70,22 +73,6 @@ def run_locally(
                 progress=progress,
             )
             return looked_at(ledger, ended, hashes=verify)
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """During the block SIGTERM raises KeyboardInterrupt, so that it also stops the children cleanly.
-
-    Only the main thread may set handlers. A run in another thread of a notebook or a server leaves them alone.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)  # None: not set from Python
 
 
 @contextmanager

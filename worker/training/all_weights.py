@@ -5,10 +5,8 @@ import json
 import os
 import shutil
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,18 +15,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.utils.data import Dataset
-from transformers import (
-    DataCollatorWithPadding,
-    PrinterCallback,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import DataCollatorWithPadding, PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
 from fleet.errors import Stopped, UsageError
-from fleet.process.children import without_main_module
+from fleet.process.children import handling, without_main_module
 from worker.scoring.device import choose_device, device_name, multiplies_bfloat16
 from worker.scoring.quiet import quiet_transformers
 from worker.scoring.saved_model import SavedModel
@@ -65,7 +56,8 @@ def train_all_weights(options: TrainOptions, split: Split, *, device: str, tell:
     stop = _StopAtNextStep()
     trainer = _trainer(options, split, base, arguments, [stop, _Progress(tell)])
     began = time.monotonic()
-    with without_main_module(), stop.listening(), quiet_transformers():  # transformers starts the processes of loaders
+    listening = handling(signal.SIGTERM, signal.SIGINT, by=stop.note)
+    with without_main_module(), listening, quiet_transformers():  # transformers starts the processes of loaders
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     seconds = time.monotonic() - began
     if stop.is_asked:
@@ -259,20 +251,7 @@ class _StopAtNextStep(TrainerCallback):
     def __init__(self) -> None:
         self.is_asked = False
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Only the main thread can handle signals; in another one, this does nothing."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
+    def note(self, number: int, _frame: FrameType | None) -> None:
         self.is_asked = True
         signal.signal(number, signal.SIG_DFL)
 
