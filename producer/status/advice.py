@@ -199,6 +199,7 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
             yield from why_unable(status)
             yield f"No worker serves this run. Start one: {status.worker_command}"
             yield from _on_workers_elsewhere(status)
+            yield from _on_format(status)
         case "queued":
             others = sorted({str(worker.run_id) for worker in status.serving})
             yield f"All its workers are busy with other runs: {', '.join(others)}."
@@ -214,6 +215,15 @@ def _on_workers_elsewhere(status: RunView) -> Iterator[str]:
     """Why workers that are there do not help: they were started for certain models or a --dtype."""
     if status.workers_elsewhere:
         yield f"Workers of this fleet that serve other models or dtypes: {status.workers_elsewhere:,}."
+
+
+def _on_format(status: RunView) -> Iterator[str]:
+    """Each worker can score in float32."""
+    if status.counts.open and status.number_format not in (None, "float32"):
+        yield (
+            f"Its scores so far are in {status.number_format}. A worker without this format is refused, unless formats may mix: "
+            f"producer set {status.run_id} --allow-mixed"
+        )
 
 
 def _higher_limit(status: RunView) -> str:
