@@ -36,7 +36,7 @@ AllowMixed = Annotated[
     bool | None,
     typer.Option(
         "--allow-mixed/--no-allow-mixed",
-        help="Let workers score in different number formats. At first only in that of the first worker.",
+        help="Let workers score in different number formats. Default: the first worker decides.",
     ),
 ]
 Verify = Annotated[bool, typer.Option("--verify", help="Compare the sha256 of published files, not only their sizes.")]
