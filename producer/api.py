@@ -71,6 +71,7 @@ def enqueue(
     *,
     max_workers: int | None = None,
     max_cost: float | None = None,
+    allow_mixed: bool | None = None,
     verify: bool = False,
     redis_url: str | None = None,
     **keywords: Any,
@@ -82,6 +83,7 @@ def enqueue(
 
     max_workers: how many workers may score shards of the run at once; 0 for any number. Default: as it was, at first any.
     max_cost: pause the run when its work has cost this much at SHARDSIFT_PRICE_PER_GPU_HOUR; 0 for no limit.
+    allow_mixed: let workers score in different number formats. Default: as it was, at first only in that of the first worker.
     verify: if the run is published already, read its files and compare their sha256, not only their sizes.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL.
 
@@ -90,7 +92,9 @@ def enqueue(
     with _errors_told():
         settings = read_settings(redis_url=redis_url)
         price = settings.price_per_gpu_hour
-        steering = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
+        steering = SteeringOptions(
+            max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price, allow_mixed=allow_mixed
+        )
         ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(

@@ -19,17 +19,22 @@ _MAX_BACKOFF_SECONDS = 600.0
 class Attempts(LedgerBase):
     """A claim lasts for one lease and carries a fencing token, by which a stale one is refused."""
 
-    def claim(self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None) -> Claim | Refusal:
+    def claim(
+        self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None, number_format: str = ""
+    ) -> Claim | Refusal:
         """Claim a shard for one lease. No two workers ever hold the same shard with valid tokens.
 
         `owner` names the worker. A worker runs one scoring process at a time, so a second claim of a shard by the same owner
         means that the first process crashed. The exception is a second claim with the same `nonce`, from `new_nonce`: it
         returns the first claim again, so a caller whose answer was lost can repeat the call.
+
+        The first claim with a `number_format` settles that of the run, unless nothing came of it. Others are refused from then
+        on: each differs from float32 by less than its own tolerance of the parity gate, but one is not the other.
         """
         answer = self._run_script(
             "claim",
             Keys(run_id).of(shard_name),
-            [shard_name, owner, self._lease_ms, self._max_attempts, nonce or new_nonce()],
+            [shard_name, owner, self._lease_ms, self._max_attempts, nonce or new_nonce(), number_format],
         )
         if answer[0] != "claimed":
             return Refusal(answer[0])

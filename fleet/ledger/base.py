@@ -46,7 +46,7 @@ class LedgerBase:
 
     def run_ids(self) -> list[str]:
         """All runs, newest first."""
-        run_ids = [str(run_id) for run_id in self.redis.zrevrange(RUNS, 0, -1)]
+        run_ids = [str(run_id) for run_id in self.redis.zrange(RUNS, 0, -1)][::-1]  # a worker may not use ZREVRANGE
         pipeline = self.redis.pipeline(transaction=False)
         for run_id in run_ids:
             pipeline.hexists(Keys(run_id).run, "spec")

@@ -18,6 +18,7 @@ class Refusal(StrEnum):
     UNKNOWN = "unknown"  # no such run or shard: the message is older than the ledger
     CANCELLED = "cancelled"
     PAUSED = "paused"
+    FORMAT = "format"  # the run is scored in another number format
     FULL = "full"  # as many workers as the run may have score shards of it
     DONE = "done"
     FAILED = "failed"
@@ -134,6 +135,7 @@ class Steering:
     max_workers: int | None = None  # that score shards of the run at once; None for any number
     max_cost: float | None = None  # at which the run is paused, in the currency of the price
     price_per_gpu_hour: float | None = None
+    allow_mixed: bool = False  # whether workers may score in different number formats
 
     def cost(self, worker_seconds: float) -> float | None:
         """The cost of this much work, if the price is known. Each worker has one GPU."""
@@ -153,7 +155,7 @@ class Steering:
         cost = (
             "" if self.max_cost is None else f", at most {self.max_cost:g} at {self.price_per_gpu_hour:g} per GPU-hour"
         )
-        return f"{workers}{cost}"
+        return f"{workers}{cost}{', in mixed number formats' if self.allow_mixed else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +174,7 @@ class OpenRun:
     spec: RunSpec
     queued: int
     running: int
+    number_format: str | None = None  # in which workers must score it; None if any will do
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,6 +91,12 @@ class Demand:
         return self.load.queue
 
 
+def format_to_follow(ledger: Ledger, queue: str) -> str | None:
+    """The number format of the oldest run of a queue that lacks workers and has one. None if there is no such run."""
+    formats = (run.number_format for run in ledger.open_runs() if run.spec.queue == queue and run.queued)
+    return next(filter(None, formats), None)
+
+
 def open_demands(ledger: Ledger) -> list[Demand]:
     """One demand for each queue with open shards, that of the oldest run first.
 

@@ -67,6 +67,9 @@ class Settings(BaseSettings):
         description="The only number format that workers serve: float32, bfloat16, float16 or auto. Unset: that of each run; for "
         "`worker tune` auto.",
     )
+    first_dtypes: dict[str, str] = Field(
+        {}, exclude=True, description="Set by a worker: the format that `auto` tries first, for each model."
+    )
     device: Annotated[str, Process.WORKER] = Field(
         "auto",
         description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one.",

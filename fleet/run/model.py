@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -51,6 +51,11 @@ class Model:
 def worker_queue(queues: Iterable[str]) -> str:
     """The queue of the workers that have loaded all models of these queues."""
     return "+".join(sorted(set(queues)))
+
+
+def joint_format(dtypes: Mapping[str, str]) -> str:
+    """The number format of a worker, from that of each of its queues: `bfloat16`, or `bfloat16+float32` for two models."""
+    return "+".join(dtypes[queue] for queue in sorted(dtypes))
 
 
 def model_names(text: str) -> tuple[str, ...]:

@@ -32,6 +32,13 @@ MaxCost = Annotated[
         help="Pause the run when it has cost this much, at SHARDSIFT_PRICE_PER_GPU_HOUR. 0: no limit.",
     ),
 ]
+AllowMixed = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-mixed/--no-allow-mixed",
+        help="Let workers score in different number formats. Default: the first worker decides.",
+    ),
+]
 Verify = Annotated[bool, typer.Option("--verify", help="Compare the sha256 of published files, not only their sizes.")]
 
 

@@ -6,7 +6,17 @@ import typer
 
 from fleet.process.command_line import Commands, print_json, say
 from fleet.process.wording import counted, first_of
-from producer.commands.shared import AsJson, DryRun, MaxCost, MaxWorkers, Target, Verify, read_settings, report
+from producer.commands.shared import (
+    AllowMixed,
+    AsJson,
+    DryRun,
+    MaxCost,
+    MaxWorkers,
+    Target,
+    Verify,
+    read_settings,
+    report,
+)
 from producer.planning.options import KeepAll, License, Public, RunOptions, Title, Where, keep_option, with_run_options
 
 if TYPE_CHECKING:
@@ -27,6 +37,7 @@ def enqueue(
     wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
     max_workers: MaxWorkers = None,
     max_cost: MaxCost = None,
+    allow_mixed: AllowMixed = None,
     dry_run: DryRun = False,
     verify: Verify = False,
     as_json: AsJson = False,
@@ -43,7 +54,9 @@ def enqueue(
 
     settings = read_settings()
     price = settings.price_per_gpu_hour
-    steering = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
+    steering = SteeringOptions(
+        max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price, allow_mixed=allow_mixed
+    )
     ledger = Ledger.connect(settings)
     plan = _planned(options)  # after Redis has answered, since planning may take long
     app = make_app("producer", settings)

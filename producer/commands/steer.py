@@ -6,7 +6,7 @@ import typer
 
 from fleet.process.command_line import Commands, say
 from fleet.process.wording import counted
-from producer.commands.shared import MaxCost, MaxWorkers, RunId, read_settings, report
+from producer.commands.shared import AllowMixed, MaxCost, MaxWorkers, RunId, read_settings, report
 
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
@@ -94,17 +94,20 @@ def set_(
     run_id: RunId,
     max_workers: MaxWorkers = None,
     max_cost: MaxCost = None,
+    allow_mixed: AllowMixed = None,
 ) -> None:
-    """Change a run's worker limit or cost limit. Workers above a lowered limit finish their shard first."""
+    """Change a run's limit of workers or cost, or its number formats. Workers above a lowered limit finish their shard first."""
     from fleet.errors import UsageError
     from producer.opening import open_ledger_of
     from producer.planning.steering import SteeringOptions, steered
 
-    if max_workers is None and max_cost is None:
-        raise UsageError("Say what to change: --max-workers or --max-cost.")
+    if max_workers is None and max_cost is None and allow_mixed is None:
+        raise UsageError("Say what to change: --max-workers, --max-cost or --allow-mixed.")
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, _):
         price = settings.price_per_gpu_hour
-        options = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
+        options = SteeringOptions(
+            max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price, allow_mixed=allow_mixed
+        )
         steering = steered(ledger, run_id, options)
         ledger.steer(run_id, steering)
         _send_due_shards(settings, ledger, run_id)

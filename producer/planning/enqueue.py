@@ -9,6 +9,7 @@ from fleet.errors import OutputTaken
 from fleet.ledger import Counts, Ledger
 from fleet.process.dispatch import queue_lost_shards, send_due_shards
 from fleet.process.wording import counted
+from fleet.run.model import joint_format
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding
@@ -83,6 +84,9 @@ def enqueue(
     here = {shard.name: shard.identity for shard in plan.shards}
     receipts = [one for one in (*taken, *recovered.whole) if here.get(one.shard) == one.source_identity]
     restored = ledger.restore(spec.run_id, receipts)
+    for receipt in receipts[:1]:
+        made_in = zip(spec.scorings, receipt.scorings, strict=True)
+        ledger.settle_format(spec.run_id, joint_format({scoring.queue: one.dtype for scoring, one in made_in}))
     ledger.mark_enqueued(spec.run_id, shards=len(plan.shards))
     ledger.clear_publish_error(spec.run_id)
     findings = patient(look_again)(ledger, spec.run_id, hashes=verify)

@@ -21,6 +21,7 @@ class SteeringOptions:
     max_workers: int | None = None
     max_cost: float | None = None
     price_per_gpu_hour: float | None = None
+    allow_mixed: bool | None = None
 
     def __post_init__(self) -> None:
         if self.max_workers is not None and self.max_workers < 0:

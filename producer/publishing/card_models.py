@@ -95,6 +95,8 @@ def _said_of(spec: RunSpec, place: int, receipts: list[Receipt]) -> dict[str, st
         return said | {"Scores from": f"{stored}, whose card says how they were computed"}
     made = [(receipt.scorings[place], receipt.provenance.device) for receipt in receipts]
     said["Scored in"] = ", ".join(sorted({f"{way.format_told} on {device} ({way.backend})" for way, device in made}))
+    if len({way.dtype for way, _ in made}) > 1:
+        said["Scored in"] += ". The number formats are mixed: the same text may have slightly different scores"
     if is_classifier(scoring.model):
         said["Against float32"] = _parity([way.parity for way, _ in made], has_filter=spec.where is not None)
     return said

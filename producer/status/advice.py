@@ -194,6 +194,7 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
             yield f"No worker serves this run. Start one: {status.worker_command}"
             if status.workers_elsewhere:
                 yield f"Workers of this fleet that serve other models or dtypes: {status.workers_elsewhere:,}."
+            yield from _on_format(status)
         case "queued":
             others = sorted({str(worker.run_id) for worker in status.serving})
             yield f"All its workers are busy with other runs: {', '.join(others)}."
@@ -203,6 +204,15 @@ def loading_line(status: RunView) -> str:
     """For example `Loading the model (1 worker, 35 s)`."""
     longest = max(worker.activity_seconds for worker in status.loading)
     return f"Loading the model ({counted(len(status.loading), 'worker')}, {shown_duration(longest)})"
+
+
+def _on_format(status: RunView) -> Iterator[str]:
+    """Each worker can score in float32."""
+    if status.counts.open and status.number_format not in (None, "float32"):
+        yield (
+            f"Its scores so far are in {status.number_format}. A worker without this format is refused, unless formats may mix: "
+            f"producer set {status.run_id} --allow-mixed"
+        )
 
 
 def _higher_limit(status: RunView) -> str:

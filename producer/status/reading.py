@@ -64,6 +64,7 @@ def run_status(
         error_reasons=ledger.error_reasons(run_id),
         publish_failed=ledger.publish_failed(run_id),
         steering=steering,
+        number_format=ledger.number_format(run_id),
         paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
         workers_elsewhere=sum(one.queue != spec.queue for one in present.workers),

@@ -61,6 +61,7 @@ class RunView:
     publish_failed: bool = False  # and trying again cannot help
     retries: tuple[Failure, ...] = ()  # of shards that wait for another attempt; the first hundred
     steering: Steering = Steering()
+    number_format: str | None = None  # in which workers must score; None if none has begun, or any will do
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     workers_elsewhere: int = 0  # live workers on other queues

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet.presence.announcements import list_machines
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import manifest_lines
@@ -56,6 +57,70 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
     assert f"The run is paused. Resume it: producer resume {run_id}\n" in again.stderr
     assert resumed.stderr == f"Run {run_id} is resumed.\n"
     assert {line["attempt"] for line in manifest_lines(tmp_path / "out")} == {1}
+
+
+def formats(*able: str) -> dict[str, str]:
+    """The environment of a worker on a device that is made for these formats, best first."""
+    return {"SHARDSIFT_DTYPE": "auto", "STAND_IN_FORMATS": ",".join(able)}
+
+
+@pytest.mark.parametrize("allow_mixed", [False, True])
+def test_workers_follow_the_format_of_the_first_unless_mixing_is_allowed(
+    quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path, allow_mixed: bool
+) -> None:
+    fleet = quick_fleet
+    faults.use_stand_in(seconds_a_batch=1.5)  # so that one does not do all while the other loads again
+    fleet.environment |= faults.environment
+
+    def times_logged(line: str) -> int:
+        return sum(fleet.log(name).read_text().count(line) for name in ("w1", "w2"))
+
+    with (
+        fleet.finalizer(),
+        fleet.worker(tiny_model, name="w1", environment=formats("bfloat16", "float32")),
+        fleet.worker(tiny_model, name="w2", environment=formats("float32", "bfloat16")),
+    ):
+        wait_until(lambda: times_logged("is ready") == 2, description="both have loaded what they prefer", seconds=60)
+        mixing = ["--allow-mixed"] if allow_mixed else []
+        job = options(shards, tiny_model, tmp_path / "out", "--dtype", "auto", *mixing)
+        run_id = fleet.enqueue(*job)
+        wait_for_first_shard(fleet, run_id)
+        status = fleet.call_producer("status", run_id)
+        fleet.wait_until_published(run_id, seconds=180)
+
+    lines = manifest_lines(tmp_path / "out")
+    card = (tmp_path / "out/README.md").read_text()
+    assert len({line["worker"] for line in lines}) == 2
+    assert len({line["scorings"][0]["dtype"] for line in lines}) == (2 if allow_mixed else 1)  # type: ignore[index]
+    assert times_logged("A new process replaces this one") == (0 if allow_mixed else 1)
+    assert ("The number formats are mixed" in card) == allow_mixed
+    assert ("format   may differ between workers (--allow-mixed)" in status.stdout) == allow_mixed
+
+
+def test_a_worker_that_cannot_follow_ends_with_the_reason_and_the_status_says_what_helps(
+    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    fleet = quick_fleet
+    run_id = fleet.enqueue(*options(shards, tiny_model, tmp_path / "out", "--dtype", "auto"))
+    with fleet.worker(tiny_model, name="w1", environment=formats("bfloat16")):
+        wait_until(lambda: fleet.ledger.counts(run_id).done, description="a shard is done")
+    with fleet.finalizer():
+        with fleet.machine(environment=formats("float16")):
+            wait_until(
+                lambda: any(machine.avoids for machine in list_machines(fleet.ledger.redis)),
+                description="the machine says that it cannot serve the run",
+                seconds=60,
+            )
+            status = fleet.call_producer("status", run_id).stdout
+        fleet.call_producer("set", run_id, "--allow-mixed")
+        with fleet.worker(tiny_model, name="w3", environment=formats("float16")):
+            fleet.wait_until_published(run_id, seconds=180)
+
+    told = f"Run {run_id} is scored in bfloat16, and this worker scores in float16."
+    assert f"could serve it: {told}" in status
+    assert fleet.log("machine").read_text().count(f"worker: {told}") == 1
+    assert "Its scores so far are in bfloat16." in status
+    assert f"unless formats may mix: producer set {run_id} --allow-mixed" in status
 
 
 @pytest.mark.slow

@@ -183,6 +183,26 @@ def test_auto_ends_with_float32_and_the_log_and_the_scorer_say_so(
     assert "scores differently in bfloat16" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("first", "device", "formats"),
+    [
+        ("float32", "cuda", ["float32"]),
+        ("float16", "cuda", ["float16", "float32"]),
+        ("float16", "cpu", None),
+        ("whatever", "cuda", None),
+    ],
+)
+def test_auto_begins_with_the_format_of_a_run_if_the_device_is_made_for_it(
+    first: str, device: str, formats: list[str] | None
+) -> None:
+    def tried(first: str | None) -> list[str]:
+        found = candidates("auto", torch.device(device), "deberta-v2", first=first, may_be_plain=True)
+        return list(dict.fromkeys(one.dtype for one in found))
+
+    assert tried(first) == (formats or tried(None))
+    assert candidates("auto", torch.device(device), "deberta-v2", first=first, may_be_plain=True)[-1].is_plain
+
+
 def test_a_way_that_does_not_compile_run_or_agree_is_left_for_the_next_with_a_line_in_the_log(
     tiny_model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

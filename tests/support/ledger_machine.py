@@ -47,6 +47,7 @@ START = 1_700_000_000_000
 STEPS_PER_EXAMPLE = 60
 NAMES = ["a", "b", "c/d"]
 OWNERS = ["w1", "w2"]
+FORMATS = ["", "float32", "bfloat16"]
 LOSABLE = ["run", "shards", "waiting", "sent", "running", "failed", "receipts"]  # keys that Redis may delete
 PUBLICATION = Publication(uri="x", commit="", shards=3)
 _SHARD, _PUBLICATION = TypeAdapter(Shard), TypeAdapter(Publication)
@@ -108,9 +109,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # --- workers ---
 
-    @rule(name=shards, owner=st.sampled_from(OWNERS))
-    def claim(self, name: str, owner: str) -> None:
-        self._claim(name, owner, nonce=f"{len(self.claims):012}")
+    @rule(name=shards, owner=st.sampled_from(OWNERS), number_format=st.sampled_from(FORMATS))
+    def claim(self, name: str, owner: str, number_format: str = "") -> None:
+        self._claim(name, owner, nonce=f"{len(self.claims):012}", number_format=number_format)
 
     @rule(owner=st.sampled_from(OWNERS))
     def claim_what_is_due(self, owner: str) -> None:
@@ -125,8 +126,8 @@ class LedgerMachine(RuleBasedStateMachine):
         claim = self.claim_of(nth)
         self._claim(claim.shard.name, "w1", nonce=claim.token.partition("-")[2])
 
-    def _claim(self, name: str, owner: str, *, nonce: str) -> None:
-        answer = self.both(lambda ledger: ledger.claim(self.run, name, owner, nonce=nonce))
+    def _claim(self, name: str, owner: str, *, nonce: str, number_format: str = "") -> None:
+        answer = self.both(lambda ledger: ledger.claim(self.run, name, owner, nonce=nonce, number_format=number_format))
         if isinstance(answer, Claim):
             self.claims.append(answer)
 
@@ -201,9 +202,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def pause(self, reason: str) -> None:
         self.both(lambda ledger: ledger.pause(self.run, reason=reason))
 
-    @rule(max_workers=st.sampled_from([None, 1, 2]))
-    def steer(self, max_workers: int | None) -> None:
-        steering = Steering(max_workers=max_workers)
+    @rule(max_workers=st.sampled_from([None, 1, 2]), allow_mixed=st.booleans())
+    def steer(self, max_workers: int | None, allow_mixed: bool = False) -> None:
+        steering = Steering(max_workers=max_workers, allow_mixed=allow_mixed)
         self.both(lambda ledger: ledger.steer(self.run, steering))
         assert self.ledger.steering(self.run) == steering
 
@@ -412,6 +413,9 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
         cancelled="cancelled" in run,
         paused=run.get("paused"),
         max_workers=int(run["max_workers"]) if "max_workers" in run else None,
+        allow_mixed="allow_mixed" in run,
+        number_format=run.get("format"),
+        has_scored="scored" in run,
         publication=_PUBLICATION.validate_json(run["published"]) if "published" in run else None,
         publishing="publishing_ms" in run,
         receipts_version=int(run.get("receipts_version", 0)),

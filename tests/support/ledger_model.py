@@ -59,6 +59,9 @@ class RunState:
     cancelled: bool = False
     paused: str | None = None
     max_workers: int | None = None
+    allow_mixed: bool = False
+    number_format: str | None = None
+    has_scored: bool = False
     publication: Publication | None = None
     publishing: bool = False
     receipts_version: int = 0
@@ -160,7 +163,7 @@ class LedgerModel:
         return was_paused
 
     def steer(self, run_id: str, steering: Steering) -> None:
-        self.state.max_workers = steering.max_workers
+        self.state.max_workers, self.state.allow_mixed = steering.max_workers, steering.allow_mixed
 
     def retry(self, run_id: str, *, done_too: bool) -> int:
         self.state.cancelled = False
@@ -233,7 +236,7 @@ class LedgerModel:
 
     # --- one shard ---
 
-    def claim(self, run_id: str, name: str, owner: str, *, nonce: str) -> Claim | Refusal:
+    def claim(self, run_id: str, name: str, owner: str, *, nonce: str, number_format: str) -> Claim | Refusal:
         state = self.state.shards.get(name)
         if state is None or state.record is None or not self.state.has_spec:
             return Refusal.UNKNOWN
@@ -251,7 +254,7 @@ class LedgerModel:
         if state.attempts and state.attempts.crashes >= MAX_CRASHES:
             self._give_up(state)
             return Refusal.FAILED
-        if refusal := self._refusal(state, owner):
+        if refusal := self._refusal(state, owner, number_format):
             if state.place != "waiting":
                 self._wait_again(state)
             return refusal
@@ -264,6 +267,7 @@ class LedgerModel:
         known.noted = self.now
         self._count(state, attempts=1, crashes=1)
         self._run(state)
+        self.state.number_format = number_format or self.state.number_format
         return self._claim(state)
 
     def renew(self, claim: Claim, *, rows: int) -> bool:
@@ -287,6 +291,7 @@ class LedgerModel:
 
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
         known = self._begun(self._writable(claim, unknown=LeaseLost))
+        self.state.has_scored = True
         others = self.checkpoint_bytes() - len(known.scores.get(window, b""))
         if others + len(scores) > CHECKPOINT_BYTES:
             known.spilled = True
@@ -483,9 +488,13 @@ class LedgerModel:
     def _wait(self, state: ShardState, ms: int = 0) -> None:
         state.place, state.at = "waiting", self.now + ms
 
-    def _refusal(self, state: ShardState, owner: str) -> Refusal | None:
+    def _refusal(self, state: ShardState, owner: str, number_format: str) -> Refusal | None:
         if self.state.paused is not None:
             return Refusal.PAUSED
+        is_other = number_format and self.state.number_format not in (None, number_format)
+        may_change = not self.state.has_scored and not self._in("running", "done")
+        if is_other and not may_change and not self.state.allow_mixed:
+            return Refusal.FORMAT
         others = self._scoring(but=state) - {owner}
         return Refusal.FULL if self.state.max_workers is not None and len(others) >= self.state.max_workers else None
 

@@ -180,14 +180,19 @@ class Candidate:
         return self.way == "plain"
 
 
-def _formats(dtype: str, device: torch.device, model_type: str) -> list[str]:
+def _formats(dtype: str, device: torch.device, model_type: str, first: str | None) -> list[str]:
     """The formats to try, best first: the named one or, for "auto", a 16-bit one if the device is faster with it, then float32.
+
+    "auto" begins with `first` if that is one that the device is made for.
 
     float16 is eight times as precise as bfloat16 but overflows at 65,504. It is tried on models whose activations are
     known to be small, and given up if a logit of the sample is not finite.
     """
     if dtype != "auto":
         return [dtype]
+    suits = {"float32": True, "float16": device.type != "cpu", "bfloat16": multiplies_bfloat16(device)}
+    if first and suits.get(first):
+        return list(dict.fromkeys([first, "float32"]))
     if device.type == "mps":
         return ["float16", "float32"]
     if not multiplies_bfloat16(device):
@@ -198,13 +203,19 @@ def _formats(dtype: str, device: torch.device, model_type: str) -> list[str]:
 
 
 def candidates(
-    dtype: str, device: torch.device, model_type: str, *, ways: Sequence[Way] = ("padded",), may_be_plain: bool
+    dtype: str,
+    device: torch.device,
+    model_type: str,
+    *,
+    first: str | None = None,
+    ways: Sequence[Way] = ("padded",),
+    may_be_plain: bool,
 ) -> list[Candidate]:
     """The candidates, best first: each format in the `ways` of running batches, of which float32 has the padded one only.
 
     The last is the plain one, which always passes, if `may_be_plain` and `dtype` allow it.
     """
-    formats = _formats(dtype, device, model_type)
+    formats = _formats(dtype, device, model_type, first)
     found = [Candidate(dtype=one, way=way) for one in formats for way in ways if one != "float32" or way == "padded"]
     if may_be_plain and formats[-1] == "float32":
         found.append(Candidate(dtype="float32", way="plain"))

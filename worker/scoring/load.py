@@ -54,6 +54,7 @@ def load_scorer(
     model: str,
     dtype: str = "auto",
     *,
+    first: str | None = None,
     revision: str | None = None,
     device: str = "auto",
     max_batch_tokens: int = 0,
@@ -69,7 +70,8 @@ def load_scorer(
     `parity_rows` sample texts are scored both ways first; 0 leaves that out, and graphs with it. Raises ModelError for what is
     no sequence classifier and for a device that is not here, and ParityError if what was asked for does not give the model's
     own scores.
-    "auto" ends with float32 as transformers runs it, which is never refused.
+    "auto" begins with the format `first` if the device is made for it, and ends with float32 as transformers runs it, which is
+    never refused.
     With `sharding` for several devices, the model is divided over them; `backend` and `compile` then do nothing.
     With `load`, the model is what that returns. It is called again for each candidate that is tried.
     """
@@ -84,6 +86,7 @@ def load_scorer(
             model,
             dtype,
             revision,
+            first=first,
             sharding=sharding,
             device=place,
             max_batch_tokens=max_batch_tokens,
@@ -112,7 +115,8 @@ def load_scorer(
             _check_faster(scorer, replace(scorer, backend=run.packed))
         return scorer
 
-    best = first_faithful(candidates(dtype, place, model_type, ways=ways, may_be_plain=not compile), loaded)
+    tried = candidates(dtype, place, model_type, first=first, ways=ways, may_be_plain=not compile)
+    best = first_faithful(tried, loaded)
     return with_tokenizer_processes(best, read) if read and place.type == "cuda" else best
 
 

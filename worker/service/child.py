@@ -14,9 +14,11 @@ from collections.abc import Mapping
 from typing import IO, Any, NoReturn
 
 from fleet.ledger import Ledger
+from fleet.presence.demand import format_to_follow
 from fleet.process.children import end_with_parent
+from fleet.process.redis_away import wait_for_redis
 from fleet.process.settings import Settings, read_settings
-from fleet.run.model import Model
+from fleet.run.model import Model, joint_format, worker_queue
 from fleet.run.receipt import refusal_told
 from worker.scoring import Scorer
 from worker.scoring.quiet import quieten_imports
@@ -27,13 +29,14 @@ from worker.service.program import quieten_celery
 from worker.shard.scoring_groups import loaded_beside, sharing_scorers
 from worker.shard.scratch import remove_abandoned
 
+_SKIP_SECONDS = 5.0  # after a shard that this worker may not score, so that others take the next
 logger = logging.getLogger(__name__)
 
 
 class Child:
     """The settings, the ledger and the scorers that tasks use, and whether the worker is stopping.
 
-    `scorers` are by the queue of their model.
+    `scorers` are by the queue of their model. `followed` is the number format of a run, which was tried first.
     """
 
     def __init__(
@@ -42,6 +45,8 @@ class Child:
         scorers: Mapping[str, Scorer[Any]],
         ledger: Ledger,
         crash_report: IO[str],
+        *,
+        followed: str | None = None,
     ) -> None:
         self.settings = settings
         self.scorers = scorers
@@ -49,12 +54,33 @@ class Child:
         self.ledger = ledger
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
         self.in_hand = InHand()
+        self.number_format = joint_format({queue: scorer.info.dtype for queue, scorer in scorers.items()})
+        self._followed = followed
         self._parent_spoke = False
 
     def replace(self) -> None:
         """Stop at the next batch and exit, so that Celery starts another process. This one cannot use its device again."""
         self.in_hand.exit_when_drained(ipc.EXIT_DEVICE_FAULT)
         self.stop()
+
+    def on_other_format(self, run_id: str) -> None:
+        """Follow a run that is scored in another number format: start a process that tries it first.
+
+        If this process has tried it already, end the worker. A supervisor then leaves the queue to other machines for a while.
+        """
+        wanted = format_to_follow(self.ledger, worker_queue(self.scorers))
+        if wanted in (None, self.number_format):  # another run needs this worker as it is
+            self.stopping.wait(_SKIP_SECONDS)
+        elif wanted != self._followed:
+            logger.info("A new process replaces this one, to score in %s as the workers of run %s", wanted, run_id)
+            self.replace()
+        elif not self.stopping.is_set():
+            settled = self.ledger.number_format(run_id)
+            ipc.leave_failure(
+                f"Run {run_id} is scored in {settled}, and this worker scores in {self.number_format}. Start one that has the "
+                f"format of the run, or let formats mix: producer set {run_id} --allow-mixed"
+            )
+            os.kill(int(os.environ[ipc.PARENT]), signal.SIGTERM)
 
     def stop(self) -> None:
         """Stop at the next batch. If that takes longer than `stop_seconds`, exit anyway. Further calls do nothing."""
@@ -106,9 +132,14 @@ def _loaded_child(settings: Settings) -> Child:
     crash_report = ipc.crash_report_path().open("w")
     faulthandler.enable(crash_report)
     remove_abandoned(settings.scratch_dir)
-    scorers = load_scorers(settings)
     # Waits for Redis, because the parent has already reached it, so the settings are right.
-    return Child(settings, scorers, Ledger.connect(settings, wait_seconds=math.inf), crash_report)
+    ledger = Ledger.connect(settings, wait_seconds=math.inf)
+    names = {model.queue(settings.dtype): model.name for model in ipc.handed_down()}
+    followed = wait_for_redis(lambda: format_to_follow(ledger, worker_queue(names)), threading.Event())
+    if followed:
+        first = zip(sorted(names), followed.split("+"), strict=False)
+        settings = settings.model_copy(update={"first_dtypes": {names[queue]: dtype for queue, dtype in first}})
+    return Child(settings, load_scorers(settings), ledger, crash_report, followed=followed)
 
 
 def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:

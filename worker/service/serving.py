@@ -52,6 +52,7 @@ def load_model(
             settings.model,
             settings.dtype,
             revision=None if revision and is_folder_revision(revision) else revision,
+            first=settings.first_dtypes.get(settings.model),
             device=settings.device,
             max_batch_tokens=settings.max_batch_tokens,
             threads=settings.threads,

@@ -73,13 +73,19 @@ def _claim(child: Child, message: ScoreShard, worker: str) -> Claim | Refusal:
         if child.stopping.is_set():
             raise Stopped("The worker is stopping.")
         claim = wait_for_redis(
-            lambda: child.ledger.claim(message.run_id, message.shard, owner=worker, nonce=nonce), child.stopping
+            lambda: child.ledger.claim(
+                message.run_id, message.shard, owner=worker, nonce=nonce, number_format=child.number_format
+            ),
+            child.stopping,
         )
     except Stopped as stop:
         raise Reject(str(stop), requeue=True) from stop
     if claim is Refusal.RUNNING:
         told = {"run_id": message.run_id, "shard": message.shard}
         logger.info("Shard %s of %s: another worker has it", message.shard, message.run_id, extra=told)
+    if claim is Refusal.FORMAT:
+        with redis_may_be_away():
+            child.on_other_format(message.run_id)
     return claim
 
 

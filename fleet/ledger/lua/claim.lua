@@ -1,8 +1,8 @@
 -- Give a shard to a worker for one lease, with a new token. The attempt counts as a crash until it ends properly.
--- ARGV: name, owner, lease_ms, max_crashes, nonce. A call with the same nonce returns the same claim again, because the
+-- ARGV: name, owner, lease_ms, max_crashes, nonce, number format (or ''). A call with the same nonce returns the same claim again, because the
 -- first answer may have been lost.
 -- Returns {'claimed', token, attempt, spilled (0|1), shard JSON, spec JSON} or {reason}.
-local name, owner, lease_ms, max_crashes, nonce = unpack(ARGV)
+local name, owner, lease_ms, max_crashes, nonce, format = unpack(ARGV)
 local function claimed(token, attempt)
   local spilled = redis.call('HEXISTS', attempts, 'spilled')
   local shard, spec = redis.call('HGET', shards, name), redis.call('HGET', run, 'spec')
@@ -35,9 +35,15 @@ local function is_full()
   local workers, count = scoring_workers(name)
   return count - (workers[owner] and 1 or 0) >= most
 end
-local refusal = is_paused() and 'paused' or is_full() and 'full'
+-- Whether the run has another number format. While nothing is scored in it, and no worker holds a shard, it may still change.
+local function is_other_format()
+  local settled, may_mix = unpack(redis.call('HMGET', run, 'format', 'allow_mixed'))
+  if format == '' or not settled or settled == format or may_mix then return false end
+  return redis.call('HEXISTS', run, 'scored') + redis.call('HLEN', receipts) + redis.call('ZCARD', running) > 0
+end
+local refusal = is_paused() and 'paused' or is_other_format() and 'format' or is_full() and 'full'
 if refusal then
-  -- The message is used up. The shard gets another one when the run is resumed, or a worker has ended its shard.
+  -- The message is used up. The shard gets another one when the run is resumed, or a worker has ended its shard, or by the next sweep.
   if not redis.call('ZSCORE', waiting, name) then wait_for_message(name, attempts) end
   return {refusal}
 end
@@ -50,6 +56,7 @@ redis.call('HINCRBY', attempts, 'crashes', 1)
 redis.call('HSET', attempts, 'token', token, 'owner', owner, 'rows', 0, 'noted_ms', now)
 redis.call('HDEL', attempts, 'spared', 'storing')
 redis.call('HSETNX', run, 'started_ms', now)
+if format ~= '' then redis.call('HSET', run, 'format', format) end
 note_pace(0)
 run_until(name, now + lease_ms)
 return claimed(token, attempt)

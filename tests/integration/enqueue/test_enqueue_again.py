@@ -140,6 +140,7 @@ class TestTakingOver:
         assert (again.added, again.restored, again.sent) == (3, 2, 1)
         assert (again.counts.done, again.counts.queued, again.counts.rows_in) == (2, 1, 20)
         assert list(command.ledger.receipts(again.run_id)) == receipts
+        assert command.ledger.number_format(again.run_id) == receipts[0].scorings[0].dtype
         assert finalize_run(command.ledger, again.run_id, without_failed=False) == NotReady(
             reason="1 shard not done yet"
         )

@@ -286,7 +286,8 @@ class TestCard:
 
         why = "(in float16 and bfloat16 the scores differ too much)"
         assert (
-            f"| Scored in | bfloat16 on cpu (padded), float32 {why} on cpu (padded), float32 on cpu (padded) |" in text
+            f"| Scored in | bfloat16 on cpu (padded), float32 {why} on cpu (padded), float32 on cpu (padded). The number formats "
+            "are mixed: the same text may have slightly different scores |" in text
         )
         assert (
             "| Against float32 | logits of 16 sample texts within 0.02; "

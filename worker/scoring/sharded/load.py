@@ -29,6 +29,7 @@ def load_sharded(
     dtype: str,
     revision: str | None,
     *,
+    first: str | None,
     sharding: Sharding,
     device: torch.device,
     max_batch_tokens: int,
@@ -54,7 +55,7 @@ def load_sharded(
 
     may_be_plain = not by_tensor or sharding.way == "auto"
     model_type = getattr(config, "model_type", "")
-    return first_faithful(candidates(dtype, device, model_type, may_be_plain=may_be_plain), loaded)
+    return first_faithful(candidates(dtype, device, model_type, first=first, may_be_plain=may_be_plain), loaded)
 
 
 def _config(model: str, revision: str | None) -> Any:
