@@ -143,35 +143,6 @@ def test_a_results_file_says_what_ran_where_and_when(measured: Comparison, tmp_p
     assert all(expected in text for expected in ("cores", "Commit", found["provenance"]["date"], *Name))
 
 
-@pytest.mark.slow
-def test_the_zero_shot_benchmark_writes_what_it_measured(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.zero_shot", "--size", "tiny", "--rows", "4", "--sweep-rows", "2"]
-    command += ["--rounds", "2", "--labels", "3", "--output", str(tmp_path)]
-
-    subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-
-    found = json.loads(next(tmp_path.glob("*-zero-shot-tiny.json")).read_text())
-    names = [one["name"] for one in found["contenders"]]
-    assert [name.partition(",")[0] for name in names] == ["apply", "pipeline", "ours", "ours"]
-    assert all(len(one["seconds"]) == 2 for one in found["contenders"])
-    assert found["contenders"][2]["max_error"] <= 1e-4
-    assert found["times_the_pipeline"][names[1]] == 1.0
-
-
-@pytest.mark.slow
-def test_the_comparison_with_where_users_come_from_writes_what_it_measured(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.coming_from", "--tiny", "--texts", "3", "--rounds", "2"]
-
-    subprocess.run([*command, "--output", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True)
-
-    examples = ["dask_recipe", "apply_over_a_pipeline", "sentiment", "finepdfs_server"]
-    files = [next(tmp_path.glob(f"*-coming-from-{example.replace('_', '-')}.json")) for example in examples]
-    found = [json.loads(file.read_text()) for file in files]
-    assert [one["example"] for one in found] == examples
-    assert all(one["ways"][0]["ratio"] == 1 and one["ways"][-1]["way"] == "shardsift" for one in found)
-    assert all(way["error"] <= 1e-4 for one in found for way in one["ways"] if way["dtype"] == "float32")
-
-
 # --- on a GPU, and on a simulated one -------------------------------------------------------------------------------------
 
 
