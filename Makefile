@@ -12,7 +12,7 @@ STEPS := 100000
 EVERYDAY := not slow and not faults and not wheel
 
 # of `make test-light`: the tests that need no torch
-LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedded_redis.py tests/integration/ledger \
+LIGHT_TESTS := tests/integration/test_embedded_redis.py tests/integration/ledger \
   tests/integration/finalizer tests/integration/folder_output tests/integration/inputs \
   $(addprefix tests/integration/test_,dispatch.py filter.py status.py workers.py) \
   $(addprefix tests/unit/test_,demo_data.py destination.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)

@@ -20,20 +20,13 @@ class Lengths(StrEnum):
 
     FINEWEB = "fineweb"  # log-normal: mean 698, sigma 1.0
     FULL = "full"  # 512 or a few more: every text reaches the model's limit
-    POSTS = (
-        "posts"  # log-normal: mean 120, sigma 1.0, an assumption for posts of a forum; of the zero-shot benchmark only
-    )
-    PDFS = "pdfs"  # log-normal: mean 6,300, sigma 1.5; of the comparison with FinePDFs' server only
     SHORT = "short"  # log-normal: mean 25, sigma 0.5, similar to the sentences of SST-2
 
 
 # FineWeb's sample-10BT has 14.9 million rows and about 10.4 billion tokens: 698 per row. Its quantiles are not
 # published. A sigma of 1.0 is an assumption (0.9 to 1.1 fits what is known); with it, two rows in five are truncated.
-# FinePDFs has 3 trillion tokens in 476 million documents: 6,300 per document. Its sigma is an assumption too.
 _MEAN_AND_SIGMA = {
     Lengths.FINEWEB: (698, 1.0),
-    Lengths.POSTS: (120, 1.0),
-    Lengths.PDFS: (6300, 1.5),
     Lengths.SHORT: (25, 0.5),
 }
 _FULL = 512

@@ -61,6 +61,7 @@ def test_the_dask_recipe(tiny_model: Path, tmp_path: Path, capsys: pytest.Captur
     assert re.search(r"^Dask recipe +float32 +[\d.,]+ rows/s +1\.00 x  scores within 0$", shown, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_apply_over_a_zero_shot_pipeline(tmp_path: Path) -> None:
     lines = run("apply_over_a_pipeline.py", nli_classifier(tmp_path / "nli", "BERT"), tmp_path, POSTS)
 
@@ -68,6 +69,7 @@ def test_apply_over_a_zero_shot_pipeline(tmp_path: Path) -> None:
     assert max(line["error"] for line in lines[:3]) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_sentiment_pipeline_in_half_precision(tmp_path: Path) -> None:
     lines = run("sentiment.py", tiny_classifier(tmp_path / "model", labels=2), tmp_path, POSTS)
 

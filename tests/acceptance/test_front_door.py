@@ -170,7 +170,7 @@ class TestACrawlWithoutAnOutput:
         assert "the Hub answered 503" in done.stderr.splitlines()[-1]
         assert done.stderr.splitlines()[-1].endswith("Run the same command again later.")
 
-    @pytest.mark.parametrize("options", [(), ("--output", "out")], ids=["output to be chosen", "output named"])
+    @pytest.mark.parametrize("options", [(), pytest.param(("--output", "out"), marks=pytest.mark.slow)])
     def test_without_a_network_it_ends_at_once_in_one_line(self, fleet: Fleet, options: tuple[str, ...]) -> None:
         fleet.environment.pop("HF_HUB_OFFLINE")
         fleet.environment |= {"HF_ENDPOINT": "http://127.0.0.1:1", "HF_TOKEN": "hf_any"}

@@ -3,9 +3,7 @@
 Tests that do not depend on the model use the stand-in scorer, because torch takes seconds to load.
 """
 
-import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -105,39 +103,6 @@ def test_a_run_keeps_what_the_reference_recipe_keeps(
     input_columns = before.names
     assert surely_kept[input_columns].to_dict("list") == wanted[input_columns].to_dict("list")
     assert sum(int(str(line["rows_in"])) for line in manifest_lines(tmp_path / "out")) == len(expected)
-
-
-@pytest.mark.slow
-def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_lost(
-    quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    machine = quick_machine
-    first = run_job(machine, shards, tiny_model, tmp_path / "out", "--json")
-    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
-
-    second = run_job(machine, shards, tiny_model, tmp_path / "out", "--json")
-
-    assert (first.returncode, second.returncode) == (0, 0), second.stderr
-    assert re.search(r"^Run \S+: 8 shards, 0 done$", first.stderr, re.MULTILINE)
-    assert re.search(r"^Run \S+: 8 shards, 8 done$", second.stderr, re.MULTILINE)
-    counts, same_counts = (json.loads(done.stdout)["counts"] for done in (first, second))
-    assert counts | {"pace": None} == same_counts | {"pace": None}  # how long ago it was, time alone changes
-    later = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
-    spec_files = {file for file in later if file.name == "spec.json"}
-    assert {file: time for file, time in later.items() if file not in spec_files} == {
-        file: time for file, time in written.items() if file not in spec_files
-    }
-
-    whole = data_digests(tmp_path / "out")
-    (tmp_path / "out/data/000_00001.parquet").unlink()
-    damaged = call_command("producer", "status", environment=machine)
-    mended = run_job(machine, shards, tiny_model, tmp_path / "out")
-
-    assert (damaged.returncode, mended.returncode) == (1, 0), mended.stderr
-    assert "data/000_00001.parquet is missing" in damaged.stdout
-    assert "data/000_00001.parquet is missing" in mended.stderr
-    assert "Shards to score again: 1." in mended.stderr
-    assert data_digests(tmp_path / "out") == whole
 
 
 @pytest.mark.slow

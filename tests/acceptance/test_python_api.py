@@ -1,7 +1,6 @@
 """The Python API as a notebook uses it: five lines in a fresh process, a run in a thread, a fleet, docs/python.md, examples/."""
 
 import re
-import shutil
 import signal
 import textwrap
 import threading
@@ -148,17 +147,6 @@ def test_status_and_verify_say_what_the_run_said(kept: shardsift.RunStatus) -> N
         assert checked.is_sound
         assert repr(checked).startswith(f"<Verification sound: 2 shards, 4 files, 24 rows in, {rows} kept; ")
         assert str(checked).endswith("\nsound")
-
-
-@pytest.mark.usefixtures("kept")
-def test_a_damaged_dataset_is_told_in_a_line() -> None:
-    shutil.copytree("kept", "damaged")
-    next(Path("damaged/data").glob("*.parquet")).unlink()
-
-    checked = shardsift.verify("damaged")
-
-    assert not checked.is_sound
-    assert repr(checked).startswith("<Verification damaged, 1 fault: 2 shards, ")
 
 
 def test_a_run_is_enqueued_once_and_a_users_own_celery_stays_current(

@@ -1,7 +1,6 @@
 """The layers that replace a model's own on a CPU give the same logits: oneDNN's linear layers, attention by batched products
 and BART's last decoder layer."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from worker.scoring.backends.cpu import (
 )
 from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from worker.scoring.backends.padded import Padded
-from worker.scoring.device import TOLERANCES, convert
+from worker.scoring.device import convert
 from worker.scoring.load import load_scorer
 from worker.scoring.tokenizing.tokens import Tokens
 
@@ -128,26 +127,6 @@ def test_barts_last_decoder_layer_is_computed_for_the_heads_position_alone(texts
     assert (padded(model).logits(texts) - whole).abs().max() < 1e-5
 
 
-@pytest.mark.skipif(
-    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN multiplies no bfloat16 on this CPU"
-)
-def test_in_bfloat16_barts_logits_are_as_close_to_float32_as_before() -> None:
-    check_in_bfloat16(bart(), lambda model: reduce_last_decoder_layer(model) and fuse_linear_layers(model.base_model))
-
-
-def check_in_bfloat16(model: PreTrainedModel, change: Callable[[PreTrainedModel], bool]) -> None:
-    texts = texts_of([5, 40, 17, 3, 30] * 8)
-    exact = padded(model).logits(texts)
-    convert(model, "bfloat16")
-    before = (padded(model).logits(texts) - exact).abs().max()
-
-    assert change(model)
-
-    after = (padded(model).logits(texts) - exact).abs().max()
-    assert after < TOLERANCES["bfloat16"].error * max(1, exact.abs().max())
-    assert after < 2 * before
-
-
 HIDDEN = torch.arange(64).expand(40, 1, 64, 64) >= torch.arange(24, 64)[:, None, None, None]  # all but 24 keys, 25, …
 LATER = torch.ones(64, 64, dtype=torch.bool).triu(1).expand(40, 1, 64, 64)
 
@@ -195,13 +174,6 @@ def test_a_model_that_attends_by_products_gives_the_same_logits(name: str, pad_l
     assert (model.config._attn_implementation == ATTENTION) == (name != "DeBERTa-v3")
     assert before.std(dim=0).min() > 1e-3
     assert (backend.logits(texts) - before).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("name", ["BART", "BERT", "ModernBERT"])
-def test_in_bfloat16_logits_by_products_are_as_close_to_float32_as_before(name: str, tmp_path: Path) -> None:
-    model = AutoModelForSequenceClassification.from_pretrained(family_classifier(name, tmp_path / "model")).eval()
-
-    check_in_bfloat16(with_lively_scores(model), attend_by_products)
 
 
 def test_a_scorer_attends_by_products_where_they_are_faster(tmp_path: Path) -> None:

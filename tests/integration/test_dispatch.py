@@ -104,6 +104,7 @@ def test_a_queue_holds_a_limited_number_of_fresh_messages_and_is_refilled_as_it_
     assert queue_length(ledger.redis, long_run.queue) == MESSAGES_AHEAD
 
 
+@pytest.mark.slow
 def test_refilling_a_queue_ends_even_if_workers_keep_emptying_it(
     app: Celery, ledger: Ledger, long_run: RunSpec
 ) -> None:

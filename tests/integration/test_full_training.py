@@ -127,6 +127,7 @@ def test_a_call_from_python_that_is_interrupted_raises_keyboard_interrupt(
         shardsift.train(spec, device="cpu")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_was_not_written_to_its_end_is_not_used(spec: TrainOptions, undisturbed: TrainReport) -> None:
     """So a killed process loses at most one interval."""
     spec = dataclasses.replace(spec, checkpoints=f"{spec.output}.elsewhere")

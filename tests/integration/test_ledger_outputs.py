@@ -35,19 +35,6 @@ def complete(ledger: Ledger, run_id: str, shard: Shard) -> None:
 
 
 class TestRequeueing:
-    def test_a_shard_whose_files_are_damaged_again_and_again_fails_with_the_reason(
-        self, ledger: Ledger, run: str
-    ) -> None:
-        for _ in range(2):
-            ledger.requeue(run, {B.name: "data/b.parquet has other content"})
-            complete(ledger, run, B)
-
-        ledger.requeue(run, {B.name: "data/b.parquet has other content"})
-
-        (failure,) = ledger.failures(run)
-        assert (failure.shard, failure.error) == (B.name, "data/b.parquet has other content (found 3 times)")
-        assert ledger.counts(run).open == 0
-
     def test_more_shards_than_fit_in_one_call_are_all_queued(self, ledger: Ledger, spec: RunSpec) -> None:
         shards = [a_shard(f"{number:05}") for number in range(1_234)]
         ledger.create_run(spec, shards, now=1.0)
@@ -66,24 +53,6 @@ class TestPublishing:
             ledger.cancel(run)
 
         assert not ledger.is_cancelled(run)
-
-    def test_an_error_for_good_ends_the_tries_until_a_person_asks(self, ledger: Ledger, run: str) -> None:
-        ledger.record_publish_error(run, "no such repository", is_permanent=True)
-        held_back = ledger.publish_failed(run) and not ledger.may_publish(run)
-
-        ledger.clear_publish_error(run)
-
-        assert held_back
-        assert ledger.may_publish(run)
-        assert ledger.publish_error(run) is None
-
-    def test_a_service_that_asks_to_wait_is_waited_for(self, ledger: Ledger, run: str) -> None:
-        ledger.record_publish_error(run, "429", retry_after_seconds=3600)
-
-        assert not ledger.may_publish(run)
-        assert not ledger.publish_failed(run)
-        ledger.record_publish_error(run, "another error")
-        assert ledger.may_publish(run)
 
     def test_a_shard_waits_as_long_as_a_service_asks(self, ledger: Ledger, spec: RunSpec) -> None:
         ledger.create_run(spec, [A], now=1.0)

@@ -211,17 +211,6 @@ def test_two_heads_on_one_packed_encoder_have_their_own_logits(kind: str) -> Non
     assert torch.equal(logits, torch.cat(alone, dim=1))
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "distilbert"])
-def test_padded_logits_are_the_same_with_the_last_layer_reduced(kind: str) -> None:
-    model = made(kind)
-    tokens = random_tokens([5, 40, 17, 1, 500, 2, 40])
-    whole = padded(model).logits(tokens)
-
-    assert reduce_last_layer(model)
-
-    assert (padded(model).logits(tokens) - whole).abs().max() < 1e-5
-
-
 TEXTS = [
     "Light becomes sugar.",
     " ",

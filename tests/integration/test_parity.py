@@ -133,7 +133,7 @@ def test_a_model_that_overflows_in_float16_is_refused_in_it(tmp_path: Path, tiny
 # --- every model is served ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[*EVEN_HEADS, "large random weights"])
+@pytest.fixture(scope="module", params=[*EVEN_HEADS, pytest.param("large random weights", marks=pytest.mark.slow)])
 def hard_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     """A model whose ranks or logits differ from the reference in 16 bits, or even with other batches. Its folder is its kind."""
     folder = tmp_path_factory.mktemp("models") / request.param

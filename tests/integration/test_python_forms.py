@@ -119,20 +119,6 @@ class TestSeveralModels:
         with pytest.raises(shardsift.UsageError, match="^model is a name or a folder, or a dict that names several"):
             shardsift.load_scorer(["one", "other"])  # type: ignore[call-overload]
 
-    @pytest.mark.parametrize(
-        ("names", "says"),
-        [
-            ((), "^model is empty. Name at least one"),
-            (("my-edu",), "'my-edu' cannot name columns. Use letters, digits and _"),
-            (("edu", "EDU"), "Two models are called edu"),
-        ],
-    )
-    def test_with_names_that_cannot_be_used_are_refused(
-        self, names: tuple[str, ...], says: str, tiny_model: Path
-    ) -> None:
-        with pytest.raises(shardsift.UsageError, match=says):
-            shardsift.score(QUERIES, dict.fromkeys(names, tiny_model), **LOAD)
-
     def test_whose_columns_would_have_one_name_are_refused(self, tiny_model: Path) -> None:
         loaded = shardsift.load_scorer({"edu": tiny_model, "int_edu": tiny_model}, **LOAD)
         model = replace(loaded.by_name["edu"].model, name=EDU, revision="abc1234")  # its recipe rounds the score

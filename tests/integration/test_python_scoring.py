@@ -92,11 +92,6 @@ def test_score_takes_a_loaded_scorer_or_a_model_with_its_options(
         shardsift.score(TEXTS, scorer, dtype="float32")
 
 
-def test_a_lone_string_is_refused_before_anything_is_loaded() -> None:
-    with pytest.raises(TypeError, match=r"not a single str\. Pass \[text\]"):
-        shardsift.score("Buy now!", "no-such-model")
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -111,11 +106,6 @@ def test_a_wrong_option_is_a_usage_error_in_the_words_of_python(
 ) -> None:
     with pytest.raises(shardsift.UsageError, match=says):
         shardsift.load_scorer(tiny_model, **{"parity_rows": 0, **options})
-
-
-def test_a_model_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(shardsift.UsageError, match="has no config.json, so it is not a model"):
-        shardsift.load_scorer(tmp_path)
 
 
 def test_settings_come_from_the_environment_unless_they_are_given(

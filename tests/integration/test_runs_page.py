@@ -71,10 +71,6 @@ class TestARun:
         assert "failed on" in page["headline"]
         assert not any("failed on" in line for line in page["next"])
 
-    def test_an_unknown_one_is_refused_with_the_runs_that_there_are(self, ledger: Ledger) -> None:
-        with pytest.raises(UsageError, match=RUN):
-            run_json(ledger, "unknown")
-
 
 class TestTheListOfRuns:
     def test_it_has_the_newest_first_with_state_and_counts(self, ledger: Ledger) -> None:

@@ -88,23 +88,6 @@ def test_a_batch_of_padded_texts_is_launched_without_looking_at_a_value(scorer: 
 # --- rows that cannot be scored ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["one text", b"one text"])
-def test_a_single_text_is_refused_since_each_of_its_characters_would_be_scored(
-    scorer: SequenceClassifier, text: object
-) -> None:
-    with pytest.raises(TypeError, match=r"Expected a list of texts, not a single (str|bytes). Pass \[text\]."):
-        scorer.score(text)  # type: ignore[arg-type]
-
-
-def test_a_scorer_shows_itself_in_one_line(scorer: SequenceClassifier, bert_model: Path) -> None:
-    at_commit = replace(scorer, model="me/classifier", revision="4567def")
-
-    assert repr(scorer) == f"SequenceClassifier('{bert_model}', dtype='float32', device='cpu', backend='padded')"
-    assert repr(at_commit) == (
-        "SequenceClassifier('me/classifier', revision='4567def', dtype='float32', device='cpu', backend='padded')"
-    )
-
-
 def test_a_scorers_revision_is_the_one_that_was_asked_for(bert_model: Path, tmp_path: Path) -> None:
     """Old releases of transformers wrote into a config.json which commit of the Hub its model was made from."""
     model = shutil.copytree(bert_model, tmp_path / "model")
@@ -113,14 +96,6 @@ def test_a_scorers_revision_is_the_one_that_was_asked_for(bert_model: Path, tmp_
 
     for revision in (None, "4567def"):
         assert load_scorer(str(model), "float32", revision=revision, parity_rows=0).revision == revision
-
-
-@pytest.mark.parametrize("texts", [[], [None, None]])
-def test_scoring_no_texts_is_not_an_error(scorer: SequenceClassifier, texts: list[str | None]) -> None:
-    scores = scorer.score(texts)
-
-    assert scores.values.shape == (len(texts), 1)
-    assert set(scores.errors) == set(range(len(texts)))
 
 
 def test_a_score_that_is_not_finite_is_an_errored_row_and_the_others_keep_their_scores(

@@ -55,12 +55,6 @@ def test_a_file_of_another_kind_that_is_no_config_of_ours_says_no_threshold(tmp_
 
 
 @pytest.mark.usefixtures("word_count")
-def test_what_a_kind_says_of_its_model_reaches_the_user() -> None:
-    with pytest.raises(UsageError, match=r"There is no letters\."):
-        resolve_model("word-count", "letters", None)
-
-
-@pytest.mark.usefixtures("word_count")
 def test_an_unknown_kind_is_refused_with_those_that_are_installed() -> None:
     with pytest.raises(UsageError, match=r"no scorer 'letters' here\. Installed: .*sequence-classifier.*word-count"):
         resolve_model("letters", "m", None)

@@ -554,15 +554,6 @@ class TestEnds:
         assert all(line in str(status) for line in said)
         assert status.exit_code == ExitCode.DONE
 
-    def test_a_published_run_is_done_even_after_an_attempt_to_cancel_it(self, ledger: Ledger, done: str) -> None:
-        ledger.record_publication(done, Publication(uri="memory://out", commit="", shards=2))
-        ledger.redis.hset(f"shardsift:run:{done}", "cancelled", 1)
-
-        status = run_status(ledger, done)
-
-        assert (status.word, status.exit_code) == ("published", ExitCode.DONE)
-        assert what_next(status) == ["Published: memory://out"]
-
     @pytest.mark.parametrize(
         ("reason", "said"), [("", "It is paused."), ("it has cost 50.02", "It is paused: it has cost 50.02.")]
     )

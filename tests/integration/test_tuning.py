@@ -257,21 +257,6 @@ def test_the_texts_are_the_first_of_an_input_without_nulls_and_hidden_files(tmp_
     assert trial_texts(str(tmp_path), TuneOptions(), 100).to_pylist() == ["one", "two", "three", "four", "five"]
 
 
-@pytest.mark.parametrize(
-    ("column", "texts"),
-    [
-        ("title,text", ["One\n\nfirst", "second", "third", "Four"]),
-        ("{title}: {text}", ["One: first", ": second", " : third", "Four:  "]),
-        ("text", ["first", "second", "third"]),
-    ],
-)
-def test_the_texts_are_those_that_a_run_would_score(column: str, texts: list[str], tmp_path: Path) -> None:
-    rows = {"title": ["One", None, " ", "Four"], "text": ["first", "second", "third", " "]}
-    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
-
-    assert trial_texts(str(tmp_path), TuneOptions(text_column=column), 10).to_pylist() == texts
-
-
 def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
     file = write_texts(tmp_path / "a.parquet", [None], column="content")
     (tmp_path / "empty").mkdir()

@@ -9,17 +9,6 @@ from support.waiting import wait_until
 from worker.service.parent import Announcer
 
 
-def test_workers_are_listed_as_they_last_described_themselves(fleet: Fleet) -> None:
-    client = fleet.ledger.redis
-    busy = a_worker(device="cuda", run_id="r", shard="000_00001")
-
-    announce(client, a_worker(activity="loading"))
-    announce(client, a_worker(name="another@host/8"))
-    announce(client, busy)
-
-    assert list_workers(client) == [a_worker(name="another@host/8"), busy]
-
-
 def test_a_silent_worker_is_forgotten(fleet: Fleet) -> None:
     client = fleet.ledger.redis
     announce(client, a_worker())

@@ -1,6 +1,5 @@
 """A zero-shot run publishes the pipeline's labels and scores, can be filtered by them, and refilters to the same bytes."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,17 +7,14 @@ import pytest
 from transformers import pipeline
 
 import shardsift
-from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.run.scorers import published_run
 from producer.planning.options import RunOptions
-from producer.planning.plan import plan_refilter, plan_run
 from support.nli import nli_classifier, pipeline_scores
-from support.outputs import data_digests, published_rows
-from support.small_run import publish, publish_plan
+from support.outputs import published_rows
+from support.small_run import publish
 from worker.scoring.load import load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.shard.stored_scores import load_stored_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LABELS = ("climate change", "food, drink", "C++")
@@ -73,29 +69,3 @@ def test_labels_and_scores_are_those_of_the_pipeline_and_card_and_manifest_name_
     assert "- `score_food_drink`: the probability by softmax of the label `food, drink`." in card
     (scoring,) = published_run(str(tmp_path / "out")).spec.scorings
     assert scoring.zero_shot == spec.scorings[0].zero_shot
-
-
-def test_another_filter_over_the_stored_scores_gives_the_bytes_of_a_fresh_run(
-    options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
-) -> None:
-    options = replace(options, limit_rows=20, max_tokens=64, passages="stride:32")
-    earlier = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
-    scores = published_rows(tmp_path / "out", "scores")
-    where = f"score_climate_change > {float(np.median(scores['score_climate_change']))} or label = 'C++'"
-    fresh = replace(options, output_uri=str(tmp_path / "fresh"), keep_all=False, where=where)
-    publish(ledger, scorer, fresh, scratch=tmp_path / "scratch")
-
-    wanted = RunOptions(where=where, output_uri=str(tmp_path / "again"))
-    plan = plan_refilter(earlier.output_uri, wanted, earlier=earlier)
-    stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
-    publish_plan(ledger, stored, plan, scratch=tmp_path / "scratch")
-
-    assert data_digests(tmp_path / "again") == data_digests(tmp_path / "fresh")
-    assert 0 < len(published_rows(tmp_path / "fresh")) < len(scores)
-
-
-def test_a_threshold_that_no_probability_reaches_is_refused(options: RunOptions) -> None:
-    with pytest.raises(
-        UsageError, match="--min-score 3 keeps no row: these scores are probabilities from 0 to 1, by softm"
-    ):
-        plan_run(replace(options, keep_all=False, min_score=3.0))

@@ -13,10 +13,6 @@ def repo_id(user: str = "me", model: str = EDU) -> str:
     return default_repo_id(user, crawl="CC-MAIN-2024-10", model=model)
 
 
-def test_it_says_what_was_read_and_what_scored_it() -> None:
-    assert repo_id() == "me/fineweb-CC-MAIN-2024-10-fineweb-edu-classifier"
-
-
 @pytest.mark.parametrize(
     "model",
     [

@@ -11,10 +11,6 @@ RUN = "cc-main-2024-10.fineweb-edu-classifier.0123456789ab"
 SCORE = {"run_id": RUN, "shard": "CC-MAIN-2024-10/000_00000"}
 
 
-def test_a_message_comes_back_as_it_was_sent() -> None:
-    assert ScoreShard.model_validate(SCORE).model_dump() == SCORE
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -8,31 +8,6 @@ from hypothesis import strategies as st
 from worker.scoring.tokenizing.frames import places_of_passages
 
 
-@pytest.mark.parametrize(
-    ("passages", "length", "places"),
-    [
-        ("head+tail", 0, [0]),
-        ("head+tail", 10, [0]),
-        ("head+tail", 11, [0, 1]),
-        ("head+tail", 100, [0, 90]),
-        ("head+middle+tail", 10, [0]),
-        ("head+middle+tail", 15, [0, 5]),
-        ("head+middle+tail", 20, [0, 10]),
-        ("head+middle+tail", 21, [0, 6, 11]),
-        ("head+middle+tail", 100, [0, 45, 90]),
-        ("stride:10", 10, [0]),
-        ("stride:10", 25, [0, 10, 15]),
-        ("stride:4", 20, [0, 4, 8, 10]),
-        ("stride:15", 40, [0, 15, 30]),
-    ],
-)
-def test_windows_of_ten_tokens(passages: str, length: int, places: list[int]) -> None:
-    found, counts = places_of_passages(np.array([length]), passages, room=10)
-
-    assert found.tolist() == places
-    assert counts.tolist() == [len(places)]
-
-
 @given(
     st.lists(st.integers(0, 300), max_size=20),
     st.sampled_from(["head+tail", "head+middle+tail", "stride:1", "stride:7", "stride:50"]),

@@ -160,15 +160,6 @@ def test_broken_pages_are_refused_while_they_are_read(tmp_path: Path) -> None:
         windows_of(file)
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b'{"text": "JSON, not Parquet"}' * 100])
-def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "s.parquet"
-    file.write_bytes(content)
-
-    with pytest.raises(ShardError, match=r"Opening .*s\.parquet: not a readable Parquet file"):
-        windows_of(file)
-
-
 class TestBadRows:
     """Of lines, each a row: bad ones come null, with the reason, in their window."""
 

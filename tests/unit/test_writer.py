@@ -130,16 +130,6 @@ def test_a_model_of_three_labels_adds_the_highest_logit_its_label_and_a_score_of
     ]
 
 
-def test_a_kept_row_finds_its_line_in_the_scores_file_by_shard_and_row(tmp_path: Path) -> None:
-    values = np.arange(25, dtype=np.float32).reshape(-1, 1)
-
-    written = write_shard(tmp_path, some_texts(25), values, kept=[3, 11, 24], window_rows=10)
-
-    lines = {(line["shard"], line["row"]): line["score"] for line in written.lines}
-    kept = written.kept.to_pylist()
-    assert [(row["place"], lines[row["shard"], row["row"]]) for row in kept] == [(3, 3.0), (11, 11.0), (24, 24.0)]
-
-
 @pytest.mark.parametrize("row_columns", [None, ("from", "at")])
 def test_the_columns_that_say_where_a_row_is_from_can_be_named_or_left_out(
     tmp_path: Path, row_columns: tuple[str, str] | None

@@ -46,14 +46,6 @@ def test_a_fresh_clone_starts_these_services(project: Path, profiles: str, other
     assert set(answer.stdout.split()) == CONTROL | others
 
 
-def test_a_machine_that_joins_runs_workers_alone(project: Path) -> None:
-    answer = compose(
-        project, "config", "--services", COMPOSE_FILE=_files("join.yml"), COMPOSE_PROFILES="gpu", REDIS_URL=REDIS_URL
-    )
-
-    assert set(answer.stdout.split()) == {"init", "worker-gpu"}
-
-
 @pytest.mark.parametrize("role", [0, 1, 2], ids=["workers here", "has Redis", "joins"])
 def test_each_part_of_env_example_is_accepted(project: Path, role: int) -> None:
     parts = (ROOT / ".env.example").read_text().split("\n# ---- ")
@@ -138,13 +130,6 @@ def test_a_service_waits_for_redis_and_runs_a_command_that_exists(
     assert {argument for argument in arguments if argument.startswith("--")} <= options
     assert services[name]["depends_on"]["init"]["condition"] == "service_completed_successfully"
     assert services[name]["depends_on"]["redis"]["condition"] == "service_healthy"
-
-
-def test_the_gpu_worker_has_all_gpus_and_the_cpu_worker_none(services: dict[str, dict[str, Any]]) -> None:
-    (gpus,) = services["worker-gpu"]["deploy"]["resources"]["reservations"]["devices"]
-
-    assert gpus["count"] == -1  # all
-    assert "deploy" not in services["worker-cpu"]
 
 
 def _files(part: str) -> str:

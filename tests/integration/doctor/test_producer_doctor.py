@@ -40,23 +40,6 @@ def local(tmp_path: Path) -> Settings:
 # --- Redis ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_would_delete_keys_is_wrong(settings: Settings, ledger: Ledger) -> None:
-    before = ledger.redis.config_get("maxmemory*")
-    sound = diagnosed([redis_check(settings)])["redis"]
-    try:
-        ledger.redis.config_set("maxmemory-policy", "allkeys-lru")
-        ledger.redis.config_set("maxmemory", "1gb")
-        evicting = diagnosed([redis_check(settings)])["redis"]
-    finally:
-        for name in ("maxmemory", "maxmemory-policy"):
-            ledger.redis.config_set(name, before[name])
-
-    assert sound.result is Result.OK
-    assert "AOF is on" in sound.says
-    assert evicting.result is Result.WRONG
-    assert "noeviction" in evicting.says
-
-
 def test_one_that_stores_nothing_is_a_warning(tmp_path: Path) -> None:
     with redis_server(tmp_path, "--appendonly", "no") as server:
         assert not_ok(diagnosed([redis_check(Settings(redis_url=server.url))])) == {"redis": Result.WARNING}

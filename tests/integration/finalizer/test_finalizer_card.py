@@ -205,13 +205,6 @@ class TestCard:
         assert "\n# 5 \\* 3 \\<b\\>, my\\_set \\[v2\\] \\& C\\#\n" in text
         assert front_matter(text)["pretty_name"] == title
 
-    def test_it_begins_with_how_many_rows_were_kept(self) -> None:
-        text = dataset_card(a_spec(), [a_receipt("r", shard) for shard in (A, B)]).decode()
-
-        dataset = "[HuggingFaceFW/fineweb](https://huggingface.co/datasets/HuggingFaceFW/fineweb)"
-        begins = text.partition("\n\n# ")[2].partition("\n\n")[2]
-        assert begins.startswith(f'12 of 20 rows (60.0%) of {dataset}: those for which `"score" >= 3.0`. Every')
-
     def test_it_says_what_the_data_are_not_good_for_and_what_is_missing(self) -> None:
         read_whole = dataset_card(
             a_spec(where=None, passages="stride:256"), [a_receipt("r", A)], Beside(left_out=2)
@@ -300,13 +293,6 @@ class TestCard:
     )
     def test_it_tells_what_made_the_logits_scores(self, function: str, says: str) -> None:
         assert says in dataset_card(a_spec(function_to_apply=function), [a_receipt("r", A)]).decode()
-
-    def test_no_filter_breaks_the_table(self) -> None:
-        text = dataset_card(a_spec(where="score >= 3\n  and id <> 'x|y'"), [a_receipt("r", A)]).decode()
-
-        (line,) = (line for line in text.splitlines() if line.startswith("| Filter |"))
-        assert line.replace("\\|", "").count("|") == 3
-        assert line.endswith(" |")
 
     @pytest.mark.parametrize(
         ("kept", "size"),

@@ -191,15 +191,6 @@ class TestFinalizing:
         assert run.publication == Publication(uri=str(run.out), commit="", shards=3)
         assert [path for path in Published(str(run.out)).hidden_paths() if "/staged/" in path] == []
 
-    def test_a_run_that_was_cancelled_is_not_published(self, run: FinalizerRun) -> None:
-        run.do(A, B, C)
-        run.ledger.cancel(run.run_id)
-
-        outcome = run.finalize()
-
-        assert outcome == NotReady(reason="it is cancelled; `producer retry` resumes it")
-        assert run.visible() == {}
-
     def test_a_run_that_was_cancelled_while_it_was_published_is_published(self, run: FinalizerRun) -> None:
         run.do(A, B, C)
 

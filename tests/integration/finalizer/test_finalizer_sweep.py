@@ -24,12 +24,6 @@ class TestSweeping:
     def sweeper(self, app: Celery, ledger: Ledger, settings: Settings) -> Sweeper:
         return Sweeper(app, ledger, settings)
 
-    def test_waiting_shards_are_sent_once(self, run: FinalizerRun, sweeper: Sweeper) -> None:
-        sweeper.sweep()
-        sweeper.sweep()
-
-        assert queue_length(run.ledger.redis, run.spec.queue) == 3
-
     def test_a_lease_that_ran_out_is_sent_again(self, run: FinalizerRun, settings: Settings, sweeper: Sweeper) -> None:
         sweeper.sweep()
         run.ledger.redis.delete(*queue_lists(run.spec.queue))

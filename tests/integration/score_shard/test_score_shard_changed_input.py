@@ -31,7 +31,7 @@ def test_a_file_that_was_rewritten_after_it_was_enqueued_fails_its_shard(office:
     assert desk.produced() == []
 
 
-@pytest.mark.parametrize("change", ["rewritten", "truncated", "removed"])
+@pytest.mark.parametrize("change", ["rewritten", "truncated", pytest.param("removed", marks=pytest.mark.slow)])
 def test_a_file_that_changes_while_it_is_read_fails_its_shard(office: Office, tmp_path: Path, change: str) -> None:
     """The file is larger than the read-ahead, so the rest of it is read after the change."""
     file = tmp_path / "in" / "000_00000.parquet"

@@ -12,10 +12,9 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from fleet.run.receipt import Receipt
-from support.claimed_shards import Office, one_shard
+from support.claimed_shards import Office
 from support.waiting import wait_until
 from worker.scoring.sequence_classifier import SequenceClassifier
 
@@ -139,27 +138,3 @@ def held() -> tuple[set[str], int, int]:
     gc.collect()
     me = psutil.Process()
     return {thread.name for thread in threading.enumerate()}, len(me.children(recursive=True)), me.num_fds()
-
-
-@pytest.mark.parametrize("text_type", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
-def test_a_row_with_a_text_that_is_not_utf8_is_errored_and_the_others_can_be_read(
-    office: Office, tmp_path: Path, text_type: pa.DataType
-) -> None:
-    raw = pa.array([b"good", b"b\xffd", None], pa.binary())
-    texts = raw.view(pa.string()) if text_type == pa.string() else pa.chunked_array([raw.view(pa.string())])
-    if text_type == pa.large_string():
-        texts = raw.cast(pa.large_binary()).view(pa.large_string())
-    if pa.types.is_dictionary(text_type):
-        texts = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), raw[:2].view(pa.string()))
-    table = pa.table({"text": texts, "tags": pa.ListArray.from_arrays([0, 1, 2, 3], pa.array(["é", "ü", "å"]))})
-    desk = office.claim(one_shard(tmp_path / "in", table), max_bad_rows=0.5)
-
-    receipt = desk.work()
-
-    kept = pq.read_table(desk.output / receipt.data.staged_path)
-    assert kept["text"].to_pylist() == ["good"]
-    assert kept["text"].type == text_type
-    assert kept["score"].to_pylist() == pytest.approx(desk.scorer.score(["good"]).values[:, 0].tolist(), abs=1e-5)
-    assert receipt.errors == {"not UTF-8": 1, "null text": 1}
-    side = pq.read_table(desk.output / receipt.scores.staged_path)
-    assert side["error"].to_pylist() == [None, 'row 1: "text" is not UTF-8', "null text"]
