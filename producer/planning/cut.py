@@ -94,8 +94,10 @@ class RankedRun:
         if by not in dict(spec.columns):
             raise UsageError(f"--by {by}: the input has no such column; it has: {', '.join(dict(spec.columns))}.")
         shard = self.shards.get(receipt.shard)
-        if shard is None or are_of_other_bytes(shard.identity, receipt.source_identity):
-            raise ShardError(f"--by {by} is read from the input, and the scored file of {receipt.shard} is not in it.")
+        if shard is None:
+            raise UsageError(f"--by {by} is read from the input: name it with --source. It lacks {receipt.shard}.")
+        if are_of_other_bytes(shard.identity, receipt.source_identity):
+            raise ShardError(f"{shard.uri} has other bytes than those that were scored.")
         rows, weights = 0, []
         opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=receipt.first_row)
         with opened as file, translated(f"Reading {shard.uri}"):
