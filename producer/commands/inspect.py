@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet.process.command_line import Commands, print_json, print_table, print_with_whole_ids, say, with_options_of
-from producer.commands.shared import AsJson, Target, Verify, read_settings, report
+from producer.commands.shared import AsJson, Target, Verify, print_found, read_settings, report
 from producer.planning.options import Ranking
 
 if TYPE_CHECKING:
@@ -166,27 +166,15 @@ def scores(
         rows = rows_of_run_near(
             run, next(iter(ranking.columns), None), near=near, count=sample, source=tuple(source or ())
         )
-        if as_json:
-            print_json([asdict(row) for row in rows])
-        else:
-            for line in near_lines(rows):
-                typer.echo(line)
+        print_found(near_lines(rows), [asdict(row) for row in rows], as_json=as_json)
         return
     if edges is not None:
         found = edges_of_run(run, ranking, edges, source=tuple(source or ()))
-        if as_json:
-            print_json([asdict(edge) for edge in found])
-        else:
-            for line in edge_lines(found, ranking):
-                typer.echo(line)
+        print_found(edge_lines(found, ranking), [asdict(edge) for edge in found], as_json=as_json)
         return
     if png:
         chart(run.histograms, title=f"Scores of {run.name}").savefig(png, format="png", dpi=150)
-    if as_json:
-        print_json(run.as_json())
-    else:
-        for line in run.lines():
-            typer.echo(line)
+    print_found(run.lines(), run.as_json(), as_json=as_json)
 
 
 @commands.command(epilog="Example: producer verify ./kept --source './shards/*.parquet'")
@@ -209,9 +197,5 @@ def verify(
 
     uri, published_run = output_of(target, read_settings())
     found = verify_output(uri, source=tuple(source or ()), published_run=published_run)
-    if as_json:
-        print_json(found.as_json())
-    else:
-        for line in found.lines():
-            typer.echo(line)
+    print_found(found.lines(), found.as_json(), as_json=as_json)
     raise typer.Exit(ExitCode.DONE if found.is_sound else ExitCode.FAILED)

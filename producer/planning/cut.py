@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import groupby
+from itertools import cycle, groupby
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from producer.planning.options import Ranking
 _MOST_VALUES = 256  # of --within
 _MOST_EDGES = 2048  # of all values together; each may take 32 KiB
 _PASSES = ((21, 11), (10, 11), (0, 10))  # over the scores: the bits that each decides, by the lowest and their number
+_SIGN = 1 << 31
 
 Integers = npt.NDArray[np.int64]
 Rows = tuple[Integers, Integers]  # the key of each row, as `keys_of` makes it, and its weight
@@ -159,40 +160,35 @@ def _quoted(value: str | int | None) -> str:
 
 
 def keys_of(scores: npt.NDArray[np.float32], numbers: Integers) -> Integers:
-    """Keys in the order of the scores of each value, whose number is above 32 bits. -0.0 is 0.0, as in SQL."""
-    bits = (scores + np.float32(0)).view(np.uint32)
-    return (numbers.astype(np.int64) << 32) + np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
+    """Keys in the order of the scores of each value. The value's number is above 32 bits, the score below."""
+    return (numbers << 32) + _SIGN + _in_order(scores.view(np.int32).astype(np.int64))
 
 
-def _scores_of(keys: Integers) -> npt.NDArray[np.float32]:
-    bits = keys.astype(np.uint32)
-    return np.where(bits >> 31, bits ^ np.uint32(1 << 31), ~bits).view(np.float32)
+def _in_order(bits: Integers) -> Integers:
+    """Turn the bits of floats into integers of the same order, or back. -0.0 becomes 0.0, which equals it in SQL."""
+    return np.where(bits < 0, -_SIGN - bits, bits)
 
 
 def exact_edges(read: Callable[[], Iterable[Rows]], values: Values, shares: Sequence[Fraction]) -> list[Edge]:
     """The edges of the best rows, for each value and share. `read` begins a pass over all rows, and fills `values`."""
     keys = np.arange(_MOST_VALUES)  # of each edge, as far as it is known; at first one for each value
-    totals = needed = np.zeros(0, np.int64)
+    totals: list[int] = []
     above = np.zeros((2, 1), np.int64)  # rows with a higher key than each edge, and their weight
     for lowest, bits in _PASSES:
         known, places = np.unique(keys, return_inverse=True)
         counted = _counted(read(), known, lowest, bits)
-        if not len(totals):
+        if not totals:
             places = keys = _numbers_of_edges(values, counted[1, :, 0], shares)
-            totals = counted[1, keys, 0]
-            needed = np.array(
-                [math.ceil(total * share) for total in totals[:: len(shares)].tolist() for share in shares]
-            )
+            totals = counted[1, keys, 0].tolist()
+            needed = np.array([math.ceil(total * share) for total, share in zip(totals, cycle(shares), strict=False)])
         found = counted[:, places] + above[:, :, None]
         digits = np.count_nonzero(found[1] >= needed[:, None], axis=1) - 1
         keys = (keys << bits) + digits
-        edges = np.arange(len(keys))
-        best, above = found[:, edges, digits], found[:, edges, digits + 1]
+        best, above = (found[:, np.arange(len(keys)), digit] for digit in (digits, digits + 1))
+    scores = _in_order((keys & 0xFFFFFFFF) - _SIGN).astype(np.int32).view(np.float32).tolist()
     return [
         Edge(value=values[key >> 32], score=score, rows=rows, weight=weight, total=total)
-        for key, score, rows, weight, total in zip(
-            keys, _scores_of(keys).tolist(), *best.tolist(), totals.tolist(), strict=True
-        )
+        for key, score, rows, weight, total in zip(keys, scores, *best.tolist(), totals, strict=True)
     ]
 
 

@@ -43,8 +43,10 @@ class Ranking:
         tuple[str, ...],
         keep_option("--column", metavar="NAME", help="Score column. May be repeated: the highest score counts."),
     ] = ()
-    by: Annotated[str | None, keep_option(metavar="NAME", help="Weigh rows by this input column: token_count.")] = None
-    within: Annotated[str | None, keep_option(metavar="NAME", help="Rank each value of this column alone: label.")] = (
+    by: Annotated[str | None, keep_option(metavar="NAME", help="Weigh rows by an input column like token_count.")] = (
+        None
+    )
+    within: Annotated[str | None, keep_option(metavar="NAME", help="Rank each value of a column like label alone.")] = (
         None
     )
 

@@ -252,7 +252,7 @@ def plan_refilter(scores_uri: str, options: RunOptions, *, cut: Cut = _NO_CUT, e
     published = published_run(absolute_uri(scores_uri))
     if absolute_uri(options.output_uri).rstrip("/") == published.uri.rstrip("/"):
         raise UsageError(f"--output {options.output_uri} is where the scores are read from. Choose another --output.")
-    spec = published.spec
+    spec = replace(published.spec, buckets=None)
     inputs = options.input_uris or _input_uris(published, earlier)
     files = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows, rows_per_task=None))
     shards = as_scored(files.shards, published.receipts, published.left_out)

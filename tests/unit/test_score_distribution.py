@@ -104,7 +104,7 @@ def test_edges_are_those_of_sorted_rows(upper_bits: int) -> None:
 def test_an_edge_tells_neighbouring_scores_apart_and_keeps_ties() -> None:
     below, above = np.nextafter(np.float32(0.1), np.float32([0, 1]))
     scores = np.array([below, 0.1, 0.1, above, -0.0, 0.0], np.float32)
-    blocks = [(keys_of(scores, np.zeros(6)), np.ones(6))]
+    blocks = [(keys_of(scores, np.zeros(6, np.int64)), np.ones(6))]
 
     edges = exact_edges(lambda: blocks, [None], [Fraction(rows, 6) for rows in range(1, 7)])
 
