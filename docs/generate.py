@@ -33,13 +33,10 @@ WANTED = {
         "read from a bucket and write to it": "producer enqueue --input 's3://my-bucket/shards/*.parquet' "
         "--output s3://my-bucket/kept",
         "have the reference's scores to four places": "producer run --input ./shards --output ./kept --dtype float32",
-        "publish for all to see": "producer enqueue --crawl CC-MAIN-2024-10 --output hf://datasets/me/kept --public",
     },
     "Choose rows": {
         "filter by other columns too": "producer run --input ./shards --output ./kept "
         "--where \"int_score >= 3 and language = 'en'\"",
-        "keep a label of a classifier with several": "producer run --input ./shards --output ./kept --model me/topics "
-        "--where \"label = 'science' and score >= 0.9\"",
         "choose from labels of my own": "producer run --input ./posts --output ./kept "
         "--model facebook/bart-large-mnli --labels 'climate change,technology,health' "
         "--where \"label = 'health' and score >= 0.8\"",
@@ -51,7 +48,7 @@ WANTED = {
         "see what each threshold would keep": "producer scores RUN --png scores.png",
         "publish another threshold, without a GPU": "producer refilter RUN --min-score 2.5 --output ./kept-2.5",
         "publish the best 10 % of the tokens": "producer refilter RUN --keep-top 10% --by token_count --output ./best",
-        "mark 20 buckets, by the higher of two scores": "producer refilter RUN --buckets 20 --by token_count "
+        "add 20 buckets by the higher of two scores": "producer refilter RUN --buckets 20 --by token_count "
         "--column edu_score --column dclm_score --keep-all --output ./marked",
         "keep the best fifth of each label": "producer refilter RUN --buckets 5 --within label --where 'bucket = 4' "
         "--output ./tiers",

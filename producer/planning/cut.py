@@ -117,7 +117,7 @@ def _numbers(column: pa.ChunkedArray, values: Values) -> Integers:
     values += [value for value in pc.unique(column).to_pylist() if value not in values]
     if len(values) > _MOST_VALUES:
         raise UsageError(f"--within names a column of more than {_MOST_VALUES} values. Name one of fewer.")
-    return np.asarray(pc.index_in(column, pa.array(values, column.type)))
+    return np.asarray(pc.index_in(column, pa.array(values, column.type)), np.int64)
 
 
 def share_of(text: str) -> Fraction:
