@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from fleet.errors import UsageError
 from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec
+from fleet.run.spec import BUCKET, RunSpec
 
 SHARD = pa.field("shard", pa.string(), nullable=False)  # the shard's name, as in the manifest
 ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its file, from 0
@@ -16,7 +16,8 @@ _LOGITS = pa.list_(pa.float32())
 
 def output_fields(spec: RunSpec) -> list[pa.Field]:
     """The fields that kept rows and the scores file have in common, in the order of `spec.output_columns`."""
-    return [field for scoring in spec.scorings for field in scoring_fields(scoring)]
+    fields = [field for scoring in spec.scorings for field in scoring_fields(scoring)]
+    return [*fields, pa.field(BUCKET, pa.int64())] if spec.buckets else fields
 
 
 def scoring_fields(scoring: Scoring) -> list[pa.Field]:
@@ -49,6 +50,8 @@ def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
 
 def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
     taken = set(input_schema.names) & set(spec.output_columns)
+    if BUCKET in taken:
+        raise UsageError('The input already has a column "bucket", which --buckets adds. Leave out --buckets.')
     if taken:
         raise UsageError(
             f'The input already has a column "{min(taken)}", which scoring adds. '

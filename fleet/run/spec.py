@@ -20,7 +20,20 @@ from fleet.run.scoring import Scoring
 
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
 WINDOW_BYTES = 64 << 20  # and never more Arrow bytes than this, however long the texts are
+BUCKET = "bucket"  # the column that `Buckets` adds
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buckets:
+    """Equal parts of the rows, by score. A row's bucket is the number of edges that are not above its score."""
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
+
+    columns: tuple[str, ...]  # of scores; the highest counts
+    edges: tuple[tuple[str | int | None, tuple[float, ...]], ...]  # ascending, for each value of `within`
+    within: str | None = None  # a column, whose values have edges of their own
+    by: str | None = None  # a column of the input, in which the parts are equal; None: they have as many rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +54,7 @@ class RunSpec:
     limit_rows: int | None = None
     rows_per_task: int | None = None  # a longer Parquet file is several shards, of whole row groups
     max_bad_rows: float = 0.01  # the share of a shard's rows that may be unreadable; they are errored, and more fail it
+    buckets: Buckets | None = None
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
 
@@ -64,7 +78,8 @@ class RunSpec:
     @property
     def output_columns(self) -> tuple[str, ...]:
         """The columns of its scores, in order. Kept rows and the scores file have them."""
-        return tuple(column for scoring in self.scorings for column in scoring.output_columns)
+        columns = tuple(column for scoring in self.scorings for column in scoring.output_columns)
+        return (*columns, BUCKET) if self.buckets else columns
 
     @property
     def _input_head(self) -> str:

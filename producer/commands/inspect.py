@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.process.command_line import Commands, check_chart, print_json, print_table, print_with_whole_ids, say
-from producer.commands.shared import AsJson, Target, Verify, read_settings, report
+from fleet.process.command_line import (
+    Commands,
+    check_chart,
+    print_json,
+    print_table,
+    print_with_whole_ids,
+    say,
+    with_options_of,
+)
+from producer.commands.shared import AsJson, Target, Verify, print_found, read_settings, report
+from producer.planning.options import Ranking
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -128,21 +137,24 @@ def _recipe_table() -> "Table":
 
 
 @commands.command(epilog="Example: producer scores ./scored --near 3 --sample 10 --source './shards/*.parquet'")
+@with_options_of(Ranking)
 def scores(
+    ranking: Ranking,
     target: Target,
     near: Annotated[
         float | None,
         typer.Option(metavar="SCORE", help="Show the rows nearest to this score instead, with their texts."),
     ] = None,
     sample: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that --near shows.")] = 10,
-    column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Score column of --near, if there are several.")
+    edges: Annotated[
+        int | None,
+        typer.Option(min=2, max=100, metavar="N", help="Show the exact edges of N equal parts instead, as --buckets."),
     ] = None,
     source: Annotated[
         list[str] | None,
         typer.Option(
             metavar="URI",
-            help="The input, for the texts, if the ledger does not have the run. May be repeated.",
+            help="The input, for texts and columns, if the ledger does not have the run. May be repeated.",
         ),
     ] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw a chart.")] = None,
@@ -153,27 +165,25 @@ def scores(
     Counts the shards that are done, in steps of 0.25 for logits and 0.05 for probabilities.
     """
     from producer.scores.distribution import chart
-    from producer.scores.report import near_lines, rows_of_run_near, scored_run
+    from producer.scores.report import edge_lines, edges_of_run, near_lines, rows_of_run_near, scored_run
 
     if png:
         check_chart(png, option="--png", otherwise="leave out --png")
     run = scored_run(target, read_settings())
     if near is not None:
-        rows = rows_of_run_near(run, column, near=near, count=sample, source=tuple(source or ()))
-        if as_json:
-            print_json([asdict(row) for row in rows])
-        else:
-            for line in near_lines(rows):
-                typer.echo(line)
+        rows = rows_of_run_near(
+            run, next(iter(ranking.columns), None), near=near, count=sample, source=tuple(source or ())
+        )
+        print_found(near_lines(rows), [asdict(row) for row in rows], as_json=as_json)
+        return
+    if edges is not None:
+        found = edges_of_run(run, ranking, edges, source=tuple(source or ()))
+        print_found(edge_lines(found, ranking), [asdict(edge) for edge in found], as_json=as_json)
         return
     if png:
         figure = chart(run.histograms, title=f"Scores of {run.name}", where=run.spec.where)
         figure.savefig(png, format="png", dpi=150)
-    if as_json:
-        print_json(run.as_json())
-    else:
-        for line in run.lines():
-            typer.echo(line)
+    print_found(run.lines(), run.as_json(), as_json=as_json)
 
 
 @commands.command(epilog="Example: producer verify ./kept --source './shards/*.parquet'")
@@ -196,9 +206,5 @@ def verify(
 
     uri, published_run = output_of(target, read_settings())
     found = verify_output(uri, source=tuple(source or ()), published_run=published_run)
-    if as_json:
-        print_json(found.as_json())
-    else:
-        for line in found.lines():
-            typer.echo(line)
+    print_found(found.lines(), found.as_json(), as_json=as_json)
     raise typer.Exit(ExitCode.DONE if found.is_sound else ExitCode.FAILED)

@@ -1,5 +1,6 @@
 """Options and reports that several commands share."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,11 +45,17 @@ Verify = Annotated[bool, typer.Option("--verify", help="Compare the sha256 of pu
 
 def report(status: "RunStatus", *, as_json: bool) -> None:
     """Print a run's status, and exit with its code."""
-    if as_json:
-        print_json(status.as_json())
-    else:
-        typer.echo(str(status))
+    print_found([str(status)], status.as_json(), as_json=as_json)
     raise typer.Exit(status.exit_code)
+
+
+def print_found(lines: Iterable[str], value: object, *, as_json: bool) -> None:
+    """Print lines for people, or a value as JSON."""
+    if as_json:
+        print_json(value)
+        return
+    for line in lines:
+        typer.echo(line)
 
 
 def read_settings() -> "Settings":

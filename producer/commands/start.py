@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.process.command_line import Commands, print_json, say
+from fleet.process.command_line import Commands, print_json, say, with_options_of
 from fleet.process.wording import counted, first_of
 from producer.commands.shared import (
     AllowMixed,
@@ -17,7 +17,17 @@ from producer.commands.shared import (
     read_settings,
     report,
 )
-from producer.planning.options import KeepAll, License, Public, RunOptions, Title, Where, keep_option, with_run_options
+from producer.planning.options import (
+    Cut,
+    KeepAll,
+    License,
+    Public,
+    RunOptions,
+    Title,
+    Where,
+    keep_option,
+    with_run_options,
+)
 
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
@@ -96,7 +106,9 @@ def run(
 @commands.command(
     epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5 --input './shards/*.parquet'"
 )
+@with_options_of(Cut)
 def refilter(
+    cut: Cut,
     target: Target,
     output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")],
     min_score: Annotated[float | None, keep_option(help="Keep rows with at least this score.")] = None,
@@ -137,7 +149,10 @@ def refilter(
         license=license,
     )
 
-    _run(plan_refilter(uri, options, earlier=earlier), workers=workers, verify=verify, as_json=as_json)
+    plan = plan_refilter(uri, options, cut=cut, earlier=earlier)
+    for line in plan.notes:
+        say(line)
+    _run(plan, workers=workers, verify=verify, as_json=as_json)
 
 
 def _planned(options: RunOptions) -> "Plan":

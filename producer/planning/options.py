@@ -36,6 +36,36 @@ Public = Annotated[bool, output_option("--public", help="Create the dataset on t
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """How rows are ranked by their stored scores."""
+
+    columns: Annotated[
+        tuple[str, ...],
+        keep_option("--column", metavar="NAME", help="Score column. May be repeated: the highest score counts."),
+    ] = ()
+    by: Annotated[str | None, keep_option(metavar="NAME", help="Weigh rows by an input column like token_count.")] = (
+        None
+    )
+    within: Annotated[str | None, keep_option(metavar="NAME", help="Rank each value of a column like label alone.")] = (
+        None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut(Ranking):
+    """The options of `producer refilter` that ask for a share of the rows, not for a score."""
+
+    keep_top: Annotated[
+        str | None,
+        keep_option(metavar="SHARE", help="Keep the best rows, like 10%, and those that tie with the last of them."),
+    ] = None
+    buckets: Annotated[
+        int | None,
+        keep_option(min=2, max=100, metavar="N", help="Add a column bucket: N equal parts by score, 0 the lowest."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """The input of a run. The annotations are those of the command line."""
 

@@ -30,6 +30,7 @@ from fleet.run.text import chosen_columns, template_of, text_columns
 from fleet.storage.opening import Published, content_of, is_on_hub, open_output, open_place
 from fleet.storage.output import CARD_PATH
 from producer.opening import patient
+from producer.planning.cut import RankedRun, best_rows, buckets_of
 from producer.planning.destination import check_hub, check_output_place, with_output
 from producer.planning.inputs import (
     Input,
@@ -41,7 +42,7 @@ from producer.planning.inputs import (
     list_input,
     split,
 )
-from producer.planning.options import RunOptions
+from producer.planning.options import Cut, RunOptions
 from producer.publishing.card import described_in
 from producer.publishing.hub_cards import is_accepted
 
@@ -250,40 +251,57 @@ def _row_columns(options: RunOptions) -> tuple[str, str] | None:
 # Plan a run that applies another filter to the scores of a published run. No text is scored again.
 
 _NAMED_SHARDS = 3
+_NO_CUT = Cut()
 
 
 @patient
-def plan_refilter(scores_uri: str, options: RunOptions, *, earlier: RunSpec | None = None) -> Plan:
+def plan_refilter(scores_uri: str, options: RunOptions, *, cut: Cut = _NO_CUT, earlier: RunSpec | None = None) -> Plan:
     """Plan the run over the input and the scores of the run that is published at `scores_uri`.
 
     Of the options, those about rows to keep, input and output count. `earlier` is that run's spec in the ledger, if it is there:
     it says where the input is. Raises UsageError if nothing is published there, if the input is unknown or is not what was
     scored, and if the filter does not fit.
     """
+    _check_cut(cut, options)
     published = published_run(absolute_uri(scores_uri))
     if absolute_uri(options.output_uri).rstrip("/") == published.uri.rstrip("/"):
         raise UsageError(f"--output {options.output_uri} is where the scores are read from. Choose another --output.")
-    spec = published.spec
     filesystem, root = open_place(published.uri)
-    said = described_in(content_of(filesystem, f"{root}/{CARD_PATH}"), spec)
+    said = described_in(content_of(filesystem, f"{root}/{CARD_PATH}"), published.spec)
     options = replace(options, title=options.title or said.title, license=options.license or said.license)
+    spec = replace(published.spec, buckets=None)
     inputs = options.input_uris or _input_uris(published, earlier)
     files = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows, rows_per_task=None))
     shards = as_scored(files.shards, published.receipts, published.left_out)
     source = replace(files, shards=tuple(shards.values()))
     _check_is_what_was_scored(source.shards, published)
+    ranked = RankedRun(spec=spec, output_uri=published.uri, receipts=published.receipts, shards=shards, ranking=cut)
+    notes: tuple[str, ...] = ()
+    if cut.keep_top is not None:
+        where, note = best_rows(ranked, cut.keep_top)
+        options, notes = replace(options, where=where), (note,)
     new_spec = replace(
         spec,
         input_uris=source.uris,
         input_revision=source.revision,
         scorings=tuple(replace(scoring, scores_from=model_of(published)) for scoring in spec.scorings),
         where=condition(options, spec.scorings),
+        buckets=buckets_of(ranked, cut.buckets) if cut.buckets else None,
         output_uri=absolute_uri(options.output_uri),
     )
     with open_input(source.shards[0].uri, spec.columns, only=spec.only_columns) as file:
         check_filter(new_spec, file.schema)
     new_spec, due = resumed(new_spec, source)
-    return Plan(spec=new_spec, shards=due, public=options.public, description=described(options))
+    return Plan(spec=new_spec, shards=due, public=options.public, description=described(options), notes=notes)
+
+
+def _check_cut(cut: Cut, options: RunOptions) -> None:
+    """Raises UsageError for options that do not go together."""
+    is_chosen = options.min_score is not None or options.where is not None or options.keep_all
+    if is_chosen and cut.keep_top is not None:
+        raise UsageError("Use only one of --keep-top, --min-score, --where and --keep-all.")
+    if cut.keep_top is None and not cut.buckets and (cut.columns or cut.by or cut.within):
+        raise UsageError("--column, --by and --within are for --keep-top and --buckets. Add one, or leave them out.")
 
 
 def _input_uris(published: Published, earlier: RunSpec | None) -> tuple[str, ...]:

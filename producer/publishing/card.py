@@ -15,7 +15,7 @@ from fleet.run.filter import columns_in
 from fleet.run.model import Model
 from fleet.run.receipt import Receipt
 from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
+from fleet.run.spec import BUCKET, Buckets, RunSpec, disclosed_inputs, disclosed_model
 from fleet.storage.output import PICTURE_PATH
 from producer.planning.gpus import TABLE, ListPrices
 from producer.publishing.card_models import (
@@ -278,7 +278,21 @@ def _columns(spec: RunSpec) -> str:
         lines.append(
             f"- {shard} and {row}: the shard of the source that the row is from, and its place in the file, from 0."
         )
-    return "\n".join(lines)
+    return "\n".join(lines) + (_buckets(spec.buckets) if spec.buckets else "")
+
+
+def _buckets(buckets: Buckets) -> str:
+    """The last line of the list of columns, and a table of the edges."""
+    scores, numbers = " or ".join(map(code, buckets.columns)), range(1, len(buckets.edges[0][1]) + 1)
+    each = f"as much {code(buckets.by)}" if buckets.by else "as many rows"
+    within = cell(buckets.within) if buckets.within else ""
+    table = [(within, *numbers), ("---",) * (len(numbers) + 1)]
+    table += [("" if value is None else cell(str(value)), *edges) for value, edges in buckets.edges]
+    return (
+        f"\n- `{BUCKET}`: equal parts of the scored rows{within and f' of each {within}'}, from 0 for the lowest {scores} to "
+        f"{len(numbers)}: each has {each}, but rows of equal scores are in the same. They begin at:\n\n"
+        + "\n".join(f"| {' | '.join(map(str, row))} |" for row in table)
+    )
 
 
 def _added_columns(scoring: Scoring, filtered: set[str]) -> list[str]:

@@ -8,7 +8,7 @@ from fleet.inputs.columns import NAMED_TYPES
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from fleet.run.recipes import recipe_for
 from fleet.run.scoring import HYPOTHESIS_TEMPLATE, Scoring
-from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
+from fleet.run.spec import Buckets, RunSpec, disclosed_inputs, disclosed_model
 from producer.publishing.card_models import HUB_DATASET, longer_fence
 from producer.scores.distribution import threshold_of
 
@@ -69,9 +69,17 @@ def _command(spec: RunSpec) -> str:
     options: list[tuple[str, Any]] = [("input", uri) for uri in disclosed_inputs(spec)]
     options += [] if stored else [*_reading(spec), *_models(spec.scorings)]
     options += [("where", spec.where) if spec.where else ("keep-all", None), ("output", "./again")]
+    options += _ranking(spec.buckets) if spec.buckets else []
     first = f"refilter {shlex.quote(_place(stored))}" if stored else "run"
     lines = (f"--{name}" + ("" if value is None else f" {shlex.quote(str(value))}") for name, value in options)
     return " \\\n  ".join((f"producer {first}", *lines))
+
+
+def _ranking(buckets: Buckets) -> list[tuple[str, Any]]:
+    options: list[tuple[str, Any]] = [("buckets", len(buckets.edges[0][1]) + 1)]
+    options += [("column", column) for column in buckets.columns]
+    options += [(name, column) for name, column in (("by", buckets.by), ("within", buckets.within)) if column]
+    return options
 
 
 def _place(stored: Model) -> str:

@@ -23,7 +23,9 @@ from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import open_output
 from producer.opening import open_ledger_of, patient
+from producer.planning.cut import Edge, RankedRun, bucket_shares
 from producer.planning.inputs import absolute_uri
+from producer.planning.options import Ranking
 from producer.scores.distribution import histograms_of, score_bins, score_table
 from producer.verify.source import source_shards
 
@@ -121,6 +123,26 @@ def scored_run(target: str, settings: Settings) -> ScoredRun:
         receipts=receipts,
         input_uris=spec.input_uris,
     )
+
+
+# The edges between equal parts of the rows.
+
+
+@patient
+def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[str, ...]) -> list[Edge]:
+    """The edges that `--buckets` would have over the shards that are done. Reads the input for columns that only it has."""
+    uris = (source or run.input_uris) if ranking.by else ()
+    shards = source_shards(uris, run.receipts, run.output_uri) if uris else {}
+    ranked = RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
+    return ranked.edges(bucket_shares(parts))
+
+
+def edge_lines(edges: Sequence[Edge], ranking: Ranking) -> Iterator[str]:
+    """Edges for people: the rows with that score or more, and their share of the weight."""
+    yield f"{'this or more':>22}  {'rows':>15}  {'share':>7}  {ranking.within or ''}".rstrip()
+    for edge in edges:
+        value = "" if edge.value is None else edge.value
+        yield f"{edge.score!r:>22}  {edge.rows:15,}  {edge.weight / edge.total:7.2%}  {value}".rstrip()
 
 
 # Rows whose score is near a threshold, with their texts.

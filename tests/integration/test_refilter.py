@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,20 +18,23 @@ from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.ledger.records import Description
 from fleet.run.scorers import published_run
-from fleet.run.spec import RunSpec
+from fleet.run.spec import Buckets, RunSpec
 from producer.local.demo_data import write_shards
-from producer.planning.options import RunOptions
+from producer.planning.options import Cut, RunOptions
 from producer.planning.plan import Plan, plan_refilter, plan_run
 from producer.publishing.publish import look_again
 from producer.verify.verify import verify
 from support.input_shards import with_first_texts
+from support.models import tiny_classifier
 from support.outputs import Published, data_digests, published_rows
 from support.same_footer import rewrite_shuffled, rewrite_with_two_rows_exchanged, write_uncompressed
 from support.small_run import publish, publish_plan, score
+from worker.scoring.load import load_scorer
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.stored_scores import load_stored_scores
 
 SHARDS, ROWS = 3, 40
+NO_CUT = Cut()
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +66,9 @@ class Earlier:
         publish(self.ledger, self.scorer, options, scratch=self.folder / "scratch")
         return self.folder / "fresh"
 
-    def plan(self, *, to: str = "again", inputs: tuple[str, ...] = (), **choice: Any) -> Plan:
+    def plan(self, *, to: str = "again", inputs: tuple[str, ...] = (), cut: Cut = NO_CUT, **choice: Any) -> Plan:
         options = RunOptions(output_uri=str(self.folder / to), input_uris=inputs, **choice)
-        return plan_refilter(str(self.output), options, earlier=self.spec)
+        return plan_refilter(str(self.output), options, cut=cut, earlier=self.spec)
 
     def refiltered(self, *, to: str = "again", **choice: Any) -> Path:
         """What a run over the stored scores publishes."""
@@ -265,3 +269,80 @@ class TestAShardWhoseScoresCannotBeRead:
 
         with pytest.raises(ShardError, match="was published without the shard 000_00000, so it has no scores of it"):
             earlier.refiltered(min_score=1.0)
+
+
+class TestACut:
+    """`--keep-top` and `--buckets` of a run with three labels."""
+
+    @pytest.fixture
+    def earlier(self, ledger: Ledger, options: RunOptions, tmp_path: Path) -> Earlier:
+        model = tiny_classifier(tmp_path / "model", labels=3)
+        scorer = load_scorer(str(model), "float32", parity_rows=0, threads=1)
+        options = replace(options, models=(str(model),), min_score=None, keep_all=True)
+        return published(ledger, scorer, options, tmp_path)
+
+    @pytest.fixture
+    def rows(self, earlier: Earlier) -> pd.DataFrame:
+        rows: pd.DataFrame = published_rows(earlier.output).to_pandas()
+        return rows
+
+    def test_keeps_the_best_tokens_within_each_label_and_says_how_many(
+        self, earlier: Earlier, source: Path, rows: pd.DataFrame
+    ) -> None:
+        cut = Cut(keep_top="30%", by="token_count", within="label")
+
+        again = earlier.refiltered(cut=cut)
+
+        best = pd.concat(best_of(of_label, 0.3, "token_count") for _, of_label in rows.groupby("label")).sort_index()
+        kept = published_rows(again).to_pandas()
+        pd.testing.assert_frame_equal(kept, best.reset_index(drop=True))
+        share = best["token_count"].sum() / rows["token_count"].sum()
+        assert earlier.plan(cut=cut).notes == (f"Keeps {share:.2%} of token_count: {len(best)} rows.",)
+        assert verify(str(again), source=(str(source),)).faults == ()
+
+    def test_adds_buckets_that_a_filter_may_use(self, earlier: Earlier, source: Path, rows: pd.DataFrame) -> None:
+        columns = ("score_LABEL_0", "score_LABEL_1")
+        cut = Cut(buckets=4, columns=columns)
+        rows["highest"] = rows[[*columns]].max(axis=1)
+        edges = [float(best_of(rows, share, column="highest")["highest"].min()) for share in (0.75, 0.5, 0.25)]
+
+        again, once_more = (earlier.refiltered(to=to, cut=cut, where="bucket >= 2") for to in ("again", "more"))
+
+        kept = published_rows(again).to_pandas()
+        expected = np.searchsorted(edges, rows["highest"], side="right")
+        assert kept["bucket"].tolist() == [bucket for bucket in expected if bucket >= 2]
+        assert published_rows(again, "scores")["bucket"].drop_null().to_pylist() == expected.tolist()
+        assert data_digests(again) == data_digests(once_more)
+        assert verify(str(again), source=(str(source),)).faults == ()
+        assert published_run(str(again)).spec.buckets == Buckets(columns=columns, edges=((None, tuple(edges)),))
+        card = (again / "README.md").read_text()
+        assert f"|  | {' | '.join(map(repr, edges))} |" in card
+        assert "--buckets 4" in card
+
+    def test_by_an_interrupted_command_is_the_same_run(self, earlier: Earlier) -> None:
+        cut = Cut(keep_top="50%", buckets=20, by="token_count")
+
+        assert earlier.plan(cut=cut).spec.run_id == earlier.plan(cut=cut).spec.run_id
+        assert earlier.plan(cut=cut).spec.run_id != earlier.plan(cut=replace(cut, buckets=10)).spec.run_id
+
+    def test_that_means_nothing_is_refused(self, earlier: Earlier) -> None:
+        for refusal, choice in {
+            "Use only one of --keep-top, --min-score": {"cut": Cut(keep_top="5%"), "keep_all": True},
+            "--by and --within are for --keep-top and --buckets": {"cut": Cut(by="token_count"), "keep_all": True},
+            "Name the score column with --column. The run has: score, score_LABEL_0": {
+                "cut": Cut(keep_top="5%", columns=("label",))
+            },
+            "--within url: name a column of the run: score, label": {"cut": Cut(keep_top="5%", within="url")},
+            "--by tokens: the input has no such column": {"cut": Cut(keep_top="5%", by="tokens")},
+            "--by text: a weight is a whole number": {"cut": Cut(keep_top="5%", by="text")},
+        }.items():
+            with pytest.raises(UsageError, match=refusal):
+                earlier.plan(**choice)
+
+
+def best_of(rows: pd.DataFrame, share: float, by: str | None = None, *, column: str = "score") -> pd.DataFrame:
+    """The best rows, by sorting all."""
+    weights = rows[by] if by else pd.Series(1, rows.index)
+    ordered = rows.sort_values(column, ascending=False, kind="stable")
+    reached = weights[ordered.index].cumsum() >= share * weights.sum()
+    return rows[rows[column] >= ordered[column][reached].iloc[0]]

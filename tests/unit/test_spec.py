@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from fleet.run.model import Model
 from fleet.run.scoring import Scoring, ZeroShot
-from fleet.run.spec import RunSpec, is_run_id
+from fleet.run.spec import Buckets, RunSpec, is_run_id
 from support.records import a_spec
 
 MODEL = a_spec().scorings[0].model
@@ -39,6 +39,7 @@ CHANGES: dict[str, Any] = {
     "limit_rows": 1,
     "rows_per_task": 1,
     "max_bad_rows": 0.5,
+    "buckets": Buckets(columns=("score",), edges=((None, (1.5,)), ("a", (0.1, 2.0)), (7, ()))),
     "window_rows": 1,
     "scorings": a_spec().scorings * 2,
     "zero_shot": ZeroShot(labels=("a", "b")),
@@ -122,6 +123,7 @@ class TestJson:
             "limit_rows": None,
             "rows_per_task": None,
             "max_bad_rows": 0.01,
+            "buckets": None,
             "window_rows": 8192,
             "window_bytes": 67_108_864,
             "text_pair_column": None,

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fleet.run.output_columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
 from fleet.run.receipt import Histogram, empty_histogram, with_values
 from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec, Shard
+from fleet.run.spec import BUCKET, Buckets, RunSpec, Shard
 from fleet.run.text import as_metadata
 from fleet.storage.errors import translated
 from worker.scoring import Scores, apply
@@ -191,7 +192,18 @@ def with_scores(
         columns = score_columns(found, errors, scoring)
         for added in columns.schema:
             rows = rows.append_column(added, columns.column(added.name))
-    return rows
+    return rows.append_column(BUCKET, _bucket_column(rows, spec.buckets)) if spec.buckets else rows
+
+
+def _bucket_column(rows: pa.Table, buckets: Buckets) -> pa.Array:
+    """The bucket of each row. Null if the row has no score, or a value that has no edges."""
+    scores = np.fmax.reduce([rows[name].to_numpy() for name in buckets.columns])
+    found = np.full(len(rows), -1)
+    for value, edges in buckets.edges:
+        places = np.searchsorted(np.array(edges, np.float32), scores, side="right")
+        has_value = pc.equal(rows[buckets.within], value).fill_null(False).to_numpy() if buckets.within else True
+        found = np.where(has_value, places, found)
+    return pa.array(found, mask=np.isnan(scores) | (found < 0))
 
 
 def _row_columns(window: Window, shard: Shard) -> tuple[pa.Array, pa.Array]:

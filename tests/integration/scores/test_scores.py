@@ -1,6 +1,7 @@
 """`producer scores` and the Runs page show how scores are spread, and rows around a threshold with their texts."""
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +19,10 @@ from fleet.run.receipt import Histogram
 from fleet.run.spec import RunSpec
 from producer.flower.pages import rows_json
 from producer.local.demo_data import write_shards
-from producer.planning.options import RunOptions
+from producer.planning.options import Ranking, RunOptions
 from producer.planning.plan import plan_run
 from producer.scores.distribution import chart, score_bins
-from producer.scores.report import near_lines, read_texts, rows_of_run_near, scored_run
+from producer.scores.report import edges_of_run, near_lines, read_texts, rows_of_run_near, scored_run
 from support.input_shards import with_first_texts
 from support.models import tiny_classifier
 from support.processes import call_command
@@ -101,6 +102,24 @@ def test_the_command_shows_what_each_threshold_keeps(scored: Scored, tmp_path: P
     assert [one["at_least"] for one in column["bins"] if one["start"] == 2.5] == [kept]
     assert sum(one["rows"] for one in column["bins"]) == column["rows"] == SHARDS * ROWS - 1
     assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_exact_edges_of_equal_parts_are_shown_before_a_cut(scored: Scored) -> None:
+    lines = scored.scores(scored.output, "--edges", 4)
+    found = json.loads("\n".join(scored.scores(scored.spec.run_id, "--edges", 10, "--by", "token_count", "--json")))
+    best_first = scored.rows["score"].dropna().sort_values(ascending=False)
+    source = pd.concat(map(pd.read_parquet, sorted((scored.folder / "source").glob("*.parquet"))), ignore_index=True)
+    tokens = source["token_count"][best_first.index]
+
+    quarters = [float(best_first.iloc[math.ceil(share * len(best_first)) - 1]) for share in (0.75, 0.5, 0.25)]
+    assert [float(line.split()[0]) for line in lines[1:]] == quarters
+    assert lines[0].split() == ["this", "or", "more", "rows", "share"]
+    (tenth,) = found[-1:]
+    kept = best_first >= tenth["score"]
+    assert (tenth["rows"], tenth["weight"], tenth["total"]) == (kept.sum(), tokens[kept].sum(), tokens.sum())
+    assert tokens[best_first > tenth["score"]].sum() < 0.1 * tokens.sum() <= tenth["weight"]
+    with pytest.raises(UsageError, match="--by token_count is read from the input: name it with --source"):
+        edges_of_run(scored_run(scored.output, scored.settings), Ranking(by="token_count"), 4, source=())
 
 
 def test_of_several_labels_each_has_a_table(scored: Scored, tmp_path: Path) -> None:

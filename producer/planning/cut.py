@@ -1,0 +1,217 @@
+"""Find the lowest score of the best rows of a run: exactly, from its stored scores, and in bounded memory."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import cycle, groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fleet.errors import ShardError, UsageError
+from fleet.inputs.input_file import IgnoredBadRows
+from fleet.inputs.opening import open_input
+from fleet.run.output_columns import output_fields
+from fleet.run.receipt import Receipt
+from fleet.run.spec import Buckets, RunSpec, Shard
+from fleet.storage.errors import translated
+from fleet.storage.identity import are_of_other_bytes
+from fleet.storage.opening import open_output
+from producer.planning.options import Ranking
+
+_MOST_VALUES = 256  # of --within
+_MOST_EDGES = 2048  # of all values together; each may take 32 KiB
+_PASSES = ((21, 11), (10, 11), (0, 10))  # over the scores: the bits that each decides, by the lowest and their number
+_SIGN = 1 << 31
+
+Integers = npt.NDArray[np.int64]
+Rows = tuple[Integers, Integers]  # the key of each row, as `keys_of` makes it, and its weight
+Values = list[Any]  # of `--within`; the number of a value is its place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """The lowest score of the best rows with a value of `--within`. Rows with exactly this score are among them."""
+
+    value: str | int | None
+    score: float
+    rows: int  # with this score or more
+    weight: int  # of these rows
+    total: int  # weight of all rows with the value
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedRun:
+    """A run whose rows are ranked by their stored scores."""
+
+    spec: RunSpec
+    output_uri: str
+    receipts: Sequence[Receipt]
+    shards: Mapping[str, Shard]  # of the input, by name
+    ranking: Ranking
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The score columns. Raises UsageError if the run does not have them, or none was named of several."""
+        columns = self.ranking.columns
+        if not columns and len(self.spec.scorings) == 1:
+            columns = (self.spec.scorings[0].score_column,)
+        names = [field.name for field in output_fields(self.spec) if field.type == pa.float32()]
+        if not columns or not {*columns} <= {*names}:
+            raise UsageError(f"Name the score column with --column. The run has: {', '.join(names)}.")
+        return columns
+
+    def edges(self, shares: Sequence[Fraction]) -> list[Edge]:
+        """The edges of the best rows, for each value and share. Raises UsageError if there are no rows to rank."""
+        values: Values = [] if self.ranking.within else [None]
+        return exact_edges(lambda: self._read(values), values, shares)
+
+    def _read(self, values: Values) -> Iterator[Rows]:
+        """The rows that have a score, by shard. Adds new values to `values`."""
+        columns, within = self.columns, self.ranking.within
+        if within and within not in self.spec.output_columns:
+            raise UsageError(f"--within {within}: name a column of the run: {', '.join(self.spec.output_columns)}.")
+        for receipt in self.receipts:
+            with (
+                open_output(self.output_uri, receipt.run_id).open_file(receipt.scores) as file,
+                translated(f"Reading {receipt.scores.path}"),
+            ):
+                table = pq.ParquetFile(file).read(columns=[*columns, *filter(None, [within])], use_threads=False)
+            scores = np.fmax.reduce([table[name].to_numpy() for name in columns])
+            scored = np.flatnonzero(~np.isnan(scores))
+            numbers = _numbers(table[within].take(scored), values) if within else np.zeros(len(scored), np.int64)
+            weights = self._weights(receipt)[scored] if self.ranking.by else np.ones(len(scored), np.int64)
+            yield keys_of(scores[scored], numbers), weights
+
+    def _weights(self, receipt: Receipt) -> Integers:
+        """The column `--by` of a shard. The scores file has a line for each of its rows, in the same order."""
+        by, spec = self.ranking.by or "", self.spec
+        if by not in dict(spec.columns):
+            raise UsageError(f"--by {by}: the input has no such column; it has: {', '.join(dict(spec.columns))}.")
+        shard = self.shards.get(receipt.shard)
+        if shard is None:
+            raise UsageError(f"--by {by} is read from the input: name it with --source. It lacks {receipt.shard}.")
+        if are_of_other_bytes(shard.identity, receipt.source_identity):
+            raise ShardError(f"{shard.uri} has other bytes than those that were scored.")
+        rows, weights = 0, []
+        opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=receipt.first_row)
+        with opened as file, translated(f"Reading {shard.uri}"):
+            for batch in file.batches([by], bad=IgnoredBadRows(), use_threads=False):
+                weights.append(batch.column(0))
+                rows += len(batch)
+                if rows >= receipt.rows_in:
+                    break
+        column = pa.chunked_array(weights, file.schema.field(by).type)
+        if not pa.types.is_integer(column.type) or (pc.min(column).as_py() or 0) < 0:
+            raise UsageError(f"--by {by}: a weight is a whole number, 0 or more; this column is {column.type}.")
+        return np.asarray(column.fill_null(0).cast(pa.int64()))[: receipt.rows_in]
+
+
+def _numbers(column: pa.ChunkedArray, values: Values) -> Integers:
+    values += [value for value in pc.unique(column).to_pylist() if value not in values]
+    if len(values) > _MOST_VALUES:
+        raise UsageError(f"--within names a column of more than {_MOST_VALUES} values. Name one of fewer.")
+    return np.asarray(pc.index_in(column, pa.array(values, column.type)), np.int64)
+
+
+def share_of(text: str) -> Fraction:
+    """The share that a percentage like `10%` says. Raises UsageError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
+    if not found or not 0 < Fraction(found[1]) < 100:
+        raise UsageError(f"--keep-top takes a percentage between 0% and 100%, like 10%, not {text!r}.")
+    return Fraction(found[1]) / 100
+
+
+def bucket_shares(buckets: int) -> list[Fraction]:
+    """The share of the rows in bucket 1 or higher, in bucket 2 or higher, and so on."""
+    return [Fraction(buckets - bucket, buckets) for bucket in range(1, buckets)]
+
+
+def buckets_of(run: RankedRun, buckets: int) -> Buckets:
+    by_value = groupby(run.edges(bucket_shares(buckets)), key=lambda edge: edge.value)
+    edges = tuple((value, tuple(edge.score for edge in found)) for value, found in by_value)
+    return Buckets(columns=run.columns, within=run.ranking.within, by=run.ranking.by, edges=edges)
+
+
+def best_rows(run: RankedRun, keep_top: str) -> tuple[str, str]:
+    """The condition that only the best rows meet, and what it keeps, in words."""
+    edges, within = run.edges([share_of(keep_top)]), run.ranking.within
+    kept = sum(edge.weight for edge in edges) / sum(edge.total for edge in edges)
+    note = f"Keeps {kept:.2%} of {run.ranking.by or 'the scored rows'}: {sum(edge.rows for edge in edges):,} rows."
+    columns = ", ".join(f'"{column}"' for column in run.columns)
+    score = f"greatest({columns})" if len(run.columns) > 1 else columns
+    if within is None:
+        return f"{score} >= {edges[0].score!r}", note
+    cases = (f"WHEN {_quoted(edge.value)} THEN {edge.score!r}::DOUBLE" for edge in edges)
+    return f'{score} >= CASE "{within}" {" ".join(cases)} END', note
+
+
+def _quoted(value: str | int | None) -> str:
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+# Find edges without sorting: each pass over the rows counts them by the next bits of their keys.
+
+
+def keys_of(scores: npt.NDArray[np.float32], numbers: Integers) -> Integers:
+    """Keys in the order of the scores of each value. The value's number is above 32 bits, the score below."""
+    return (numbers << 32) + _SIGN + _in_order(scores.view(np.int32).astype(np.int64))
+
+
+def _in_order(bits: Integers) -> Integers:
+    """Turn the bits of floats into integers of the same order, or back. -0.0 becomes 0.0, which equals it in SQL."""
+    return np.where(bits < 0, -_SIGN - bits, bits)
+
+
+def exact_edges(read: Callable[[], Iterable[Rows]], values: Values, shares: Sequence[Fraction]) -> list[Edge]:
+    """The edges of the best rows, for each value and share. `read` begins a pass over all rows, and fills `values`."""
+    keys = np.arange(_MOST_VALUES)  # of each edge, as far as it is known; at first one for each value
+    totals: list[int] = []
+    above = np.zeros((2, 1), np.int64)  # rows with a higher key than each edge, and their weight
+    for lowest, bits in _PASSES:
+        known, places = np.unique(keys, return_inverse=True)
+        counted = _counted(read(), known, lowest, bits)
+        if not totals:
+            places = keys = _numbers_of_edges(values, counted[1, :, 0], shares)
+            totals = counted[1, keys, 0].tolist()
+            needed = np.array([math.ceil(total * share) for total, share in zip(totals, cycle(shares), strict=False)])
+        found = counted[:, places] + above[:, :, None]
+        digits = np.count_nonzero(found[1] >= needed[:, None], axis=1) - 1
+        keys = (keys << bits) + digits
+        best, above = (found[:, np.arange(len(keys)), digit] for digit in (digits, digits + 1))
+    scores = _in_order((keys & 0xFFFFFFFF) - _SIGN).astype(np.int32).view(np.float32).tolist()
+    return [
+        Edge(value=values[key >> 32], score=score, rows=rows, weight=weight, total=total)
+        for key, score, rows, weight, total in zip(keys, scores, *best.tolist(), totals, strict=True)
+    ]
+
+
+def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fraction]) -> Integers:
+    """The number of each edge's value. Those of a value without weight are left out."""
+    numbers = [number for number in sorted(range(len(values)), key=values.__getitem__) if totals[number]]
+    if not numbers:
+        raise UsageError("There are no best rows: no row has both a score and a weight.")
+    if len(numbers) * len(shares) > _MOST_EDGES:
+        raise UsageError(f"These are more than {_MOST_EDGES:,} edges of {len(numbers)} values. Ask for fewer buckets.")
+    return np.repeat(numbers, len(shares))
+
+
+def _counted(blocks: Iterable[Rows], known: Integers, lowest: int, bits: int) -> Integers:
+    """Rows and weight, by known beginning, with each of the next bits or higher ones. The last entry is 0."""
+    size = len(known) << bits
+    counted = np.zeros((2, size), np.int64)
+    for keys, weights in blocks:
+        beginnings = keys >> (lowest + bits)
+        places = np.searchsorted(known, beginnings) % len(known)
+        here = known[places] == beginnings
+        slots = (places[here] << bits) + (keys[here] >> lowest) % (1 << bits)
+        counted[0] += np.bincount(slots, minlength=size)
+        counted[1] += np.bincount(slots, weights[here], minlength=size).astype(np.int64)
+    or_higher = counted.reshape(2, len(known), -1)[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]
+    return np.pad(or_higher, ((0, 0), (0, 0), (0, 1)))
