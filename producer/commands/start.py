@@ -7,7 +7,17 @@ import typer
 from fleet.process.command_line import Commands, print_json, say
 from fleet.process.wording import counted, first_of
 from producer.commands.shared import AsJson, DryRun, MaxCost, MaxWorkers, Target, Verify, read_settings, report
-from producer.planning.options import KeepAll, License, Public, RunOptions, Title, Where, keep_option, with_run_options
+from producer.planning.options import (
+    KeepAll,
+    License,
+    Public,
+    RunOptions,
+    TargetFileSize,
+    Title,
+    Where,
+    keep_option,
+    with_run_options,
+)
 
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
@@ -97,6 +107,7 @@ def refilter(
             help="Where the input is now. Default: where it was, if the ledger has the run.",
         ),
     ] = None,
+    target_file_size: TargetFileSize = None,
     public: Public = False,
     title: Title = None,
     license: License = None,
@@ -119,6 +130,7 @@ def refilter(
         keep_all=keep_all,
         output_uri=output,
         input_uris=tuple(input_uris or ()),
+        target_file_size=target_file_size,
         public=public,
         title=title,
         license=license,

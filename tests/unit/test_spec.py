@@ -39,6 +39,7 @@ CHANGES: dict[str, Any] = {
     "limit_rows": 1,
     "rows_per_task": 1,
     "max_bad_rows": 0.5,
+    "target_file_bytes": 1,
     "window_rows": 1,
     "scorings": a_spec().scorings * 2,
     "zero_shot": ZeroShot(labels=("a", "b")),
