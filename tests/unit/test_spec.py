@@ -122,6 +122,7 @@ class TestJson:
             "limit_rows": None,
             "rows_per_task": None,
             "max_bad_rows": 0.01,
+            "target_file_bytes": None,
             "window_rows": 8192,
             "window_bytes": 67_108_864,
             "text_pair_column": None,

@@ -1,0 +1,235 @@
+"""Shards are merged into files of a target size: the rows of a run without one, in order, and the same bytes whatever happens."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from stand_in import StandInScorer
+
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.process.settings import Settings
+from fleet.storage.opening import open_output
+from fleet.storage.output import MANIFEST_PATH
+from producer.finalizer import publish_or_save
+from producer.local.demo_data import write_shards
+from producer.planning.options import RunOptions
+from producer.planning.plan import Plan, plan_refilter, plan_run
+from producer.publishing.publish import finalize_run
+from producer.verify.verify import verify
+from support import hub_fleet
+from support.ledger_states import claimed
+from support.outputs import Published, data_digests, published_rows
+from support.small_fleet import enqueue_and_wait, work
+from support.small_run import publish_plan
+from worker.shard.stored_scores import load_stored_scores
+
+hub = hub_fleet.hub
+SHARDS, ROWS = 7, 40
+FIRST, SECOND, LAST = (f"data/000_{number:05}.parquet" for number in (0, 3, 6))  # of three shards, of three, and of one
+NAMES = [f"000_{number:05}" for number in range(SHARDS)]
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("in") / "shards"
+    write_shards(folder, shards=SHARDS, rows=ROWS, seed=1)
+    return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merging:
+    """Plans over one input, and what comes of them."""
+
+    source: Path
+    model: Path
+    redis_url: str
+    ledger: Ledger
+    folder: Path
+
+    def plan(self, name: str = "out", *, size: str | None = "65kB", **options: Any) -> Plan:
+        chosen = RunOptions(
+            input_uris=(str(self.source),),
+            models=(str(self.model),),
+            dtype="float32",
+            output_uri=str(self.folder / name),
+            **{"min_score": 3.0, "target_file_size": size, **options},
+        )
+        return plan_run(chosen)
+
+    def start(self, plan: Plan) -> None:
+        """Enqueue a plan, and send no message."""
+        open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
+        self.ledger.create_run(plan.spec, plan.shards, now=1.0)
+
+    def score(self, plan: Plan, names: list[str]) -> None:
+        scorer = StandInScorer("cpu", self.folder / "work.log", rows_a_batch=4, seconds_a_batch=0)
+        due = tuple(shard for shard in plan.shards if shard.name in names)
+        assert work(self.ledger, replace(plan, shards=due), scorer, self.folder) == names
+
+    def fail(self, plan: Plan, name: str) -> None:
+        (shard,) = (shard for shard in plan.shards if shard.name == name)
+        self.ledger.fail(claimed(self.ledger, plan.spec.run_id, shard), "corrupt", "")
+
+    def publish(self, plan: Plan) -> list[str]:
+        """Enqueue a plan and serve it until it is published. Returns the shards that were scored."""
+        outcome = enqueue_and_wait(self.redis_url, plan, self.folder)
+        assert outcome.state == "published"
+        return outcome.shards
+
+
+@pytest.fixture
+def merging(source: Path, tiny_model: Path, redis_url: str, ledger: Ledger, tmp_path: Path) -> Merging:
+    return Merging(source=source, model=tiny_model, redis_url=redis_url, ledger=ledger, folder=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    source: Path, tiny_model: Path, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    ledger = Ledger.connect(Settings(redis_url=redis_url))
+    merging = Merging(source=source, model=tiny_model, redis_url=redis_url, ledger=ledger, folder=folder)
+    merging.publish(merging.plan())
+    return data_digests(folder / "out")
+
+
+def rows_by_manifest(output: Path) -> list[pa.Table]:
+    """The kept rows of each shard, found as a reader of the manifest finds them."""
+    lines = pq.read_table(output / MANIFEST_PATH).to_pylist()
+    return [
+        pq.read_table(output / line["data"]["path"]).slice(line["data_first_row"], line["rows_kept"]) for line in lines
+    ]
+
+
+class TestFiles:
+    @pytest.mark.parametrize("row_columns", ["shard,row", "none"])
+    def test_have_the_rows_of_a_run_without_a_target_in_order_and_each_can_be_traced_to_its_shard(
+        self, merging: Merging, row_columns: str
+    ) -> None:
+        merging.publish(merging.plan("plain", size=None, row_columns=row_columns))
+        merging.publish(merging.plan(row_columns=row_columns))
+
+        plain, out = merging.folder / "plain", merging.folder / "out"
+        assert sorted(path.name for path in (out / "data").iterdir()) == [path[5:] for path in (FIRST, SECOND, LAST)]
+        assert published_rows(out).equals(published_rows(plain))
+        for rows, shard in zip(rows_by_manifest(out), NAMES, strict=True):
+            assert rows.equals(pq.read_table(plain / f"data/{shard}.parquet"))
+        scores = [{p: d for p, d in data_digests(o).items() if p.startswith("scores/")} for o in (out, plain)]
+        assert scores[0] == scores[1]
+        found = verify(str(out), source=(str(merging.source),))
+        assert (found.faults, found.files) == ((), 3 + SHARDS)
+        assert "data_first_row" not in pq.read_schema(plain / MANIFEST_PATH).names
+
+    def test_are_as_the_viewer_and_duckdb_like_them(self, merging: Merging) -> None:
+        merging.publish(merging.plan())
+
+        files = [pq.ParquetFile(merging.folder / "out" / path) for path in (FIRST, SECOND)]
+        for file in files:
+            column = file.metadata.row_group(0).column(0)
+            assert (column.has_offset_index, column.has_column_index, column.compression) == (True, True, "ZSTD")
+            assert column.statistics.has_min_max
+        assert all(65_000 * 0.6 < (merging.folder / "out" / path).stat().st_size < 110_000 for path in (FIRST, SECOND))
+
+    def test_of_a_wrong_size_are_refused(self, merging: Merging) -> None:
+        with pytest.raises(UsageError, match=r"--target-file-size takes a size like 512MB or 1GB; it was '512'"):
+            merging.plan(size="512")
+
+    def test_of_a_refiltered_run_are_those_of_a_fresh_one(self, merging: Merging) -> None:
+        earlier = merging.plan()
+        merging.publish(earlier)
+        fresh = merging.plan("fresh", min_score=4.0)
+        merging.publish(fresh)
+        options = RunOptions(output_uri=str(merging.folder / "again"), min_score=4.0, target_file_size="65kB")
+        again = plan_refilter(earlier.spec.output_uri, options, earlier=earlier.spec)
+        publish_plan(
+            merging.ledger, load_stored_scores(again.spec.scorings[0].served_by, None), again, scratch=merging.folder
+        )
+
+        assert data_digests(merging.folder / "again") == data_digests(merging.folder / "fresh")
+        assert len([*(merging.folder / "again/data").iterdir()]) < SHARDS
+
+
+class TestARunThatGoesOn:
+    def test_merges_full_files_before_it_ends_and_publishes_the_same_bytes(
+        self, merging: Merging, undisturbed: dict[str, str]
+    ) -> None:
+        plan = merging.plan()
+        run_id, settings = plan.spec.run_id, Settings(redis_url=merging.redis_url)
+        merging.start(plan)
+        for names in ([0, 1, 3, 4, 5], [2], [6]):
+            merging.score(plan, [NAMES[number] for number in names])
+            publish_or_save(merging.ledger, run_id, settings)
+            merged = [receipt.data.path for receipt in merging.ledger.receipts(run_id)]
+            if names == [2]:
+                assert merged == [FIRST] * 3 + [SECOND] * 3
+                assert not (merging.folder / "out/data").exists()
+            elif names != [6]:
+                assert len({*merged}) == len(merged)
+
+        assert data_digests(merging.folder / "out") == undisturbed
+        stored = merging.ledger.counts(run_id).stored_bytes
+        assert 0 <= sum(path.stat().st_size for path in (merging.folder / "out").glob("*/*.parquet")) - stored < SHARDS
+
+    def test_publishes_what_it_has_without_a_failed_shard_and_later_that_one_too(
+        self, merging: Merging, undisturbed: dict[str, str]
+    ) -> None:
+        plan = merging.plan()
+        merging.start(plan)
+        merging.score(plan, [name for name in NAMES if name != NAMES[1]])
+        merging.fail(plan, NAMES[1])
+        finalize_run(merging.ledger, plan.spec.run_id, without_failed=True)
+        out, rows = merging.folder / "out", SHARDS * ROWS
+        assert {path.name for path in (out / "data").iterdir()} == {f"{NAMES[number]}.parquet" for number in (0, 4)}
+
+        merging.ledger.retry(plan.spec.run_id)
+        scored = merging.publish(plan)
+
+        assert scored == [NAMES[1]]
+        found = verify(str(out), source=(str(merging.source),))
+        assert (found.faults, found.rows_in) == ((), rows)
+        assert {path.name for path in (out / "data").iterdir()} == {f"{NAMES[number]}.parquet" for number in (0, 3, 4)}
+
+
+class TestAMergedRun:
+    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
+    @pytest.mark.parametrize(
+        ("damage", "path", "shards"),
+        [
+            (None, "", []),
+            (Published.delete, FIRST, NAMES[:3]),
+            (Published.truncate, SECOND, NAMES[3:6]),
+            (Published.delete, LAST, NAMES[6:]),
+            (Published.delete, f"scores/{NAMES[1]}.parquet", [NAMES[1]]),
+            (Published.delete, f"scores/{NAMES[0]}.parquet", [NAMES[0]]),
+            (Published.truncate, MANIFEST_PATH, []),
+        ],
+    )
+    def test_is_found_again_and_a_damaged_file_costs_its_shards_alone(
+        self,
+        merging: Merging,
+        undisturbed: dict[str, str],
+        damage: Callable[[Published, str], None] | None,
+        path: str,
+        shards: list[str],
+        is_lost: bool,
+    ) -> None:
+        plan = merging.plan()
+        merging.publish(plan)
+        if damage:
+            damage(Published(plan.spec.output_uri), path)
+        if is_lost:
+            merging.ledger.redis.flushall()
+
+        scored = merging.publish(plan)
+
+        assert scored == shards
+        assert data_digests(merging.folder / "out") == undisturbed
+        assert [one for one in Published(plan.spec.output_uri).hidden_paths() if "/staged/" in one] == []
+        assert verify(plan.spec.output_uri, source=(str(merging.source),)).faults == ()
