@@ -100,6 +100,10 @@ def undisturbed(
     return data_digests(folder / "out")
 
 
+def files_in(plan: Plan) -> list[str]:
+    return sorted(path.stem for path in (Path(plan.spec.output_uri) / "data").iterdir())
+
+
 def rows_by_manifest(output: Path) -> list[pa.Table]:
     """The kept rows of each shard, found as a reader of the manifest finds them."""
     lines = pq.read_table(output / MANIFEST_PATH).to_pylist()
@@ -114,10 +118,11 @@ class TestFiles:
         self, merging: Merging, row_columns: str
     ) -> None:
         merging.publish(merging.plan("plain", size=None, row_columns=row_columns))
-        merging.publish(merging.plan(row_columns=row_columns))
+        merged = merging.plan(row_columns=row_columns)
+        merging.publish(merged)
 
         plain, out = merging.folder / "plain", merging.folder / "out"
-        assert sorted(path.name for path in (out / "data").iterdir()) == [path[5:] for path in (FIRST, SECOND, LAST)]
+        assert files_in(merged) == [NAMES[0], NAMES[3], NAMES[6]]
         assert published_rows(out).equals(published_rows(plain))
         for rows, shard in zip(rows_by_manifest(out), NAMES, strict=True):
             assert rows.equals(pq.read_table(plain / f"data/{shard}.parquet"))
@@ -177,24 +182,21 @@ class TestARunThatGoesOn:
         stored = merging.ledger.counts(run_id).stored_bytes
         assert 0 <= sum(path.stat().st_size for path in (merging.folder / "out").glob("*/*.parquet")) - stored < SHARDS
 
-    def test_publishes_what_it_has_without_a_failed_shard_and_later_that_one_too(
-        self, merging: Merging, undisturbed: dict[str, str]
-    ) -> None:
+    def test_publishes_what_it_has_without_a_failed_shard_and_later_that_one_too(self, merging: Merging) -> None:
         plan = merging.plan()
         merging.start(plan)
         merging.score(plan, [name for name in NAMES if name != NAMES[1]])
         merging.fail(plan, NAMES[1])
         finalize_run(merging.ledger, plan.spec.run_id, without_failed=True)
-        out, rows = merging.folder / "out", SHARDS * ROWS
-        assert {path.name for path in (out / "data").iterdir()} == {f"{NAMES[number]}.parquet" for number in (0, 4)}
+        assert files_in(plan) == [NAMES[0], NAMES[4]]
 
         merging.ledger.retry(plan.spec.run_id)
-        scored = merging.publish(plan)
+        merging.score(plan, [NAMES[1]])
+        finalize_run(merging.ledger, plan.spec.run_id, without_failed=False)
 
-        assert scored == [NAMES[1]]
-        found = verify(str(out), source=(str(merging.source),))
-        assert (found.faults, found.rows_in) == ((), rows)
-        assert {path.name for path in (out / "data").iterdir()} == {f"{NAMES[number]}.parquet" for number in (0, 3, 4)}
+        assert files_in(plan) == [NAMES[0], NAMES[4]]
+        found = verify(plan.spec.output_uri, source=(str(merging.source),))
+        assert (found.faults, found.rows_in) == ((), SHARDS * ROWS)
 
 
 class TestAMergedRun:
@@ -233,3 +235,17 @@ class TestAMergedRun:
         assert data_digests(merging.folder / "out") == undisturbed
         assert [one for one in Published(plan.spec.output_uri).hidden_paths() if "/staged/" in one] == []
         assert verify(plan.spec.output_uri, source=(str(merging.source),)).faults == ()
+
+    def test_that_loses_its_first_shard_has_no_row_of_it_and_the_others_once(self, merging: Merging) -> None:
+        plan = merging.plan()
+        merging.publish(plan)
+        merging.ledger.requeue(plan.spec.run_id, {NAMES[0]: "replaced"})
+        merging.fail(plan, NAMES[0])
+
+        finalize_run(merging.ledger, plan.spec.run_id, without_failed=True)
+
+        found = verify(plan.spec.output_uri)
+        assert files_in(plan) == [NAMES[1], NAMES[3], NAMES[6]]
+        assert [str(fault) for fault in found.faults] == [
+            f"{FIRST}: is missing: its shard failed, and the run was published without it"
+        ]
