@@ -1,7 +1,9 @@
 """Shards are merged into files of a target size: the rows of a run without one, in order, and the same bytes whatever happens."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from huggingface_hub import HfApi
 from stand_in import StandInScorer
 
 from fleet.errors import UsageError
@@ -16,6 +19,7 @@ from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH
+from hubserver import HubServer
 from producer.finalizer import publish_or_save
 from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
@@ -23,10 +27,13 @@ from producer.planning.plan import Plan, plan_refilter, plan_run
 from producer.publishing.publish import finalize_run
 from producer.verify.verify import verify
 from support import hub_fleet
+from support.hub_fleet import Client, reserve
+from support.hub_runs import look
 from support.ledger_states import claimed
 from support.outputs import Published, data_digests, published_rows
 from support.small_fleet import enqueue_and_wait, work
 from support.small_run import publish_plan
+from support.waiting import wait_until
 from worker.shard.stored_scores import load_stored_scores
 
 hub = hub_fleet.hub
@@ -249,3 +256,127 @@ class TestAMergedRun:
         assert [str(fault) for fault in found.faults] == [
             f"{FIRST}: is missing: its shard failed, and the run was published without it"
         ]
+
+
+@pytest.fixture(scope="module")
+def running_hub() -> Iterator[HubServer]:
+    with HubServer(xet=False) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def user(running_hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    client = Client(running_hub, tmp_path_factory.mktemp("home"), "user")
+    yield client
+    client.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubMerging:
+    """A run of the same rows that goes to a repository of its own."""
+
+    hub: HubServer
+    user: Client
+    merging: Merging
+    plan: Plan
+
+    @property
+    def repo(self) -> str:
+        return self.plan.spec.output_uri.removeprefix("hf://datasets/")
+
+    def start(self, names: list[str]) -> None:
+        self.user.call(reserve, self.plan.spec)
+        self.merging.ledger.create_run(self.plan.spec, self.plan.shards, now=1.0)
+        self.score(names)
+
+    def score(self, names: list[str]) -> None:
+        due = replace(self.plan, shards=tuple(shard for shard in self.plan.shards if shard.name in names))
+        assert self.user.call(score_on_hub, self.merging.redis_url, due, self.merging.folder) == names
+
+    def look(self, *, by: Client | None = None) -> Any:
+        return (by or self.user).start(look, self.merging.redis_url, self.plan.spec.run_id, 2)
+
+    def check_published_once(self, undisturbed: dict[str, str]) -> None:
+        files = {path: sha256(self.hub.read(self.repo, path)).hexdigest() for path in self.hub.files(self.repo)}
+        assert {path: digest for path, digest in files.items() if path.startswith(("data/", "scores/"))} == undisturbed
+        assert [commit.title.split()[0] for commit in self.hub.commits(self.repo)] == ["Publish", "initial"]
+        assert set(self.hub.branches(self.repo)) == {"main"}
+        uploads = [request.path for request in self.hub.requests if request.method == "PUT"]
+        assert len(uploads) == len({*uploads})
+
+
+def score_on_hub(redis_url: str, plan: Plan, folder: Path) -> list[str]:
+    scorer = StandInScorer("cpu", folder / "work.log", rows_a_batch=4, seconds_a_batch=0)
+    return work(Ledger.connect(Settings(redis_url=redis_url)), plan, scorer, folder)
+
+
+class TestOnTheHub:
+    @pytest.fixture
+    def run(self, hub: HubServer, user: Client, merging: Merging) -> HubMerging:
+        repo, plan = f"org/merged-{next(_numbers)}", merging.plan()
+        hub.create_repo(repo)
+        plan = replace(plan, spec=replace(plan.spec, output_uri=f"hf://datasets/{repo}"))
+        return HubMerging(hub=hub, user=user, merging=merging, plan=plan)
+
+    def test_a_run_that_outlasts_uncommitted_blobs_publishes_the_same_bytes_and_sends_none_twice(
+        self, run: HubMerging, undisturbed: dict[str, str]
+    ) -> None:
+        run.start([name for name in NAMES if name != NAMES[4]])
+        run.look().result()
+        merged = [receipt.data.path for receipt in run.merging.ledger.receipts(run.plan.spec.run_id)]
+        assert merged[:3] == [FIRST] * 3
+        assert run.hub.files(run.repo).keys() == {".gitattributes"}
+        run.hub.forget_unreferenced_blobs()
+
+        run.score([NAMES[4]])
+        run.look().result()
+
+        run.check_published_once(undisturbed)
+
+    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
+    @pytest.mark.parametrize(
+        ("method", "step"),
+        [
+            ("POST", "/commit/shardsift"),
+            ("GET", "/resolve/"),
+            ("POST", "/objects/batch"),
+            ("PUT", ""),
+            ("POST", "/commit/main"),
+            ("DELETE", "/branch/"),
+        ],
+    )
+    def test_a_finalizer_killed_at_any_step_is_followed_by_one_that_goes_on(
+        self, run: HubMerging, undisturbed: dict[str, str], method: str, step: str, is_lost: bool, tmp_path: Path
+    ) -> None:
+        run.start(NAMES)
+        run.hub.fault(step, method=method, status=None, delay_seconds=0.5)
+        victim = Client(run.hub, tmp_path / "victim-home", "victim")
+        looking = run.look(by=victim)
+        wait_until(lambda: run.hub.faults_left == 0, description="the victim comes to that step")
+        victim.kill()
+        looking.exception()
+        victim.close()
+        time.sleep(0.5)  # the Hub has done what the victim asked for
+        if is_lost:
+            run.merging.ledger.redis.flushall()
+
+        outcome = run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, tmp_path)
+
+        assert outcome.state == "published"
+        run.check_published_once(undisturbed)
+
+    def test_a_merged_file_that_main_has_lost_costs_its_shards_alone(
+        self, run: HubMerging, undisturbed: dict[str, str]
+    ) -> None:
+        first = run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
+        run.user.call(delete_from_main, run.repo, FIRST)
+        run.merging.ledger.redis.flushall()
+
+        again = run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
+
+        assert (first.shards, again.shards, again.state) == (NAMES, NAMES[:3], "published")
+        assert sha256(run.hub.read(run.repo, FIRST)).hexdigest() == undisturbed[FIRST]
+
+
+def delete_from_main(repo: str, path: str) -> None:
+    HfApi().delete_file(path, repo, repo_type="dataset")
