@@ -35,9 +35,7 @@ License = Annotated[str | None, output_option(metavar="NAME", help="Licence of t
 TargetFileSize = Annotated[
     str | None,
     output_option(
-        metavar="SIZE",
-        help="Merge the kept rows of shards, in the input's order, into files of about this size, like 512MB. Default: a file "
-        "for each shard.",
+        metavar="SIZE", help="Merge the kept rows of shards, in order, into files of about this size, like 512MB."
     ),
 ]
 Public = Annotated[bool, output_option("--public", help="Create the dataset on the Hub as public.")]
