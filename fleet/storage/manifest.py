@@ -64,9 +64,7 @@ _SCHEMA = pa.schema(
         "finished_at": _TIME,
     }
 )
-_DATA_FIRST_ROW = pa.field(
-    "data_first_row", pa.int64()
-)  # only of a run whose data files have the rows of several shards
+_DATA_FIRST_ROW = pa.field("data_first_row", pa.int64())  # only of a run that merges shards into files
 
 
 @dataclass(frozen=True, kw_only=True)

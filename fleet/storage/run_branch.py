@@ -244,17 +244,12 @@ def commit(
     errors. OutputDamaged names all shards, because the Hub does not say which blob is missing. The client does not
     retry. A commit whose response was lost may have succeeded: look at the branch before you try again.
     """
-    additions = [_uploaded(file) for file in files_of(receipts)]
-    additions += [CommitOperationAdd(path, text) for path, text in documents.items()]
-    removals = [CommitOperationDelete(path) for path in removed]
+    changes: list[CommitOperationAdd | CommitOperationDelete] = [_uploaded(file) for file in files_of(receipts)]
+    changes += [CommitOperationAdd(path, text) for path, text in documents.items()]
+    changes += [CommitOperationDelete(path) for path in removed]
     try:
         done = api.create_commit(
-            repo_id,
-            [*additions, *removals],
-            repo_type="dataset",
-            commit_message=message,
-            revision=to,
-            parent_commit=parent,
+            repo_id, changes, repo_type="dataset", commit_message=message, revision=to, parent_commit=parent
         )
     except RevisionNotFoundError as error:
         raise PublishConflict(f"The branch {to} of {repo_id} was removed.") from error

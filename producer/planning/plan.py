@@ -44,8 +44,8 @@ from producer.planning.inputs import (
 from producer.planning.options import RunOptions
 from producer.publishing.hub_cards import is_accepted
 
-_FILE_SIZE = re.compile(r"(\d+) ?(kB|[MG]i?B)", re.IGNORECASE)
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "MIB": 1 << 20, "GIB": 1 << 30}
+_FILE_SIZE = re.compile(r"(\d+) ?(k?B|[MG]i?B)", re.IGNORECASE)
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
 @dataclass(frozen=True, kw_only=True)
