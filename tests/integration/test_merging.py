@@ -27,7 +27,7 @@ from producer.planning.plan import Plan, plan_refilter, plan_run
 from producer.publishing.publish import finalize_run
 from producer.verify.verify import verify
 from support import hub_fleet
-from support.hub_fleet import Client, reserve
+from support.hub_fleet import Client, finalize, reserve
 from support.hub_runs import look
 from support.ledger_states import claimed
 from support.outputs import Published, data_digests, published_rows
@@ -385,6 +385,19 @@ class TestOnTheHub:
 
         assert (first.shards, again.shards, again.state) == (NAMES, NAMES[:3], "published")
         assert sha256(run.hub.read(run.repo, FIRST)).hexdigest() == undisturbed[FIRST]
+
+    def test_that_loses_its_first_shard_has_no_file_of_it_and_the_others_once(self, run: HubMerging) -> None:
+        run_id, ledger = run.plan.spec.run_id, run.merging.ledger
+        run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
+        ledger.requeue(run_id, {NAMES[0]: "replaced"})
+        run.merging.fail(run.plan, NAMES[0])
+
+        run.user.call(finalize, run.merging.redis_url, run_id, True)
+
+        data = [path for path in run.hub.files(run.repo) if path.startswith("data/")]
+        assert sorted(data) == [f"data/{NAMES[number]}.parquet" for number in (1, 3, 6)]
+        merged = pq.read_table(pa.BufferReader(run.hub.read(run.repo, f"data/{NAMES[1]}.parquet")))
+        assert {*merged["shard"].to_pylist()} == {*NAMES[1:3]}
 
 
 def delete_from_main(repo: str, path: str) -> None:
