@@ -26,7 +26,7 @@ from fleet.process.redis_away import ABOUT_REDIS, as_ours, is_of_one_key
 from fleet.process.settings import Settings
 from fleet.process.wording import counted
 from fleet.storage.opening import is_on_hub
-from producer.publishing.publish import NotReady, finalize_run
+from producer.publishing.publish import NotReady, finalize_run, merge_finished
 from producer.publishing.waves import WaveWatch, save_due_waves
 from producer.status.metrics import serve_metrics
 
@@ -194,8 +194,9 @@ class Publisher:
                 publish_or_save(self._ledger, run_id, self._settings)
 
     def _wants_wave(self, run_id: str, counts: Counts) -> bool:
-        """Whether to check for shards that must be saved. Of a cancelled run too: it may be resumed."""
-        if not is_on_hub(self._ledger.spec(run_id).output_uri):
+        """Whether to check for shards to save or to merge. Of a cancelled run too: it may be resumed."""
+        spec = self._ledger.spec(run_id)
+        if not is_on_hub(spec.output_uri) and spec.target_file_bytes is None:
             return False
         is_begun = bool(counts.done and (counts.open or counts.failed))
         return is_begun and self._waves.wants_look(run_id, done=counts.done, now=time.monotonic())
@@ -226,6 +227,7 @@ def publish_or_save(ledger: Ledger, run_id: str, settings: Settings) -> Publicat
 
 def _save_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     try:
+        merge_finished(ledger, run_id)
         return save_due_waves(ledger, run_id, settings)
     except TransientError as error:
         logger.warning("%s A later sweep tries again.", error)

@@ -230,12 +230,23 @@ class Ledger(Attempts, Results):
         damaged three times is failed. A shard that was scored again after the receipts `of` were
         read is skipped. Returns the number of shards that were queued or failed.
         """
-        files = {receipt.shard: f"{receipt.data.staged_path} {receipt.data.sha256}" for receipt in of}
+        files = {receipt.shard: _data_file(receipt) for receipt in of}
         requeued = 0
         for batch in batches(damaged.items()):
             fields = [part for name, reason in batch for part in (name, reason, files.get(name, ""))]
             requeued += int(self._run_script("requeue", Keys(run_id).of(), [_MAX_DAMAGED, *fields]))
         return requeued
+
+    def move_rows(self, run_id: str, moved: Iterable[tuple[Receipt, Receipt]]) -> int:
+        """Record new data files for the rows of done shards, each with its receipt before and after. May run twice.
+
+        Shards that were queued or scored again meanwhile are left out. Returns the number of shards recorded.
+        """
+        recorded = 0
+        for batch in batches(moved):
+            fields = [part for before, now in batch for part in (now.shard, _data_file(before), now.to_json())]
+            recorded += int(self._run_script("move_rows", Keys(run_id).of(), fields))
+        return recorded
 
     def shards(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Shard]:
         """The records of the named shards, by default of all, in name order."""
@@ -370,3 +381,8 @@ class Ledger(Attempts, Results):
         key = Keys(run_id).run
         damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
         self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", *damaged)
+
+
+def _data_file(receipt: Receipt) -> str:
+    """As `has_file` in lua/prelude.lua compares it."""
+    return f"{receipt.data.staged_path} {receipt.data.sha256}"

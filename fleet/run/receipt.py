@@ -129,7 +129,8 @@ class Receipt:
     source_identity: str  # of the bytes that were read
     source_changed: bool  # after the run was enqueued: `retry` took the file as it is now
     first_row: int = 0  # in the file, of the rows that were read
-    data: OutputFile
+    data: OutputFile  # of several shards, if the run has a target size of files
+    data_first_row: int = 0  # in the data file, of the shard's kept rows
     scores: OutputFile
     rows_in: int
     rows_kept: int

@@ -53,6 +53,7 @@ class RunSpec:
     only_columns: bool = False  # files of lines may have more columns, which are left out; else that is an error
     limit_rows: int | None = None
     rows_per_task: int | None = None  # a longer Parquet file is several shards, of whole row groups
+    target_file_bytes: int | None = None  # of a data file, into which shards are merged; None: a file for each shard
     max_bad_rows: float = 0.01  # the share of a shard's rows that may be unreadable; they are errored, and more fail it
     buckets: Buckets | None = None
     window_rows: int = WINDOW_ROWS
@@ -131,11 +132,16 @@ class Shard:
 
     @property
     def data_path(self) -> str:
-        return f"data/{self.name}.parquet"
+        return data_path_of(self.name)
 
     @property
     def scores_path(self) -> str:
         return f"scores/{self.name}.parquet"
+
+
+def data_path_of(shard: str) -> str:
+    """Where the kept rows of a shard are, unless they are in the file of an earlier shard."""
+    return f"data/{shard}.parquet"
 
 
 def part_name(file: str, number: int) -> str:

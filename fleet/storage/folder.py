@@ -18,11 +18,11 @@ from uuid import uuid4
 
 from fleet.errors import OutputDamaged, ShardError, TransientError, UsageError
 from fleet.run.receipt import OutputFile, Receipt
-from fleet.run.spec import RunSpec, disclosed_spec
+from fleet.run.spec import RunSpec, data_path_of, disclosed_spec
 from fleet.storage.errors import translated
 from fleet.storage.files import READERS, Files, hashed
-from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile
-from fleet.storage.manifest import findings, read_manifest, receipts_listed
+from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, files_of
+from fleet.storage.manifest import findings, read_manifest, receipts_listed, replaced_files
 from fleet.storage.output import (
     ACCEPTED_PATH,
     CARD_PATH,
@@ -146,7 +146,7 @@ class FolderOutput(Output):
         with translated(f"Looking at {self.uri}"):
             stored = {path: StoredFile(size_bytes=size) for path, size in self._files.sizes(*DATA_FOLDERS).items()}
             if hashes:
-                ours = (file.path for receipt in receipts for file in output_files(receipt))
+                ours = (file.path for file in files_of(receipts))
                 stored = hashed(self._files, stored, ours)
             manifest, card = self._files.content(MANIFEST_PATH), self._files.content(CARD_PATH)
         return list(findings(self._run_id, receipts, stored, manifest, card))
@@ -154,13 +154,15 @@ class FolderOutput(Output):
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
         with translated(f"Looking at {self.uri}"):
             staged = self._files.sizes(f"{self._workplace}/staged")
-        return any(file.staged_path in staged for receipt in receipts for file in output_files(receipt))
+        return any(file.staged_path in staged for file in files_of(receipts))
 
     def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
         with translated(f"Publishing {self._run_id} to {self.uri}"):
-            for receipt, file in self._checked(receipts):
-                self._move_into_place(receipt, file)
-            self._files.sync_folders(file.path for receipt in receipts for file in output_files(receipt))
+            for shard, file in self._checked(receipts):
+                self._move_into_place(shard, file)
+            self._files.sync_folders(file.path for file in files_of(receipts))
+            for path in replaced_files(self._files.content(MANIFEST_PATH), self._run_id, receipts):
+                self._files.remove(path)
             for path in sorted(documents, key=lambda path: path == MANIFEST_PATH):
                 self._write(path, documents[path])
             self._remove_staged(receipts)
@@ -227,22 +229,19 @@ class FolderOutput(Output):
 
     # --- publishing -------------------------------------------------------------------------------------------------
 
-    def _checked(self, receipts: Sequence[Receipt]) -> list[tuple[Receipt, OutputFile]]:
+    def _checked(self, receipts: Sequence[Receipt]) -> list[tuple[str, OutputFile]]:
         """Read all files, and return the staged ones, which have to be moved. Raises OutputDamaged if a file is damaged."""
-        pairs = [(receipt, file) for receipt in receipts for file in output_files(receipt)]
-        damaged: dict[str, str] = {}
-        moves = []
+        files = files_of(receipts)
         with ThreadPoolExecutor(READERS) as readers:
-            for (receipt, file), (is_staged, finding) in zip(
-                pairs, readers.map(lambda pair: self._look(pair[1]), pairs), strict=True
-            ):
-                if finding:
+            looks = dict(zip(files, readers.map(self._look, files), strict=True))
+        damaged: dict[str, str] = {}
+        for receipt in receipts:
+            for file in output_files(receipt):
+                if finding := looks[file][1]:
                     damaged.setdefault(receipt.shard, str(finding))
-                elif is_staged:
-                    moves.append((receipt, file))
         if damaged:
             raise OutputDamaged(damaged)
-        return moves
+        return [(shard, file) for file, shard in files.items() if looks[file][0]]
 
     def _look(self, file: OutputFile) -> tuple[bool, Finding | None]:
         """Whether an intact copy of the file is staged. If none is staged or published, also what is wrong."""
@@ -256,18 +255,18 @@ class FolderOutput(Output):
             return False, Finding(path=file.staged_path, problem=staged)
         return False, Finding(path=file.path, problem=in_place)
 
-    def _move_into_place(self, receipt: Receipt, file: OutputFile) -> None:
+    def _move_into_place(self, shard: str, file: OutputFile) -> None:
         try:
             self._files.move(file.staged_path, file.path)
         except FileNotFoundError as error:  # moved by another finalizer, which has checked it too
             if problem := self._files.problem(file, file.path, hashes=False):
-                raise OutputDamaged({receipt.shard: str(Finding(path=file.path, problem=problem))}) from error
+                raise OutputDamaged({shard: str(Finding(path=file.path, problem=problem))}) from error
 
     def _remove_staged(self, receipts: Sequence[Receipt]) -> None:
         """Remove all attempts at the published shards, but not at others: a shard that is retried may be staged now."""
-        for receipt in receipts:
-            for file in output_files(receipt):
-                self._files.remove(f"{self._workplace}/staged/{file.path}")  # another finalizer may remove it as well
+        files = {file.path for file in files_of(receipts)} | {data_path_of(receipt.shard) for receipt in receipts}
+        for path in sorted(files):
+            self._files.remove(f"{self._workplace}/staged/{path}")  # another finalizer may remove it as well
 
     def _write(self, path: str, content: bytes) -> None:
         """Write to a temporary name, then move into place."""

@@ -16,11 +16,11 @@ from huggingface_hub.hf_api import RepoFile
 
 from fleet.errors import OutputDamaged, OutputTaken, PublishConflict, ShardError, UsageError
 from fleet.run.receipt import OutputFile, Receipt
-from fleet.run.spec import RunSpec
+from fleet.run.spec import RunSpec, data_path_of
 from fleet.storage.errors import translated
 from fleet.storage.hub_access import HubApi, HubFiles
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile
-from fleet.storage.manifest import findings, read_manifest, receipts_listed
+from fleet.storage.manifest import findings, read_manifest, receipts_listed, replaced_files
 from fleet.storage.output import (
     ACCEPTED_PATH,
     CARD_PATH,
@@ -97,7 +97,11 @@ class HubOutput(Output):
         with translated(f"Reading the receipts in {self.uri}"):
             listed = self._listed_receipts()
             published = self._branch.of_those_in(MAIN, listed)
-            chosen = {shard: found[-1] for shard, found in by_shard(self._branch.receipts())}
+            # The file of an earlier shard may have a copy of its rows, in place of the copy that its worker has stored.
+            chosen = {
+                shard: max(found, key=lambda receipt: receipt.data.path != data_path_of(receipt.shard))
+                for shard, found in by_shard(reversed(self._branch.receipts()))
+            }
             chosen |= {receipt.shard: receipt for receipt in published}
             partial = [receipt for receipt in listed if receipt.shard not in chosen]
         return Recovered(whole=tuple(chosen[shard] for shard in sorted(chosen)), partial=tuple(partial))
@@ -139,9 +143,18 @@ class HubOutput(Output):
         with translated(f"Publishing {self._run_id} to {self.uri}"):
             if accepted := self.accepted().get(self._run_id):  # the branch is removed
                 documents = {**documents, ACCEPTED_PATH: accepted.to_json()}
+            removed = replaced_files(self._content(MANIFEST_PATH), self._run_id, receipts)
+            removed = [path for path in removed if self._api.file_exists(self._repo_id, path, repo_type="dataset")]
             try:
                 return commit(
-                    self._api, self._repo_id, receipts, documents, message=self._title, to=MAIN, parent=parent
+                    self._api,
+                    self._repo_id,
+                    receipts,
+                    documents,
+                    message=self._title,
+                    to=MAIN,
+                    parent=parent,
+                    removed=removed,
                 )
             except OutputDamaged as damage:
                 self._branch.save(receipts)  # raises OutputDamaged with the shards whose blobs the Hub has dropped

@@ -4,7 +4,7 @@ Knows nothing of folders or the Hub: an output lists its files, and this module 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -73,16 +73,23 @@ class StoredFile:
 def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
     """Find what is wrong with the data and score files: first those in receipts, in the receipts' order, then foreign files.
 
-    `stored` holds every file below `data/` and `scores/`, by path.
+    `stored` holds every file below `data/` and `scores/`, by path. A file of several shards is one finding, of the first.
     """
-    foreign = {*stored}
+    shards = files_of(receipts)
+    for file, shard in shards.items():
+        if problem := problem_of(file, stored.get(file.path)):
+            yield Finding(path=file.path, shard=shard, problem=problem)
+    for path in sorted(stored.keys() - {file.path for file in shards}):
+        yield Finding(path=path, problem=Problem.FOREIGN)
+
+
+def files_of(receipts: Iterable[Receipt]) -> dict[OutputFile, str]:
+    """Each file of the receipts once, in their order, with the first shard that it has rows of."""
+    shards: dict[OutputFile, str] = {}
     for receipt in receipts:
         for file in (receipt.data, receipt.scores):
-            foreign.discard(file.path)
-            if problem := problem_of(file, stored.get(file.path)):
-                yield Finding(path=file.path, shard=receipt.shard, problem=problem)
-    for path in sorted(foreign):
-        yield Finding(path=path, problem=Problem.FOREIGN)
+            shards.setdefault(file, receipt.shard)
+    return shards
 
 
 def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, disclosed_spec
-from fleet.storage.inspection import Finding, Problem, StoredFile, compare, is_text
+from fleet.storage.inspection import Finding, Problem, StoredFile, compare, files_of, is_text
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 
 _RUN = b"shardsift.run"  # JSON: what the manifest says beside its lines
@@ -64,6 +64,7 @@ _SCHEMA = pa.schema(
         "finished_at": _TIME,
     }
 )
+_DATA_FIRST_ROW = pa.field("data_first_row", pa.int64())  # only of a run that merges shards into files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,8 @@ class Manifest:
             "shards": self.shards,
             "card_sha256": self.card_sha256,
         }
-        run, table = json.dumps(about).encode(), pa.Table.from_pylist([*map(_line, self.receipts)], schema=_SCHEMA)
+        schema = _SCHEMA if self.spec.target_file_bytes is None else _SCHEMA.append(_DATA_FIRST_ROW)
+        run, table = json.dumps(about).encode(), pa.Table.from_pylist([*map(_line, self.receipts)], schema=schema)
         table = table.replace_schema_metadata({_RUN: run, _DIGEST: _digest(run, _lines(table))})
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
@@ -124,6 +126,15 @@ def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
     """The receipts that a published manifest was made of; none if it is damaged or another run's."""
     manifest = read_manifest(content)
     return manifest.receipts if manifest and manifest.run_id == run_id else ()
+
+
+def replaced_files(content: bytes | None, run_id: str, receipts: Sequence[Receipt]) -> list[str]:
+    """The files that a run has published, and that it no longer has, because their rows are in other files now."""
+    manifest = read_manifest(content)
+    if manifest is None or manifest.run_id != run_id or manifest.spec.target_file_bytes is None:
+        return []
+    before, now = ({file.path for file in files_of(found)} for found in (manifest.receipts, receipts))
+    return sorted(before - now)
 
 
 def findings(

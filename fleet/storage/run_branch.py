@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
-from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.lfs import UploadInfo
@@ -21,7 +21,8 @@ from fleet.process.wording import counted
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec, disclosed_spec
 from fleet.storage.hub_access import HubFiles
-from fleet.storage.output import FileDigest, is_among, output_files, read_receipt
+from fleet.storage.inspection import files_of
+from fleet.storage.output import FileDigest, is_among, read_receipt
 
 MAIN = "main"
 _BRANCHES = "shardsift/"
@@ -151,7 +152,7 @@ class RunBranch:
 
     def _digests(self, revision: str, receipts: Iterable[Receipt]) -> set[FileDigest]:
         """The files that a commit has at the paths of these receipts."""
-        return self._digests_at(revision, [file.path for receipt in receipts for file in output_files(receipt)])
+        return self._digests_at(revision, [file.path for file in files_of(receipts)])
 
     def _digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
         paths = iter(wanted)
@@ -233,18 +234,22 @@ def commit(
     message: str,
     to: str,
     parent: str | None,
+    removed: Iterable[str] = (),
 ) -> str:
     """Commit the receipts' files and the documents to the branch `to`, if `parent` is its head. Returns the commit.
+
+    `removed` are paths of files that it removes.
 
     Raises PublishConflict if `parent` is not the head, OutputDamaged if the Hub has dropped a blob, and the client's
     errors. OutputDamaged names all shards, because the Hub does not say which blob is missing. The client does not
     retry. A commit whose response was lost may have succeeded: look at the branch before you try again.
     """
-    additions = [_uploaded(file) for receipt in receipts for file in output_files(receipt)]
-    additions += [CommitOperationAdd(path, text) for path, text in documents.items()]
+    changes: list[CommitOperationAdd | CommitOperationDelete] = [_uploaded(file) for file in files_of(receipts)]
+    changes += [CommitOperationAdd(path, text) for path, text in documents.items()]
+    changes += [CommitOperationDelete(path) for path in removed]
     try:
         done = api.create_commit(
-            repo_id, additions, repo_type="dataset", commit_message=message, revision=to, parent_commit=parent
+            repo_id, changes, repo_type="dataset", commit_message=message, revision=to, parent_commit=parent
         )
     except RevisionNotFoundError as error:
         raise PublishConflict(f"The branch {to} of {repo_id} was removed.") from error

@@ -32,6 +32,12 @@ Where = Annotated[
 KeepAll = Annotated[bool, keep_option("--keep-all", help="Keep every row that has a score.")]
 Title = Annotated[str | None, output_option(metavar="TEXT", help="Title of the card.")]
 License = Annotated[str | None, output_option(metavar="NAME", help="Licence of the card. Default: the source's.")]
+TargetFileSize = Annotated[
+    str | None,
+    output_option(
+        metavar="SIZE", help="Merge the kept rows of shards, in order, into files of about this size, like 512MB."
+    ),
+]
 Public = Annotated[bool, output_option("--public", help="Create the dataset on the Hub as public.")]
 
 
@@ -148,6 +154,7 @@ class RunOptions(ScoreOptions, Reading):
             metavar="NAME,NAME", help="Names of the two columns that say where a kept row is from; none: no columns."
         ),
     ] = "shard,row"
+    target_file_size: TargetFileSize = None
 
 
 with_run_options = with_options_of(RunOptions, labels=split_at_commas)

@@ -1,5 +1,6 @@
 """From the user's options to a checked run. Nothing is written yet."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -47,6 +48,8 @@ from producer.publishing.card import described_in
 from producer.publishing.hub_cards import is_accepted
 
 _LOOKS_FOR_TYPES = 100  # shards
+_FILE_SIZE = re.compile(r"(\d+) ?(k?B|[MG]i?B)", re.IGNORECASE)
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +91,7 @@ def plan_run(options: RunOptions) -> Plan:
         row_columns=_row_columns(options),
         limit_rows=options.limit_rows,
         rows_per_task=options.rows_per_task,
+        target_file_bytes=_target_file_bytes(options),
         max_bad_rows=options.max_bad_rows,
     )
     check_filter(spec, schema)
@@ -248,6 +252,15 @@ def _row_columns(options: RunOptions) -> tuple[str, str] | None:
     return names
 
 
+def _target_file_bytes(options: RunOptions) -> int | None:
+    if options.target_file_size is None:
+        return None
+    size = _FILE_SIZE.fullmatch(options.target_file_size.strip())
+    if size is None:
+        raise UsageError(f"--target-file-size takes a size like 512MB or 1GB; it was {options.target_file_size!r}.")
+    return int(size[1]) * _UNITS[size[2].upper()]
+
+
 # Plan a run that applies another filter to the scores of a published run. No text is scored again.
 
 _NAMED_SHARDS = 3
@@ -287,6 +300,7 @@ def plan_refilter(scores_uri: str, options: RunOptions, *, cut: Cut = _NO_CUT, e
         scorings=tuple(replace(scoring, scores_from=model_of(published)) for scoring in spec.scorings),
         where=condition(options, spec.scorings),
         buckets=buckets_of(ranked, cut.buckets) if cut.buckets else None,
+        target_file_bytes=_target_file_bytes(options),
         output_uri=absolute_uri(options.output_uri),
     )
     with open_input(source.shards[0].uri, spec.columns, only=spec.only_columns) as file:

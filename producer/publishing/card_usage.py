@@ -64,10 +64,11 @@ def how_to_make_it_again(spec: RunSpec) -> str:
 
 
 def _command(spec: RunSpec) -> str:
-    """With each option that decides the rows. Folders are named by their last part, as everywhere in what is published."""
+    """With each option that decides rows or files. Folders are named by their last part, as everywhere in what is published."""
     stored = spec.scorings[0].scores_from
     options: list[tuple[str, Any]] = [("input", uri) for uri in disclosed_inputs(spec)]
     options += [] if stored else [*_reading(spec), *_models(spec.scorings)]
+    options += [("target-file-size", f"{spec.target_file_bytes}B")] if spec.target_file_bytes else []
     options += [("where", spec.where) if spec.where else ("keep-all", None), ("output", "./again")]
     options += _ranking(spec.buckets) if spec.buckets else []
     first = f"refilter {shlex.quote(_place(stored))}" if stored else "run"

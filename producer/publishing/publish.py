@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import takewhile
 
 from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
 from fleet.ledger import Ledger, Publication
@@ -22,6 +23,7 @@ from producer.opening import patient
 from producer.planning.gpus import TABLE, gpu_called, list_prices
 from producer.publishing.card import Beside, dataset_card
 from producer.publishing.hub_cards import NO_CARDS, is_accepted, read_hub_cards
+from producer.publishing.merge import merge_shards
 from producer.scores.distribution import score_picture
 from producer.status import Checked, RunStatus
 
@@ -59,6 +61,8 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         run_id=run_id, spec=spec, receipts=tuple(receipts), left_out=tuple(failed), shards=shards, card_sha256=""
     )
     try:
+        if version is not None and merge_shards(ledger, spec, output, receipts, is_over=True):
+            return finalize_run(ledger, run_id, without_failed=without_failed, hashes=hashes)
         commit = _published(output, manifest, ledger.description(run_id), hashes=hashes)
     except OutputDamaged as damage:
         return send_back(ledger, run_id, damage, receipts)
@@ -71,6 +75,20 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         "Run %s is published: %s at %s", run_id, counted(len(receipts), "shard"), where, extra={"run_id": run_id}
     )
     return publication
+
+
+def merge_finished(ledger: Ledger, run_id: str) -> None:
+    """Merge the first shards of a run that goes on, as far as they are done and fill files. May run twice."""
+    spec = ledger.spec(run_id)
+    if spec.target_file_bytes is None:
+        return
+    done = {receipt.shard: receipt for receipt in ledger.receipts(run_id)}
+    first = takewhile(lambda name: name in done, (shard.name for shard in ledger.shards(run_id)))
+    try:
+        output = open_output(spec.output_uri, run_id)
+        merge_shards(ledger, spec, output, [done[name] for name in first], is_over=False)
+    except OutputDamaged as damage:
+        send_back(ledger, run_id, damage, list(done.values()))
 
 
 def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:

@@ -19,6 +19,7 @@ from fleet.run.output_columns import ERROR, ROW, SHARD, output_fields, row_field
 from fleet.run.receipt import Receipt, empty_histogram, with_values
 from fleet.run.spec import RunSpec
 from fleet.run.text import digests_in
+from fleet.storage.parquet import kept_rows
 from producer.verify.report import Fault
 
 _BATCH_ROWS = 8192
@@ -68,19 +69,24 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
                 yield f'its scores in "{column}" are spread differently than its receipt says'
 
 
-def kept_faults(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> list[Fault]:
-    """Check the data file of a shard against its scores."""
-    return [Fault(path=receipt.data.path, problem=problem) for problem in _kept_problems(data, rows, receipt, spec)]
+def kept_faults(
+    data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec, *, rows_of_file: int
+) -> list[Fault]:
+    """Check the kept rows of a shard against its scores. `rows_of_file` are those of all shards that share its data file."""
+    problems = _kept_problems(data, rows, receipt, spec, rows_of_file)
+    return [Fault(path=receipt.data.path, problem=problem) for problem in problems]
 
 
-def _kept_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
+def _kept_problems(
+    data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec, rows_of_file: int
+) -> Iterator[str]:
     names, expected = data.schema_arrow.names, _kept_names(spec)
     if names != expected:
         yield f"has other columns than the run's spec says: {', '.join(names)}, not {', '.join(expected)}"
         return
-    if data.metadata.num_rows != receipt.rows_kept:
-        yield f"holds {counted(data.metadata.num_rows, 'row')}, its receipt says {receipt.rows_kept:,}"
-    if spec.where and (refused := _refused_rows(data, spec)):
+    if data.metadata.num_rows != rows_of_file:
+        yield f"holds {counted(data.metadata.num_rows, 'row')}, its receipt says {rows_of_file:,}"
+    if spec.where and (refused := _refused_rows(data, receipt, spec)):
         yield f"{refused:,} of its rows do not pass the filter {spec.where}"
     if spec.row_columns is not None:
         yield from _place_problems(data, rows, receipt, spec)
@@ -90,20 +96,22 @@ def _kept_names(spec: RunSpec) -> list[str]:
     return [*(name for name, _ in spec.columns), *(field.name for field in row_fields(spec)), *spec.output_columns]
 
 
-def _refused_rows(data: pq.ParquetFile, spec: RunSpec) -> int:
-    """Rows of the data file that the filter would have dropped."""
+def _refused_rows(data: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> int:
+    """Kept rows of the shard that the filter would have dropped."""
     try:
         keep = Filter(spec.where or "", data.schema_arrow)
     except UsageError:  # the file lacks a column of the filter, which the column check has already reported
         return 0
-    batches = (pa.Table.from_batches([batch]) for batch in data.iter_batches(_BATCH_ROWS, use_threads=False))
+    batches = (pa.Table.from_batches([batch]) for batch in kept_rows(data, receipt, most_rows=_BATCH_ROWS))
     return sum(len(batch) - len(keep.keep(batch)) for batch in batches)
 
 
 def _place_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
     """Check that each kept row appears once and in order, with the score that the score file has for it."""
     shard_column, row_column = spec.row_columns or ("", "")
-    table = data.read(columns=[shard_column, row_column, *rows.added.column_names], use_threads=False)
+    columns = [shard_column, row_column, *rows.added.column_names]
+    batches = kept_rows(data, receipt, most_rows=_BATCH_ROWS, columns=columns)
+    table = pa.Table.from_batches(batches, pa.schema([data.schema_arrow.field(name) for name in columns]))
     places = table[row_column].to_numpy() - receipt.first_row
     if set(pc.unique(table[shard_column]).to_pylist()) - {receipt.shard}:
         yield f"has rows of other shards than {receipt.shard}"

@@ -19,6 +19,7 @@ from fleet.run.spec import RunSpec, Shard
 from fleet.run.text import scored_digest
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import Published
+from fleet.storage.parquet import kept_rows
 from producer.planning.inputs import as_scored, list_input
 from producer.verify.report import Fault
 from producer.verify.rows import ScoredRows, same_values
@@ -75,7 +76,7 @@ def source_faults(
     if len(rows.added) and not rows.text_digests:
         return [Fault(path=receipt.scores.path, problem="does not say of which texts its scores are")]
     try:
-        difference = _first_difference(_expected(source, rows, receipt.shard, spec), data)
+        difference = _first_difference(_expected(source, rows, receipt.shard, spec), data, receipt)
     except UsageError as error:
         difference = f"cannot be compared with {shard.uri}: {error}"
     except _OtherTexts as other:
@@ -110,9 +111,9 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
         yield table.select(names).take(pa.array(kept)).cast(plain)
 
 
-def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile) -> str | None:
-    """The first difference between the data file and the expected rows; None if they are equal."""
-    actual = _RowStream(data.iter_batches(_BATCH_ROWS, use_threads=False), data.schema_arrow)
+def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile, receipt: Receipt) -> str | None:
+    """The first difference between the kept rows of the shard and the expected rows; None if they are equal."""
+    actual = _RowStream(kept_rows(data, receipt, most_rows=_BATCH_ROWS), data.schema_arrow)
     first = 0
     for table in expected:
         part = actual.take(len(table))
@@ -124,9 +125,7 @@ def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile) -> str
                     f'differs from the input in column "{name}", between its rows {first:,} and {first + len(table):,}'
                 )
         first += len(table)
-    return (
-        f"has {counted(data.metadata.num_rows - first, 'row')} more than the filter keeps" if actual.take(1) else None
-    )
+    return f"has {counted(receipt.rows_kept - first, 'row')} more than the filter keeps" if actual.take(1) else None
 
 
 class _RowStream:

@@ -1,5 +1,6 @@
 """Check a published dataset: the manifest, every file, every row."""
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,7 @@ from fleet.run.receipt import Receipt
 from fleet.run.spec import Shard
 from fleet.storage.errors import translated
 from fleet.storage.folder import WORKPLACE
-from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem
+from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, files_of
 from fleet.storage.opening import Published, content_of, open_output, open_place, published_at
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
 from producer.opening import patient
@@ -67,12 +68,22 @@ def _missing_shards(published: Published) -> list[Fault]:
 
 
 def _row_faults(published: Published, receipts: Sequence[Receipt], source: dict[str, Shard]) -> list[Fault]:
+    rows = Counter[str]()  # by data file
+    for receipt in published.receipts:
+        rows[receipt.data.path] += receipt.rows_kept
+
+    def look(receipt: Receipt) -> list[Fault]:
+        return _shard_faults(published, receipt, source, rows_of_file=rows[receipt.data.path])
+
     with ThreadPoolExecutor(_READERS) as readers:
-        faults_by_shard = readers.map(lambda receipt: _shard_faults(published, receipt, source), receipts)
-        return [fault for faults in faults_by_shard for fault in faults]
+        faults_by_shard = readers.map(look, receipts)
+        found = [fault for faults in faults_by_shard for fault in faults]
+    return [*dict.fromkeys(found)]  # shards may share a file
 
 
-def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shard]) -> list[Fault]:
+def _shard_faults(
+    published: Published, receipt: Receipt, source: dict[str, Shard], *, rows_of_file: int
+) -> list[Fault]:
     spec = published.spec
     try:
         with (
@@ -83,7 +94,7 @@ def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shar
             rows, faults = scored_rows(scores, receipt, spec)
             if faults:  # further checks would only repeat these faults
                 return faults
-            faults = kept_faults(data, rows, receipt, spec)
+            faults = kept_faults(data, rows, receipt, spec, rows_of_file=rows_of_file)
             if faults or receipt.shard not in source:
                 return faults
             shard = source[receipt.shard]
@@ -105,7 +116,7 @@ def _verification(
     not_compared: tuple[str, ...],
 ) -> Verification:
     receipts = published.receipts
-    files = [file for receipt in receipts for file in output_files(receipt)]
+    files = files_of(receipts)
     return Verification(
         uri=published.uri,
         run_id=published.run_id,

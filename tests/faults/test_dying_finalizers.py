@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from support.disturbed_runs import DisturbedRuns
-from support.fleet import new_fleet
+from support.fleet import Fleet, new_fleet
 from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
 
@@ -20,6 +20,9 @@ MOVE = "fleet.storage.folder:FolderOutput._move_into_place"
 WRITE = "fleet.storage.folder:FolderOutput._write"
 REMOVE_STAGED = "fleet.storage.folder:FolderOutput._remove_staged"
 TIDY = "fleet.storage.folder:FolderOutput.tidy"
+STAGE = "fleet.storage.folder:FolderOutput.stage"
+MOVE_ROWS = "fleet.ledger.ledger:Ledger.move_rows"
+STORE_RECEIPT = "fleet.storage.folder:FolderOutput.store_receipt"
 RECORD = "fleet.ledger.ledger:Ledger.record_publication"
 
 
@@ -167,4 +170,29 @@ def test_a_publication_that_died_midway_is_finished_without_scoring_even_if_redi
     publish(runs, run_id)
 
     assert runs.faults.rows_scored() == 0
+    check_published_once(runs, run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_finalizers_that_die_between_any_two_effects_of_merging_are_followed_by_one_that_gives_the_same_bytes(
+    fleet: Fleet, faults: InjectedFaults, small_shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    faults.use_stand_in(seconds_a_batch=0)
+    runs = DisturbedRuns(fleet, faults, small_shards, tiny_model, tmp_path / "plain", target_file_size="40kB")
+    undisturbed = runs.undisturbed()
+    runs = replace(runs, output=tmp_path / "out")
+    run_id = runs.enqueue()
+    with runs.worker():
+        wait_until(lambda: fleet.ledger.counts(run_id).done == 6, description="all shards are done")
+    points = [(place, moment) for place in (STAGE, MOVE_ROWS, MOVE) for moment in ("before", "after")]
+    points.append((STORE_RECEIPT, "before"))
+    for place, moment in points:
+        faults.at(place, moment, "kill", program="producer")
+
+    for _ in points:
+        run_a_finalizer_until_it_dies(runs)
+    publish(runs, run_id)
+
+    assert faults.fired() == len(points)
+    assert 1 < len([*(runs.output / "data").iterdir()]) < 6
     check_published_once(runs, run_id, undisturbed)

@@ -35,7 +35,13 @@ class TestHowToMakeItAgain:
         "options",
         [
             RunOptions(keep_all=True),
-            RunOptions(where="score > 0.5\n and text <> 'it''s'", limit_rows=3, row_columns="of,at", max_tokens=16),
+            RunOptions(
+                where="score > 0.5\n and text <> 'it''s'",
+                limit_rows=3,
+                row_columns="of,at",
+                max_tokens=16,
+                target_file_size="2MB",
+            ),
             RunOptions(
                 text_column="{text}\n{text}",
                 row_columns="none",

@@ -37,6 +37,7 @@ class DisturbedRuns:
     lease_seconds: float = 2.0
     scorer: str = STAND_IN
     window_rows: int = WINDOW_ROWS  # a command has no option for it
+    target_file_size: str | None = None
 
     def enqueue(self) -> str:
         """Enqueue the run, perhaps again. Returns its id."""
@@ -135,6 +136,7 @@ class DisturbedRuns:
             scorer=self.scorer,
             dtype="float32",
             output_uri=str(self.output),
+            target_file_size=self.target_file_size,
         )
         plan = plan_run(options)
         return replace(plan, spec=replace(plan.spec, window_rows=self.window_rows))

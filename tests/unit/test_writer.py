@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fleet.errors import UsageError
 from fleet.run.model import Model
+from fleet.storage.parquet import ParquetFileWriter
 from support.records import a_shard, a_spec
 from support.written_shards import write_shard
 from worker.scoring import Scores
@@ -209,3 +210,17 @@ def test_small_windows_are_gathered_into_large_row_groups(tmp_path: Path) -> Non
 
     assert pq.read_metadata(written.data).num_row_groups == 1
     assert pq.read_metadata(written.scores).num_row_groups == 1
+
+
+def test_a_long_file_has_row_groups_of_at_most_100_000_rows_with_a_page_index(tmp_path: Path) -> None:
+    rows = some_texts(250_000)
+    writer = ParquetFileWriter(tmp_path / "long.parquet", rows.schema)
+    for first in range(0, len(rows), 1000):
+        writer.write(rows.slice(first, 1000))
+    written = writer.close()
+
+    footer = pq.ParquetFile(written.path).metadata
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    assert [group.num_rows for group in groups] == [100_000, 100_000, 50_000]
+    assert all(group.column(0).has_offset_index and group.column(0).has_column_index for group in groups)
+    assert pq.read_table(written.path).equals(rows)

@@ -24,6 +24,7 @@ from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, Shard, disclosed_source, disclosed_worker
 from fleet.storage.identity import unchanged
 from fleet.storage.output import Output
+from fleet.storage.parquet import WrittenFile
 from worker.scoring import Scorer, Scores
 from worker.scoring.parity_trial import ParityTrial
 from worker.shard.checkpoint import Checkpoint
@@ -32,7 +33,7 @@ from worker.shard.reader import Window, read_windows
 from worker.shard.scratch import scratch_folder
 from worker.shard.vitals import Progress, Vitals
 from worker.shard.window_scoring import Launched, PreparedWindow, WindowScoring
-from worker.shard.writer import RowCounts, ShardWriter, WrittenFile, row_errors, score_columns, with_scores
+from worker.shard.writer import RowCounts, ShardWriter, row_errors, score_columns, with_scores
 
 _SOON_SECONDS = 5.0  # for a window; on a slower device, other workers may take the next shard earlier
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")

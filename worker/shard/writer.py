@@ -3,7 +3,6 @@
 The bytes depend only on the rows and the spec. The files do not say who wrote them, or when.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,19 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from fleet.run.output_columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
 from fleet.run.receipt import Histogram, empty_histogram, with_values
 from fleet.run.scoring import Scoring
 from fleet.run.spec import BUCKET, Buckets, RunSpec, Shard
 from fleet.run.text import as_metadata
-from fleet.storage.errors import translated
+from fleet.storage.parquet import ParquetFileWriter, WrittenFile
 from worker.scoring import Scores, apply
 from worker.shard.reader import Window
-
-_ROW_GROUP_BYTES = 64 << 20  # in Arrow; the Hub's viewer recommends row groups of about 100 MB
-_ROW_GROUP_ROWS = 100_000
 
 
 @dataclass
@@ -44,69 +39,6 @@ class RowCounts:
     @property
     def rows_dropped(self) -> int:
         return self.rows_in - self.rows_kept - self.rows_errored
-
-
-@dataclass(frozen=True, kw_only=True)
-class WrittenFile:
-    path: Path
-    size_bytes: int
-    sha256: str
-
-
-class ParquetFileWriter:
-    """Writes one Parquet file. The size of its row groups does not depend on the size of the tables passed in."""
-
-    def __init__(self, file: Path, schema: pa.Schema) -> None:
-        self._path = file
-        self._pending: list[pa.Table] = []
-        with translated(f"Writing {file.name}"):
-            self._file = _HashedFile(file)
-            self._writer = pq.ParquetWriter(
-                self._file, schema, compression="zstd", use_content_defined_chunking=True, write_page_index=True
-            )
-
-    def write(self, table: pa.Table) -> None:
-        self._pending.append(table)
-        full = sum(table.nbytes for table in self._pending) >= _ROW_GROUP_BYTES
-        if full or sum(len(table) for table in self._pending) >= _ROW_GROUP_ROWS:
-            self._flush()
-
-    def close(self, **metadata: str) -> WrittenFile:
-        self._flush()
-        with translated(f"Writing {self._path.name}"):
-            self._writer.add_key_value_metadata(metadata)
-            self._writer.close()
-            self._file.close()
-        return WrittenFile(path=self._path, size_bytes=self._file.size_bytes, sha256=self._file.sha256.hexdigest())
-
-    def _flush(self) -> None:
-        rows = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
-        self._pending = []
-        if rows is not None and len(rows):
-            with translated(f"Writing {self._path.name}"):
-                self._writer.write_table(rows, row_group_size=len(rows))
-
-
-class _HashedFile:
-    """An output file for Arrow that computes its sha256 while it is written, so that a large file is not read again."""
-
-    closed = False
-
-    def __init__(self, path: Path) -> None:
-        self.size_bytes = 0
-        self.sha256 = hashlib.sha256()
-        self._file = pa.OSFile(str(path), "wb")
-
-    def write(self, content: bytes) -> None:
-        self._file.write(content)
-        self.sha256.update(content)
-        self.size_bytes += len(content)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class ShardWriter:

@@ -152,7 +152,7 @@ def _of_run(options: TrainOptions, uri: str) -> LabelSource:
     scoring = _scoring(published, options.label_column)
     return LabelSource(
         shown=uri,
-        file_uris=tuple(sorted(f"{published.uri.rstrip('/')}/{receipt.data.path}" for receipt in published.receipts)),
+        file_uris=tuple(sorted({f"{published.uri.rstrip('/')}/{receipt.data.path}" for receipt in published.receipts})),
         text_column=options.text_column or _text_column(scoring, uri),
         label_column=options.label_column or _learned(scoring),
         teacher=scoring.model.name,

@@ -168,13 +168,20 @@ local function count_errored(reason, rows)
   if redis.call('HINCRBY', errored, reason, rows) <= 0 then redis.call('HDEL', errored, reason) end
 end
 
+-- The bytes of the data file, or the shard's share of them if the file has rows of other shards too.
+local function data_bytes(said)
+  local data = said.data
+  if data.rows <= said.rows_kept then return data.size_bytes end
+  return math.floor(data.size_bytes * said.rows_kept / data.rows)
+end
+
 -- Add a receipt to the totals of the run, or with sign -1 remove it from them.
 local function count_receipt(said, sign)
   for _, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
     redis.call('HINCRBY', run, total, 0 + sign * said[total]) -- 0 +: Redis does not accept Lua's -0 as an integer
   end
   for reason, rows in pairs(said.errors) do count_errored(reason, sign * rows) end
-  redis.call('HINCRBY', run, 'stored_bytes', sign * (said.data.size_bytes + said.scores.size_bytes))
+  redis.call('HINCRBY', run, 'stored_bytes', sign * (data_bytes(said) + said.scores.size_bytes))
   for _, scoring in ipairs(said.scorings) do
     for bin, rows in pairs(scoring.histogram.rows_by_bin) do
       redis.call('HINCRBY', histograms, bin .. ':' .. scoring.score_column, sign * rows)
@@ -198,6 +205,14 @@ local function forget_receipt(name)
   redis.call('HDEL', run, 'published')
   receipts_changed()
   return receipt
+end
+
+-- Whether a shard is done, and its data file is "<staged path> <sha256>", or `which` is ''.
+local function has_file(name, which)
+  local receipt = redis.call('HGET', receipts, name)
+  if not receipt or which == '' then return receipt end
+  local data = cjson.decode(receipt).data
+  return data.staged_path .. ' ' .. data.sha256 == which
 end
 
 -- Note where the time of an attempt went that has finished its shard, and its tokens.

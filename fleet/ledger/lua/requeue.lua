@@ -5,13 +5,6 @@
 local limit = tonumber(ARGV[1])
 local requeued = 0
 
-local function has_file(name, which)
-  local receipt = redis.call('HGET', receipts, name)
-  if not receipt or which == '' then return receipt end
-  local data = cjson.decode(receipt).data
-  return data.staged_path .. ' ' .. data.sha256 == which
-end
-
 for i = 2, #ARGV, 3 do
   local name, reason, which = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if has_file(name, which) then

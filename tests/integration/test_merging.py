@@ -1,0 +1,404 @@
+"""Shards are merged into files of a target size: the rows of a run without one, in order, and the same bytes whatever happens."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub import HfApi
+from stand_in import StandInScorer
+
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.process.settings import Settings
+from fleet.storage.opening import open_output
+from fleet.storage.output import MANIFEST_PATH
+from hubserver import HubServer
+from producer.finalizer import publish_or_save
+from producer.local.demo_data import write_shards
+from producer.planning.options import RunOptions
+from producer.planning.plan import Plan, plan_refilter, plan_run
+from producer.publishing.publish import finalize_run
+from producer.verify.verify import verify
+from support import hub_fleet
+from support.hub_fleet import Client, finalize, reserve
+from support.hub_runs import look
+from support.ledger_states import claimed
+from support.outputs import Published, data_digests, published_rows
+from support.small_fleet import enqueue_and_wait, work
+from support.small_run import publish_plan
+from support.waiting import wait_until
+from worker.shard.stored_scores import load_stored_scores
+
+hub = hub_fleet.hub
+SHARDS, ROWS = 7, 40
+FIRST, SECOND, LAST = (f"data/000_{number:05}.parquet" for number in (0, 3, 6))  # of three shards, of three, and of one
+NAMES = [f"000_{number:05}" for number in range(SHARDS)]
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("in") / "shards"
+    write_shards(folder, shards=SHARDS, rows=ROWS, seed=1)
+    for number, file in enumerate(
+        sorted(folder.iterdir())
+    ):  # with dictionaries that differ, and nested and null values
+        rows = pq.read_table(file)
+        kinds = [None if row % 7 == 0 else f"kind {number} {row % 3}" for row in range(ROWS)]
+        rows = rows.append_column("kind", pa.array(kinds).dictionary_encode())
+        rows = rows.append_column("places", pa.array([None, [], [{"n": number}], [{"n": None}]] * (ROWS // 4)))
+        pq.write_table(rows, file)
+    return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merging:
+    """Plans over one input, and what comes of them."""
+
+    source: Path
+    model: Path
+    redis_url: str
+    ledger: Ledger
+    folder: Path
+
+    def plan(self, name: str = "out", *, size: str | None = "65kB", **options: Any) -> Plan:
+        chosen = RunOptions(
+            input_uris=(str(self.source),),
+            models=(str(self.model),),
+            dtype="float32",
+            output_uri=str(self.folder / name),
+            **{"min_score": 3.0, "target_file_size": size, **options},
+        )
+        return plan_run(chosen)
+
+    def start(self, plan: Plan) -> None:
+        """Enqueue a plan, and send no message."""
+        open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
+        self.ledger.create_run(plan.spec, plan.shards, now=1.0)
+
+    def score(self, plan: Plan, names: list[str]) -> None:
+        scorer = StandInScorer("cpu", self.folder / "work.log", rows_a_batch=4, seconds_a_batch=0)
+        due = tuple(shard for shard in plan.shards if shard.name in names)
+        assert work(self.ledger, replace(plan, shards=due), scorer, self.folder) == names
+
+    def fail(self, plan: Plan, name: str) -> None:
+        (shard,) = (shard for shard in plan.shards if shard.name == name)
+        self.ledger.fail(claimed(self.ledger, plan.spec.run_id, shard), "corrupt", "")
+
+    def publish(self, plan: Plan) -> list[str]:
+        """Enqueue a plan and serve it until it is published. Returns the shards that were scored."""
+        outcome = enqueue_and_wait(self.redis_url, plan, self.folder)
+        assert outcome.state == "published"
+        return outcome.shards
+
+
+@pytest.fixture
+def merging(source: Path, tiny_model: Path, redis_url: str, ledger: Ledger, tmp_path: Path) -> Merging:
+    return Merging(source=source, model=tiny_model, redis_url=redis_url, ledger=ledger, folder=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    source: Path, tiny_model: Path, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    ledger = Ledger.connect(Settings(redis_url=redis_url))
+    merging = Merging(source=source, model=tiny_model, redis_url=redis_url, ledger=ledger, folder=folder)
+    merging.publish(merging.plan())
+    return data_digests(folder / "out")
+
+
+def files_in(plan: Plan) -> list[str]:
+    return sorted(path.stem for path in (Path(plan.spec.output_uri) / "data").iterdir())
+
+
+def rows_by_manifest(output: Path) -> list[pa.Table]:
+    """The kept rows of each shard, found as a reader of the manifest finds them."""
+    lines = pq.read_table(output / MANIFEST_PATH).to_pylist()
+    return [
+        pq.read_table(output / line["data"]["path"]).slice(line["data_first_row"], line["rows_kept"]) for line in lines
+    ]
+
+
+class TestFiles:
+    @pytest.mark.parametrize("row_columns", ["shard,row", "none"])
+    def test_have_the_rows_of_a_run_without_a_target_in_order_and_each_can_be_traced_to_its_shard(
+        self, merging: Merging, row_columns: str
+    ) -> None:
+        merging.publish(merging.plan("plain", size=None, row_columns=row_columns))
+        merged = merging.plan(row_columns=row_columns)
+        merging.publish(merged)
+
+        plain, out = merging.folder / "plain", merging.folder / "out"
+        assert files_in(merged) == [NAMES[0], NAMES[3], NAMES[6]]
+        assert published_rows(out).schema == published_rows(plain).schema
+        assert published_rows(out).to_pylist() == published_rows(plain).to_pylist()
+        for rows, shard in zip(rows_by_manifest(out), NAMES, strict=True):
+            assert rows.to_pylist() == pq.read_table(plain / f"data/{shard}.parquet").to_pylist()
+        scores = [{p: d for p, d in data_digests(o).items() if p.startswith("scores/")} for o in (out, plain)]
+        assert scores[0] == scores[1]
+        found = verify(str(out), source=(str(merging.source),))
+        assert (found.faults, found.files) == ((), 3 + SHARDS)
+        assert "data_first_row" not in pq.read_schema(plain / MANIFEST_PATH).names
+
+    def test_are_as_the_viewer_and_duckdb_like_them(self, merging: Merging) -> None:
+        merging.publish(merging.plan())
+
+        files = [pq.ParquetFile(merging.folder / "out" / path) for path in (FIRST, SECOND)]
+        for file in files:
+            column = file.metadata.row_group(0).column(0)
+            assert (column.has_offset_index, column.has_column_index, column.compression) == (True, True, "ZSTD")
+            assert column.statistics.has_min_max
+        assert all(65_000 * 0.6 < (merging.folder / "out" / path).stat().st_size < 110_000 for path in (FIRST, SECOND))
+
+    def test_of_a_wrong_size_are_refused(self, merging: Merging) -> None:
+        with pytest.raises(UsageError, match=r"--target-file-size takes a size like 512MB or 1GB; it was '512'"):
+            merging.plan(size="512")
+
+    def test_of_a_refiltered_run_are_those_of_a_fresh_one(self, merging: Merging) -> None:
+        earlier = merging.plan()
+        merging.publish(earlier)
+        fresh = merging.plan("fresh", min_score=4.0)
+        merging.publish(fresh)
+        options = RunOptions(output_uri=str(merging.folder / "again"), min_score=4.0, target_file_size="65kB")
+        again = plan_refilter(earlier.spec.output_uri, options, earlier=earlier.spec)
+        publish_plan(
+            merging.ledger, load_stored_scores(again.spec.scorings[0].served_by, None), again, scratch=merging.folder
+        )
+
+        assert data_digests(merging.folder / "again") == data_digests(merging.folder / "fresh")
+        assert len([*(merging.folder / "again/data").iterdir()]) < SHARDS
+
+
+class TestARunThatGoesOn:
+    def test_merges_full_files_before_it_ends_and_publishes_the_same_bytes(
+        self, merging: Merging, undisturbed: dict[str, str]
+    ) -> None:
+        plan = merging.plan()
+        run_id, settings = plan.spec.run_id, Settings(redis_url=merging.redis_url)
+        merging.start(plan)
+        for names in ([0, 1, 3, 4, 5], [2], [6]):
+            merging.score(plan, [NAMES[number] for number in names])
+            publish_or_save(merging.ledger, run_id, settings)
+            merged = [receipt.data.path for receipt in merging.ledger.receipts(run_id)]
+            if names == [2]:
+                assert merged == [FIRST] * 3 + [SECOND] * 3
+                assert not (merging.folder / "out/data").exists()
+            elif names != [6]:
+                assert len({*merged}) == len(merged)
+
+        assert data_digests(merging.folder / "out") == undisturbed
+        stored = merging.ledger.counts(run_id).stored_bytes
+        assert 0 <= sum(path.stat().st_size for path in (merging.folder / "out").glob("*/*.parquet")) - stored < SHARDS
+
+    def test_publishes_what_it_has_without_a_failed_shard_and_later_that_one_too(self, merging: Merging) -> None:
+        plan = merging.plan()
+        merging.start(plan)
+        merging.score(plan, [name for name in NAMES if name != NAMES[1]])
+        merging.fail(plan, NAMES[1])
+        finalize_run(merging.ledger, plan.spec.run_id, without_failed=True)
+        assert files_in(plan) == [NAMES[0], NAMES[4]]
+
+        merging.ledger.retry(plan.spec.run_id)
+        merging.score(plan, [NAMES[1]])
+        finalize_run(merging.ledger, plan.spec.run_id, without_failed=False)
+
+        assert files_in(plan) == [NAMES[0], NAMES[4]]
+        found = verify(plan.spec.output_uri, source=(str(merging.source),))
+        assert (found.faults, found.rows_in) == ((), SHARDS * ROWS)
+
+
+class TestAMergedRun:
+    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
+    @pytest.mark.parametrize(
+        ("damage", "path", "shards"),
+        [
+            (None, "", []),
+            (Published.delete, FIRST, NAMES[:3]),
+            (Published.truncate, SECOND, NAMES[3:6]),
+            (Published.delete, LAST, NAMES[6:]),
+            (Published.delete, f"scores/{NAMES[1]}.parquet", [NAMES[1]]),
+            (Published.delete, f"scores/{NAMES[0]}.parquet", [NAMES[0]]),
+            (Published.truncate, MANIFEST_PATH, []),
+        ],
+    )
+    def test_is_found_again_and_a_damaged_file_costs_its_shards_alone(
+        self,
+        merging: Merging,
+        undisturbed: dict[str, str],
+        damage: Callable[[Published, str], None] | None,
+        path: str,
+        shards: list[str],
+        is_lost: bool,
+    ) -> None:
+        plan = merging.plan()
+        merging.publish(plan)
+        if damage:
+            damage(Published(plan.spec.output_uri), path)
+        if is_lost:
+            merging.ledger.redis.flushall()
+
+        scored = merging.publish(plan)
+
+        assert scored == shards
+        assert data_digests(merging.folder / "out") == undisturbed
+        assert [one for one in Published(plan.spec.output_uri).hidden_paths() if "/staged/" in one] == []
+        assert verify(plan.spec.output_uri, source=(str(merging.source),)).faults == ()
+
+    def test_that_loses_its_first_shard_has_no_row_of_it_and_the_others_once(self, merging: Merging) -> None:
+        plan = merging.plan()
+        merging.publish(plan)
+        merging.ledger.requeue(plan.spec.run_id, {NAMES[0]: "replaced"})
+        merging.fail(plan, NAMES[0])
+
+        finalize_run(merging.ledger, plan.spec.run_id, without_failed=True)
+
+        found = verify(plan.spec.output_uri)
+        assert files_in(plan) == [NAMES[1], NAMES[3], NAMES[6]]
+        assert [str(fault) for fault in found.faults] == [
+            f"{FIRST}: is missing: its shard failed, and the run was published without it"
+        ]
+
+
+@pytest.fixture(scope="module")
+def running_hub() -> Iterator[HubServer]:
+    with HubServer(xet=False) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def user(running_hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    client = Client(running_hub, tmp_path_factory.mktemp("home"), "user")
+    yield client
+    client.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubMerging:
+    """A run of the same rows that goes to a repository of its own."""
+
+    hub: HubServer
+    user: Client
+    merging: Merging
+    plan: Plan
+
+    @property
+    def repo(self) -> str:
+        return self.plan.spec.output_uri.removeprefix("hf://datasets/")
+
+    def start(self, names: list[str]) -> None:
+        self.user.call(reserve, self.plan.spec)
+        self.merging.ledger.create_run(self.plan.spec, self.plan.shards, now=1.0)
+        self.score(names)
+
+    def score(self, names: list[str]) -> None:
+        due = replace(self.plan, shards=tuple(shard for shard in self.plan.shards if shard.name in names))
+        assert self.user.call(score_on_hub, self.merging.redis_url, due, self.merging.folder) == names
+
+    def look(self, *, by: Client | None = None) -> Any:
+        return (by or self.user).start(look, self.merging.redis_url, self.plan.spec.run_id, 2)
+
+    def check_published_once(self, undisturbed: dict[str, str]) -> None:
+        files = {path: sha256(self.hub.read(self.repo, path)).hexdigest() for path in self.hub.files(self.repo)}
+        assert {path: digest for path, digest in files.items() if path.startswith(("data/", "scores/"))} == undisturbed
+        assert [commit.title.split()[0] for commit in self.hub.commits(self.repo)] == ["Publish", "initial"]
+        assert set(self.hub.branches(self.repo)) == {"main"}
+        uploads = [request.path for request in self.hub.requests if request.method == "PUT"]
+        assert len(uploads) == len({*uploads})
+
+
+def score_on_hub(redis_url: str, plan: Plan, folder: Path) -> list[str]:
+    scorer = StandInScorer("cpu", folder / "work.log", rows_a_batch=4, seconds_a_batch=0)
+    return work(Ledger.connect(Settings(redis_url=redis_url)), plan, scorer, folder)
+
+
+class TestOnTheHub:
+    @pytest.fixture
+    def run(self, hub: HubServer, user: Client, merging: Merging) -> HubMerging:
+        repo, plan = f"org/merged-{next(_numbers)}", merging.plan()
+        hub.create_repo(repo)
+        plan = replace(plan, spec=replace(plan.spec, output_uri=f"hf://datasets/{repo}"))
+        return HubMerging(hub=hub, user=user, merging=merging, plan=plan)
+
+    def test_a_run_that_outlasts_uncommitted_blobs_publishes_the_same_bytes_and_sends_none_twice(
+        self, run: HubMerging, undisturbed: dict[str, str]
+    ) -> None:
+        run.start([name for name in NAMES if name != NAMES[4]])
+        run.look().result()
+        merged = [receipt.data.path for receipt in run.merging.ledger.receipts(run.plan.spec.run_id)]
+        assert merged[:3] == [FIRST] * 3
+        assert run.hub.files(run.repo).keys() == {".gitattributes"}
+        run.hub.forget_unreferenced_blobs()
+
+        run.score([NAMES[4]])
+        run.look().result()
+
+        run.check_published_once(undisturbed)
+
+    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
+    @pytest.mark.parametrize(
+        ("method", "step"),
+        [
+            ("POST", "/commit/shardsift"),
+            ("GET", "/resolve/"),
+            ("POST", "/objects/batch"),
+            ("PUT", ""),
+            ("POST", "/commit/main"),
+            ("DELETE", "/branch/"),
+        ],
+    )
+    def test_a_finalizer_killed_at_any_step_is_followed_by_one_that_goes_on(
+        self, run: HubMerging, undisturbed: dict[str, str], method: str, step: str, is_lost: bool, tmp_path: Path
+    ) -> None:
+        run.start(NAMES)
+        run.hub.fault(step, method=method, status=None, delay_seconds=0.5)
+        victim = Client(run.hub, tmp_path / "victim-home", "victim")
+        looking = run.look(by=victim)
+        wait_until(lambda: run.hub.faults_left == 0, description="the victim comes to that step")
+        victim.kill()
+        looking.exception()
+        victim.close()
+        time.sleep(0.5)  # the Hub has done what the victim asked for
+        if is_lost:
+            run.merging.ledger.redis.flushall()
+
+        outcome = run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, tmp_path)
+
+        assert outcome.state == "published"
+        run.check_published_once(undisturbed)
+
+    def test_a_merged_file_that_main_has_lost_costs_its_shards_alone(
+        self, run: HubMerging, undisturbed: dict[str, str]
+    ) -> None:
+        first = run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
+        run.user.call(delete_from_main, run.repo, FIRST)
+        run.merging.ledger.redis.flushall()
+
+        again = run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
+
+        assert (first.shards, again.shards, again.state) == (NAMES, NAMES[:3], "published")
+        assert sha256(run.hub.read(run.repo, FIRST)).hexdigest() == undisturbed[FIRST]
+
+    def test_that_loses_its_first_shard_has_no_file_of_it_and_the_others_once(self, run: HubMerging) -> None:
+        run_id, ledger = run.plan.spec.run_id, run.merging.ledger
+        run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
+        ledger.requeue(run_id, {NAMES[0]: "replaced"})
+        run.merging.fail(run.plan, NAMES[0])
+
+        run.user.call(finalize, run.merging.redis_url, run_id, True)
+
+        data = [path for path in run.hub.files(run.repo) if path.startswith("data/")]
+        assert sorted(data) == [f"data/{NAMES[number]}.parquet" for number in (1, 3, 6)]
+        merged = pq.read_table(pa.BufferReader(run.hub.read(run.repo, f"data/{NAMES[1]}.parquet")))
+        assert {*merged["shard"].to_pylist()} == {*NAMES[1:3]}
+
+
+def delete_from_main(repo: str, path: str) -> None:
+    HfApi().delete_file(path, repo, repo_type="dataset")
