@@ -31,12 +31,21 @@ _MAX_REFUSED_COMMITS = 256
 
 
 class RunBranch:
-    def __init__(self, api: HfApi, repo_id: str, run_id: str) -> None:
+    def __init__(self, api: HfApi, repo_id: str, run_id: str, target: str) -> None:
+        """`target` is the branch on which the run is published."""
         self.name = f"{_BRANCHES}{run_id}"
         self._api = api
         self._repo_id = repo_id
         self._run_id = run_id
+        self._target = target
         self._receipts_folder = f".shardsift/{run_id}/receipts"
+
+    def create_target(self) -> None:
+        """Create the branch on which the run is published, from the first commit: main may hold another dataset."""
+        if self._target in self._heads():
+            return
+        first = self._api.list_repo_commits(self._repo_id, repo_type="dataset")[-1].commit_id
+        self._api.create_branch(self._repo_id, branch=self._target, revision=first, repo_type="dataset", exist_ok=True)
 
     def head(self) -> str | None:
         """The head commit of the branch; None if there is no branch."""
@@ -80,9 +89,9 @@ class RunBranch:
         return {name: head for name, head in self._heads().items() if name.startswith(_BRANCHES)}
 
     def lacking(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """The receipts whose files are not in the head commit of the branch or, if there is no branch, of main."""
+        """The receipts whose files are not in the head commit of the branch or, without one, of the published branch."""
         heads = self._heads()
-        return self._not_in(heads.get(self.name, heads[MAIN]), receipts)
+        return self._not_in(heads.get(self.name, heads[self._target]), receipts)
 
     def save(self, receipts: Sequence[Receipt]) -> None:
         """Commit the receipts that are not committed yet, as one wave. May run twice. Raises PublishConflict.
@@ -91,7 +100,7 @@ class RunBranch:
         """
         # Read first: a wave that another process commits after this is a conflict, not a duplicate.
         heads = self._heads()
-        parent = heads.get(self.name, heads[MAIN])
+        parent = heads.get(self.name, heads[self._target])
         wave = self._not_in(parent, receipts)
         if not wave:
             return
@@ -162,10 +171,10 @@ class RunBranch:
         return found
 
     def _create_branch(self, heads: dict[str, str]) -> None:
-        """Create the branch from main, unless it exists."""
+        """Create the branch from the one to publish on, unless it exists."""
         if self.name not in heads:
             self._api.create_branch(
-                self._repo_id, branch=self.name, revision=heads[MAIN], repo_type="dataset", exist_ok=True
+                self._repo_id, branch=self.name, revision=heads[self._target], repo_type="dataset", exist_ok=True
             )
 
     def _reservations(self) -> dict[str, datetime | None]:

@@ -1,24 +1,31 @@
 """Outputs on the Hub: workers upload the bytes, and the finalizer publishes them in one commit, never in two."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from fleet.errors import ShardError, TransientError
 from fleet.ledger import Ledger, Publication
 from fleet.process.settings import Settings
+from fleet.run.scorers import published_run
 from fleet.storage.inspection import Finding
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.publishing.publish import NotReady, inspect_published
 from producer.verify.verify import verify
-from support.hub_fleet import finalize, published
-from support.hub_runs import A, HubRun
+from support.hub_fleet import check_free, finalize, published
+from support.hub_runs import A, B, HubRun
+from support.records import a_spec
 from support.waiting import wait_until
 
 
 def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Publication | NotReady]:
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda _: finalize(redis_url, run_id), range(threads)))
+
+
+def listed_shards(uri: str) -> int:
+    return len(published_run(uri).receipts)
 
 
 def findings(redis_url: str, run_id: str) -> tuple[Finding, ...]:
@@ -124,6 +131,36 @@ class TestPublishing:
         assert outcome == NotReady(reason="2 shards queued again, since the stored files are lost or damaged")
         assert run.titles() == ["initial commit"]
         assert run.ledger.counts(run.run_id).queued == 2
+
+
+class TestPublishingOnABranch:
+    def test_a_run_is_published_beside_another_one_on_main(self, run: HubRun) -> None:
+        run.publish_as_other_run()
+        on_main = run.titles()
+        run = replace(run, spec=a_spec(output_uri=f"{run.spec.output_uri}@strict"))
+        run.finalizer.call(check_free, run.spec)
+        run.reserve()
+        run.ledger.create_run(run.spec, [A, B], now=1.0)
+        content = run.score(A)
+        run.look(wave_shards=1)
+        content |= run.score(B)
+
+        run.publish()
+        run.reserve()
+
+        commits = run.hub.commits(run.repo, revision="strict")
+        assert [commit.title for commit in commits] == [f"Publish run {run.run_id}", "initial commit"]
+        assert run.hub.files(run.repo, revision="strict").keys() - {".gitattributes"} == {
+            *content,
+            MANIFEST_PATH,
+            CARD_PATH,
+        }
+        assert (run.titles(), run.branches()) == (on_main, {"main", "strict"})
+        assert run.finalizer.call(published, run.spec) == run.run_id
+        assert run.finalizer.call(listed_shards, run.spec.output_uri) == 2
+        card = run.hub.read(run.repo, CARD_PATH, revision="strict").decode()
+        assert f'load_dataset("{run.repo}", revision="strict", split="train"' in card
+        assert f"{run.spec.output_uri}/data" in card
 
 
 class TestStaging:
