@@ -1,8 +1,9 @@
 """An output in a dataset repository of the Hugging Face Hub.
 
 Workers upload files as blobs that no commit refers to yet. The finalizer publishes them with manifest and card in one
-commit to main, or to the branch that the output names. The Hub drops blobs that no commit refers to after about a day,
-so during a long run the finalizer first saves them in commits on a branch of the run.
+commit to main, or to the branch that the output names; if there are very many, in several commits, the last with the
+manifest. The Hub drops blobs that no commit refers to after about a day, so during a long run the finalizer first saves
+them in commits on a branch of the run.
 """
 
 import re
@@ -30,6 +31,7 @@ from fleet.storage.output import (
     Output,
     Recovered,
     by_shard,
+    digests,
     other_run,
     read_accepted,
     refuse_files_of_others,
@@ -38,6 +40,9 @@ from fleet.storage.run_branch import MAIN, RunBranch, commit
 
 # `main` has no second way to be written, and the name of a commit is no branch.
 _PLACE = re.compile(rf"hf://datasets/([^/@]+/[^/@]+)(?:@(?!{MAIN}$|[0-9a-f]{{40}}$)([\w.-]+))?/?")
+
+
+SHARDS_A_COMMIT = 5_000  # of two files each; the client's documentation names 25,000 files as the limit
 
 
 class HubOutput(Output):
@@ -80,6 +85,10 @@ class HubOutput(Output):
         with translated(f"Uploading {path} to {self.uri}"):
             self._api.preupload_lfs_files(self._repo_id, [addition], repo_type="dataset", revision=self._target)
         return path
+
+    def has(self, path: str, sha256: str) -> bool:
+        with translated(f"Looking for {path} in {self.uri}"):
+            return (path, sha256) in self._branch.digests_at(self._target, [path])
 
     def accepted(self) -> dict[str, AcceptedFiles]:
         """Read those of an unpublished run from its own branch, since other branches may have an old copy of main."""
@@ -142,13 +151,46 @@ class HubOutput(Output):
         with translated(f"Publishing {self._run_id} to {self.uri}"):
             if accepted := self.accepted().get(self._run_id):  # the branch is removed
                 documents = {**documents, ACCEPTED_PATH: accepted.to_json()}
+            removed = self._replaced(receipts, parent) if documents else []
             try:
-                return commit(
-                    self._api, self._repo_id, receipts, documents, message=self._title, to=self._target, parent=parent
-                )
+                *parts, last = self._parts(receipts, parent)
+                for part in parts:
+                    parent = self._commit(part, {}, f"A part of run {self._run_id}", parent)
+                return self._commit(last, documents, self._title, parent, removed)
             except OutputDamaged as damage:
-                self._branch.save(receipts)  # raises OutputDamaged with the shards whose blobs the Hub has dropped
+                refused = [receipt for receipt in receipts if receipt.shard in damage.damaged]
+                self._branch.save(refused)  # raises OutputDamaged with the shards whose blobs the Hub has dropped
                 raise PublishConflict(f"{self.uri} now has all files of {self._run_id}.") from damage
+
+    def _parts(self, receipts: Sequence[Receipt], parent: str) -> list[Sequence[Receipt]]:
+        """Split a large run: the Hub refuses or times out commits of very many files. What main has is left out then."""
+        if len(receipts) <= SHARDS_A_COMMIT:
+            return [receipts]
+        lacking = self._branch.not_in(parent, receipts)
+        starts = range(0, max(1, len(lacking)), SHARDS_A_COMMIT)
+        return [lacking[start : start + SHARDS_A_COMMIT] for start in starts]
+
+    def _commit(
+        self,
+        receipts: Sequence[Receipt],
+        documents: Mapping[str, bytes],
+        message: str,
+        parent: str,
+        removed: Sequence[str] = (),
+    ) -> str:
+        to = self._target
+        return commit(
+            self._api, self._repo_id, receipts, documents, message=message, to=to, parent=parent, removed=removed
+        )
+
+    def _replaced(self, receipts: Sequence[Receipt], parent: str) -> list[str]:
+        """The files of the run that is published here, if it is another one, that this run does not have."""
+        there = read_manifest(self._content(MANIFEST_PATH, revision=parent))
+        if there is None or there.run_id == self._run_id:
+            return []
+        ours = {path for receipt in receipts for path, _ in digests(receipt)}
+        theirs = [path for receipt in there.receipts for path, _ in digests(receipt) if path not in ours]
+        return [path for path, _ in self._branch.digests_at(parent, theirs)]
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:
         with translated(f"Removing the branch of {self._run_id} from {self.uri}"):
@@ -162,19 +204,14 @@ class HubOutput(Output):
         return None
 
     def _files_in(self, folder: str) -> Iterator[tuple[str, StoredFile]]:
-        try:
-            entries = list(
-                self._api.list_repo_tree(
-                    self._repo_id, folder, recursive=True, repo_type="dataset", revision=self._target
-                )
-            )
-        except EntryNotFoundError:
-            return
-        for entry in entries:
-            if isinstance(entry, RepoFile):
-                # All our files are LFS files.
-                sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
-                yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
+        with suppress(EntryNotFoundError):
+            for entry in self._api.list_repo_tree(
+                self._repo_id, folder, recursive=True, repo_type="dataset", revision=self._target
+            ):
+                if isinstance(entry, RepoFile):
+                    # All our files are LFS files.
+                    sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
+                    yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
     def _listed_receipts(self) -> Sequence[Receipt]:
         """The receipts in the manifest on main, or, if that was lost, in the manifest of the latest publication."""
@@ -196,15 +233,15 @@ class HubOutput(Output):
         self._api.auth_check(self._repo_id, repo_type="dataset", write=True)
 
     def _is_ours(self, spec: RunSpec) -> bool:
-        """Whether this run is published here. Raises UsageError if the repository holds other data."""
+        """Whether this run is published here. Raises UsageError if the repository holds data that it may not replace."""
         manifest = read_manifest(self._content(MANIFEST_PATH))
-        if manifest and manifest.run_id != self._run_id:
+        if manifest and manifest.run_id != self._run_id and not manifest.gives_way_to(spec):
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
         if not manifest and not self._publication() and not self._branch.is_reserved():
             entries = self._api.list_repo_tree(self._repo_id, repo_type="dataset", revision=self._target)
             names = [entry.path for entry in entries]
             refuse_files_of_others(self.uri, names, self._content(CARD_PATH))
-        return manifest is not None
+        return manifest is not None and manifest.run_id == self._run_id
 
     def _refuse_reservation_of(self, other: str | None) -> None:
         if other:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
-from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.lfs import UploadInfo
@@ -91,7 +91,7 @@ class RunBranch:
     def lacking(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """The receipts whose files are not in the head commit of the branch or, without one, of the published branch."""
         heads = self._heads()
-        return self._not_in(heads.get(self.name, heads[self._target]), receipts)
+        return self.not_in(heads.get(self.name, heads[self._target]), receipts)
 
     def save(self, receipts: Sequence[Receipt]) -> None:
         """Commit the receipts that are not committed yet, as one wave. May run twice. Raises PublishConflict.
@@ -101,7 +101,7 @@ class RunBranch:
         # Read first: a wave that another process commits after this is a conflict, not a duplicate.
         heads = self._heads()
         parent = heads.get(self.name, heads[self._target])
-        wave = self._not_in(parent, receipts)
+        wave = self.not_in(parent, receipts)
         if not wave:
             return
         self._create_branch(heads)
@@ -132,7 +132,7 @@ class RunBranch:
     def commit_with(self, file: OutputFile) -> str | None:
         """The head commit of the branch, if it has this file."""
         head = self.head()
-        return head if head and (file.path, file.sha256) in self._digests_at(head, [file.path]) else None
+        return head if head and (file.path, file.sha256) in self.digests_at(head, [file.path]) else None
 
     def of_those_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
         """The receipts whose files are in the commit `revision`."""
@@ -154,15 +154,17 @@ class RunBranch:
         refs = self._api.list_repo_refs(self._repo_id, repo_type="dataset")
         return {branch.name: branch.target_commit for branch in refs.branches}
 
-    def _not_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
+    def not_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """The receipts whose files are not in the commit `revision`."""
         digests = self._digests(revision, receipts)
         return [receipt for receipt in receipts if not is_among(receipt, digests)]
 
     def _digests(self, revision: str, receipts: Iterable[Receipt]) -> set[FileDigest]:
         """The files that a commit has at the paths of these receipts."""
-        return self._digests_at(revision, [file.path for receipt in receipts for file in output_files(receipt)])
+        return self.digests_at(revision, [file.path for receipt in receipts for file in output_files(receipt)])
 
-    def _digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
+    def digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
+        """The files that a commit has at these paths."""
         paths = iter(wanted)
         found: set[FileDigest] = set()
         while some := list(islice(paths, _PATHS_PER_REQUEST)):
@@ -242,18 +244,24 @@ def commit(
     message: str,
     to: str,
     parent: str | None,
+    removed: Iterable[str] = (),
 ) -> str:
     """Commit the receipts' files and the documents to the branch `to`, if `parent` is its head. Returns the commit.
+
+    The files at the paths in `removed` must be there.
 
     Raises PublishConflict if `parent` is not the head, OutputDamaged if the Hub has dropped a blob, and the client's
     errors. OutputDamaged names all shards, because the Hub does not say which blob is missing. The client does not
     retry. A commit whose response was lost may have succeeded: look at the branch before you try again.
     """
-    additions = [_uploaded(file) for receipt in receipts for file in output_files(receipt)]
-    additions += [CommitOperationAdd(path, text) for path, text in documents.items()]
+    operations: list[CommitOperationAdd | CommitOperationDelete] = [
+        _uploaded(file) for receipt in receipts for file in output_files(receipt)
+    ]
+    operations += [CommitOperationAdd(path, text) for path, text in documents.items()]
+    operations += [CommitOperationDelete(path) for path in removed]
     try:
         done = api.create_commit(
-            repo_id, additions, repo_type="dataset", commit_message=message, revision=to, parent_commit=parent
+            repo_id, operations, repo_type="dataset", commit_message=message, revision=to, parent_commit=parent
         )
     except RevisionNotFoundError as error:
         raise PublishConflict(f"The branch {to} of {repo_id} was removed.") from error

@@ -11,6 +11,7 @@ from producer.planning.options import KeepAll, License, Public, RunOptions, Titl
 
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
+    from fleet.storage.opening import Published
     from producer.planning.enqueue import Enqueued
     from producer.planning.plan import Plan
     from producer.status import RunStatus
@@ -85,7 +86,14 @@ def run(
 )
 def refilter(
     target: Target,
-    output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")],
+    output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")] = "",
+    replaces: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Publish in place of the run, on the Hub, by one commit (of up to 5,000 shards).",
+        ),
+    ] = False,
     min_score: Annotated[float | None, keep_option(help="Keep rows with at least this score.")] = None,
     where: Where = None,
     keep_all: KeepAll = False,
@@ -109,6 +117,7 @@ def refilter(
     Publishes what a run with that filter would. The same command resumes an interrupted run.
     """
     from fleet.process.wording import is_place
+    from fleet.run.scorers import published_run
     from producer.opening import published_output_of
     from producer.planning.plan import plan_refilter
 
@@ -124,7 +133,9 @@ def refilter(
         license=license,
     )
 
-    _run(plan_refilter(uri, options, earlier=earlier), workers=workers, verify=verify, as_json=as_json)
+    plan = plan_refilter(uri, options, earlier=earlier, replaces=replaces)
+    replaced = published_run(plan.spec.output_uri) if replaces else None
+    _run(plan, workers=workers, verify=verify, as_json=as_json, replaced=replaced)
 
 
 def _planned(options: RunOptions) -> "Plan":
@@ -155,7 +166,9 @@ def _watched(ledger: "Ledger", done: "Enqueued") -> "RunStatus":
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
 
 
-def _run(plan: "Plan", *, workers: int | None, verify: bool, as_json: bool) -> None:
+def _run(
+    plan: "Plan", *, workers: int | None, verify: bool, as_json: bool, replaced: "Published | None" = None
+) -> None:
     """Do a planned run on this machine and report how it ended."""
     from producer.local.run import run_locally
     from producer.status import ExitCode
@@ -165,7 +178,20 @@ def _run(plan: "Plan", *, workers: int | None, verify: bool, as_json: bool) -> N
     except KeyboardInterrupt as stop:
         say("Stopped. Run the same command again to resume.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
+    if replaced and ended.is_published:
+        _say_sent(replaced)
     report(ended, as_json=as_json)
+
+
+def _say_sent(replaced: "Published") -> None:
+    """Say how many of the bytes that are published now had to be sent to replace an earlier run."""
+    from fleet.run.scorers import published_run
+    from fleet.storage.output import digests, output_files
+
+    before = {digest for receipt in replaced.receipts for digest in digests(receipt)}
+    files = [file for receipt in published_run(replaced.uri).receipts for file in output_files(receipt)]
+    sent = sum(file.size_bytes for file in files if (file.path, file.sha256) not in before)
+    say(f"Sent {sent:,} of {sum(file.size_bytes for file in files):,} bytes. The other files had not changed.")
 
 
 def _print_plan(plan: "Plan", *, as_json: bool) -> None:
