@@ -103,11 +103,20 @@ def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(
     refilter = ("producer", "refilter", f"hf://datasets/{OUTPUT}", "--replace", "--keep-all")
 
     replaced = run_command(*refilter, environment=fleet.environment)
+    sent = len(uploaded(hub)) - uploads
     again = run_command(*refilter, environment=fleet.environment)
+    titles = [commit.title.split()[0] for commit in hub.commits(OUTPUT)]
+    other = run_command(*refilter[:-1], "--where", "score < 3", environment=fleet.environment)
+    others_files = hub.files(OUTPUT)
+    back = run_command(*refilter, environment=fleet.environment)  # the ledger calls it published already
     undone = run_command("producer", "enqueue", *options(fleet), environment=fleet.environment)
 
     assert (replaced.returncode, again.returncode) == (0, 0), replaced.stderr + again.stderr
     now = hub.files(OUTPUT)
+    assert (other.returncode, back.returncode) == (0, 0), other.stderr + back.stderr
+    assert {path: others_files[path] != now[path] for path in now if path.startswith("data/")} == dict.fromkeys(
+        (path for path in now if path.startswith("data/")), True
+    )
     scores = sum(size for path, size in now.items() if path.startswith("scores/"))
     data = sum(size for path, size in now.items() if path.startswith("data/"))
     assert f"Sent {data:,} of {data + scores:,} bytes." in replaced.stderr
@@ -115,8 +124,8 @@ def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(
     assert {path: now[path] for path in now if path.startswith("scores/")} == {
         path: sizes[path] for path in sizes if path.startswith("scores/")
     }
-    assert len(uploaded(hub)) == uploads + 8 + 1  # the data of eight shards, and the manifest
-    assert [commit.title.split()[0] for commit in hub.commits(OUTPUT)] == ["Publish", "Publish", "initial"]
+    assert titles == ["Publish", "Publish", "initial"]
+    assert sent == 8 + 1  # the data of eight shards, and the manifest
     assert undone.returncode == 2
     assert "holds the data of another run" in undone.stderr
 

@@ -13,7 +13,7 @@ from fleet.storage.inspection import Finding
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.publishing.publish import NotReady, inspect_published
 from producer.verify.verify import verify
-from support.hub_fleet import check_free, finalize, published
+from support.hub_fleet import accepted, check_free, finalize, published
 from support.hub_runs import A, B, HubRun
 from support.records import a_shard, a_spec
 from support.waiting import wait_until
@@ -139,6 +139,7 @@ class TestPublishingOnABranch:
         on_main = run.titles()
         run = replace(run, spec=a_spec(output_uri=f"{run.spec.output_uri}@strict"))
         run.finalizer.call(check_free, run.spec)
+        assert run.finalizer.call(accepted, run.spec) == {}
         run.reserve()
         run.ledger.create_run(run.spec, [A, B], now=1.0)
         content = run.score(A)
