@@ -118,7 +118,7 @@ def refilter(
     """
     from fleet.process.wording import is_place
     from fleet.run.scorers import published_run
-    from producer.opening import published_output_of
+    from producer.opening import patient, published_output_of
     from producer.planning.plan import plan_refilter
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
@@ -134,7 +134,7 @@ def refilter(
     )
 
     plan = plan_refilter(uri, options, earlier=earlier, replaces=replaces)
-    replaced = published_run(plan.spec.output_uri) if replaces else None
+    replaced = patient(published_run)(plan.spec.output_uri) if replaces else None
     _run(plan, workers=workers, verify=verify, as_json=as_json, replaced=replaced)
 
 
@@ -187,9 +187,10 @@ def _say_sent(replaced: "Published") -> None:
     """Say how many of the bytes that are published now had to be sent to replace an earlier run."""
     from fleet.run.scorers import published_run
     from fleet.storage.output import digests, output_files
+    from producer.opening import patient
 
     before = {digest for receipt in replaced.receipts for digest in digests(receipt)}
-    files = [file for receipt in published_run(replaced.uri).receipts for file in output_files(receipt)]
+    files = [file for receipt in patient(published_run)(replaced.uri).receipts for file in output_files(receipt)]
     sent = sum(file.size_bytes for file in files if (file.path, file.sha256) not in before)
     say(f"Sent {sent:,} of {sum(file.size_bytes for file in files):,} bytes. The other files had not changed.")
 
