@@ -104,15 +104,15 @@ class Manifest:
             "shards": self.shards,
             "card_sha256": self.card_sha256,
         }
-        run, lines = json.dumps(about).encode(), map(_line, self.receipts)
-        parts = [pa.Table.from_pylist(part, schema=_SCHEMA) for part in iter(lambda: [*islice(lines, _AT_ONCE)], [])]
-        table = pa.concat_tables([_SCHEMA.empty_table(), *parts]).combine_chunks()
+        run, lines, sink = json.dumps(about).encode(), map(_line, self.receipts), pa.BufferOutputStream()
         digest = _Digest(run)
-        for line in _lines(table):
-            digest.add(line)
-        table = table.replace_schema_metadata({_RUN: run, _DIGEST: digest.value()})
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+        with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_page_checksum=True) as writer:
+            while part := [*islice(lines, _AT_ONCE)]:
+                batch = pa.RecordBatch.from_pylist(part, schema=_SCHEMA)
+                for line in _lines(batch):
+                    digest.add(line)
+                writer.write_batch(batch)
+            writer.add_key_value_metadata({_RUN: run, _DIGEST: digest.value()})
         return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
@@ -128,13 +128,14 @@ def read_manifest(content: bytes | None) -> Manifest | None:
         return None
     try:
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-        table = file.read(use_threads=False)  # a pool's thread may abort a process that exits (apache/arrow#34314)
-        run = table.schema.metadata[_RUN]
+        run = file.metadata.metadata[_RUN]
         about, digest, receipts = json.loads(run), _Digest(run), []
-        for line in _lines(table):
-            digest.add(line)
-            receipts.append(_RECEIPT.validate_python(_receipt(line, about["run_id"])))
-        if table.schema.metadata[_DIGEST] != digest.value():
+        # Without threads, since one of a pool may abort a process that exits (apache/arrow#34314).
+        for batch in file.iter_batches(_AT_ONCE, use_threads=False):
+            for line in _lines(batch):
+                digest.add(line)
+                receipts.append(_RECEIPT.validate_python(_receipt(line, about["run_id"])))
+        if file.metadata.metadata[_DIGEST] != digest.value():
             return None
         return _MANIFEST.validate_python(about | {"receipts": receipts})
     except Exception:  # damaged bytes raise anything: ArrowInvalid, OSError, OverflowError, MemoryError
@@ -186,10 +187,7 @@ def _hashed(lines: Iterable[str]) -> str:
 
 
 class _Digest:
-    """Hashes what pyarrow reads of the file, not its bytes: those hold the metadata twice, raw and in base64.
-
-    The lines are hashed as one JSON list, but only one is in memory at a time.
-    """
+    """Hashes what pyarrow reads of the file as one JSON list, of which one line is in memory at a time."""
 
     def __init__(self, run: bytes) -> None:
         self._sha256 = sha256(run + b"\n")
@@ -204,9 +202,8 @@ class _Digest:
         return self._sha256.hexdigest().encode()
 
 
-def _lines(table: pa.Table) -> Iterator[dict[str, Any]]:
-    for batch in table.to_batches(max_chunksize=_AT_ONCE):
-        yield from batch.to_pylist(maps_as_pydicts="strict")
+def _lines(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    return batch.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
 
 
 def _line(receipt: Receipt) -> dict[str, Any]:
