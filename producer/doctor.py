@@ -16,7 +16,7 @@ from fleet.process.settings import Settings
 from fleet.process.wording import counted, first_of
 from fleet.storage.errors import translated
 from fleet.storage.files import Files
-from fleet.storage.hub import repo_id_of
+from fleet.storage.hub import place_of
 from producer.local.redis import find_redis_server
 from producer.planning.destination import check_output_place
 from producer.planning.plan import refuse_secrets
@@ -106,7 +106,7 @@ def _existing_root(uri: str) -> str:
 
 
 def _output_on_hub(uri: str) -> Verdict:
-    api, repo_id = HfApi(), repo_id_of(uri)
+    api, repo_id = HfApi(), place_of(uri)[0]
     try:
         api.repo_info(repo_id, repo_type="dataset")
     except RepositoryNotFoundError:

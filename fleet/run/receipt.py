@@ -26,7 +26,7 @@ _BINS_PER_UNIT = {
 _LAST_BIN = 400  # on either side of zero; it also counts all scores beyond it, so that a receipt stays small
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Histogram:
     """`rows_by_bin[i]` rows have a score of at least `i / bins_per_unit` and less than `(i + 1) / bins_per_unit`.
 
@@ -65,7 +65,7 @@ def added(histograms: Iterable[Histogram]) -> Histogram:
     return Histogram(bins_per_unit=first.bins_per_unit, rows_by_bin=dict(sorted(rows.items())))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OutputFile:
     """A file that is uploaded and not yet published. `staged_path` is where its bytes lie until then."""
 
@@ -76,7 +76,7 @@ class OutputFile:
     rows: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Parity:
     """How far the logits of the worker's fast way were from the model's own, on the sample it scored when it started."""
 
@@ -86,7 +86,7 @@ class Parity:
     flipped_share: float | None  # of the rows that the filter decides otherwise; None if it reads other columns
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ScoringReceipt:
     """How one scoring of the run was computed on a shard, and how its scores are spread."""
 
@@ -105,7 +105,7 @@ class ScoringReceipt:
         return f"{self.dtype}{refusal_told(self.refused_dtypes)}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
     """Who worked on the shard, on what, and when (Unix seconds). `seconds` has the time of each phase; see `Phase`."""
 
@@ -119,7 +119,7 @@ class Provenance:
     tokens: int = 0  # with those of texts that an interrupted attempt had begun
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
     """`rows_in == rows_kept + rows_dropped + rows_errored`, always."""
 

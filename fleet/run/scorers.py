@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from fleet.errors import UsageError
-from fleet.run.model import Model, folder_revision
+from fleet.run.model import Model
 from fleet.storage.opening import Published, manifest_at, published_at
 from fleet.storage.output import MANIFEST_PATH
 
@@ -91,7 +91,7 @@ STORED_SCORES = "stored-scores"
 
 
 def resolve_stored(name: str, revision: str | None) -> Model:
-    """The run published at a folder, bucket or `hf://datasets/…` URI. Its revision is the digest of what it published.
+    """The run published at a folder, bucket or `hf://datasets/…` URI. Its revision is the digest of its scores.
 
     Raises UsageError if nothing is published there, or not what `revision` says.
     """
@@ -101,7 +101,7 @@ def resolve_stored(name: str, revision: str | None) -> Model:
 def model_of(published: Published) -> Model:
     """The published run as what a worker loads."""
     labels = tuple(label for scoring in published.spec.scorings for label in scoring.labels)
-    return Model(name=published.uri, revision=folder_revision(published.digest), labels=labels, scorer=STORED_SCORES)
+    return Model(name=published.uri, revision=published.scores_revision, labels=labels, scorer=STORED_SCORES)
 
 
 def published_run(uri: str, revision: str | None = None) -> Published:
@@ -115,7 +115,7 @@ def published_run(uri: str, revision: str | None = None) -> Published:
             f"The {MANIFEST_PATH} at {uri} is damaged, or another release of shardsift wrote it. "
             "The command that made the run repairs it."
         )
-    if revision not in (None, folder_revision(published.digest)):
+    if revision not in (None, published.scores_revision):
         raise UsageError(
             f"What is published at {uri} has changed since this run was enqueued: repeat the `producer refilter`."
         )

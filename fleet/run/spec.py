@@ -89,6 +89,11 @@ class RunSpec:
         fixed = re.split(r"[*?\[]", disclosed_inputs(self)[0])[0].rstrip("/")
         return PurePosixPath(fixed).stem or "input"
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the run publishes in place of the one whose scores it reads."""
+        return any(one.scores_from and one.scores_from.name == self.output_uri for one in self.scorings)
+
     def to_json(self) -> bytes:
         return _SPEC.dump_json(self, exclude_defaults=True)
 

@@ -1,17 +1,19 @@
 """An output in a dataset repository of the Hugging Face Hub.
 
 Workers upload files as blobs that no commit refers to yet. The finalizer publishes them with manifest and card in one
-commit to main. The Hub drops blobs that no commit refers to after about a day, so during a long run the finalizer first
-saves them in commits on a branch.
+commit to main, or to the branch that the output names; if there are very many, in several commits, the last with the
+manifest. The Hub drops blobs that no commit refers to after about a day, so during a long run the finalizer first saves
+them in commits on a branch of the run.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from huggingface_hub import CommitOperationAdd
-from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
 from fleet.errors import OutputDamaged, OutputTaken, PublishConflict, ShardError, UsageError
@@ -35,7 +37,11 @@ from fleet.storage.output import (
 )
 from fleet.storage.run_branch import MAIN, RunBranch, commit
 
-_PREFIX = "hf://datasets/"
+# `main` has no second way to be written, and the name of a commit is no branch.
+_PLACE = re.compile(rf"hf://datasets/([^/@]+/[^/@]+)(?:@(?!{MAIN}$|[0-9a-f]{{40}}$)([\w.-]+))?/?")
+
+
+SHARDS_A_COMMIT = 5_000  # of two files each; the client's documentation names 25,000 files as the limit
 
 
 class HubOutput(Output):
@@ -47,13 +53,13 @@ class HubOutput(Output):
     def __init__(self, uri: str, run_id: str) -> None:
         self.uri = uri
         self._run_id = run_id
-        self._repo_id = repo_id_of(uri)
+        self._repo_id, self._target = place_of(uri)
         self._title = f"Publish run {run_id}"
         self._api = HubApi()
-        self._branch = RunBranch(self._api, self._repo_id, run_id)
+        self._branch = RunBranch(self._api, self._repo_id, run_id, self._target)
 
     def check_free(self, spec: RunSpec) -> None:
-        with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError):
+        with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError, RevisionNotFoundError):
             if not self._is_ours(spec):
                 self._refuse_reservation_of(self._branch.reserved_by_other())
 
@@ -61,6 +67,7 @@ class HubOutput(Output):
         try:
             with translated(f"Preparing the output {self.uri}"):
                 self._create_repo(public=public)
+                self._branch.create_target()
                 if not self._is_ours(spec):
                     self._refuse_reservation_of(self._branch.reserve(spec))
         except ShardError as error:
@@ -75,16 +82,20 @@ class HubOutput(Output):
         addition = CommitOperationAdd(path, str(file))
         addition._upload_mode = "lfs"  # never "regular", which sends the bytes with the commit
         with translated(f"Uploading {path} to {self.uri}"):
-            self._api.preupload_lfs_files(self._repo_id, [addition], repo_type="dataset")
+            self._api.preupload_lfs_files(self._repo_id, [addition], repo_type="dataset", revision=self._target)
         return path
+
+    def has(self, path: str, sha256: str) -> bool:
+        with translated(f"Looking for {path} in {self.uri}"):
+            return (path, sha256) in self._branch.digests_at(self._target, [path])
 
     def accepted(self) -> dict[str, AcceptedFiles]:
         """Read those of an unpublished run from its own branch, since other branches may have an old copy of main."""
         found = {}
         with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError):
-            for name, head in {MAIN: MAIN, **self._branch.all_of_runs()}.items():
+            for name, head in {self._target: self._target, **self._branch.all_of_runs()}.items():
                 files = read_accepted(self._content(ACCEPTED_PATH, revision=head))
-                if files and name in (MAIN, f"shardsift/{files.run_id}"):
+                if files and name in (self._target, f"shardsift/{files.run_id}"):
                     found[files.run_id] = files
         return found
 
@@ -96,7 +107,7 @@ class HubOutput(Output):
         """The receipts that the manifest on main lists and, for other shards, those that waves have saved."""
         with translated(f"Reading the receipts in {self.uri}"):
             listed = self._listed_receipts()
-            published = self._branch.of_those_in(MAIN, listed)
+            published = self._branch.of_those_in(self._target, listed)
             # The file of an earlier shard may have a copy of its rows, in place of the copy that its worker has stored.
             chosen = {
                 shard: max(found, key=lambda receipt: receipt.data.path != data_path_of(receipt.shard))
@@ -130,56 +141,77 @@ class HubOutput(Output):
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
         """Read from the run's branch, otherwise from main. A blob that no commit refers to cannot be read."""
         with translated(f"Reading {file.path} in {self.uri}"):
-            path = f"datasets/{self._repo_id}@{self._branch.commit_with(file) or MAIN}/{file.path}"
+            path = f"datasets/{self._repo_id}@{self._branch.commit_with(file) or self._target}/{file.path}"
             with HubFiles(skip_instance_cache=True).open(path, "rb") as content:
                 yield content
 
     def head(self) -> str:
         with translated(f"Reading {self.uri}"):
-            return str(self._api.repo_info(self._repo_id, repo_type="dataset").sha)
+            return str(self._api.repo_info(self._repo_id, repo_type="dataset", revision=self._target).sha)
 
     def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
         """The Hub refuses a commit that refers to missing blobs. In that case, save the others and find the missing ones."""
         with translated(f"Publishing {self._run_id} to {self.uri}"):
             if accepted := self.accepted().get(self._run_id):  # the branch is removed
                 documents = {**documents, ACCEPTED_PATH: accepted.to_json()}
-            removed = replaced_files(self._content(MANIFEST_PATH), self._run_id, receipts)
-            removed = [path for path in removed if self._api.file_exists(self._repo_id, path, repo_type="dataset")]
+            removed = self._replaced(receipts, parent) if documents else []
             try:
-                return commit(
-                    self._api,
-                    self._repo_id,
-                    receipts,
-                    documents,
-                    message=self._title,
-                    to=MAIN,
-                    parent=parent,
-                    removed=removed,
-                )
+                *parts, last = self._parts(receipts, parent)
+                for part in parts:
+                    parent = self._commit(part, {}, f"A part of run {self._run_id}", parent)
+                return self._commit(last, documents, self._title, parent, removed)
             except OutputDamaged as damage:
-                self._branch.save(receipts)  # raises OutputDamaged with the shards whose blobs the Hub has dropped
+                refused = [receipt for receipt in receipts if receipt.shard in damage.damaged]
+                self._branch.save(refused)  # raises OutputDamaged with the shards whose blobs the Hub has dropped
                 raise PublishConflict(f"{self.uri} now has all files of {self._run_id}.") from damage
+
+    def _parts(self, receipts: Sequence[Receipt], parent: str) -> list[Sequence[Receipt]]:
+        """Split a large run: the Hub refuses or times out commits of very many files. What main has is left out then."""
+        if len(receipts) <= SHARDS_A_COMMIT:
+            return [receipts]
+        lacking = self._branch.not_in(parent, receipts)
+        starts = range(0, max(1, len(lacking)), SHARDS_A_COMMIT)
+        return [lacking[start : start + SHARDS_A_COMMIT] for start in starts]
+
+    def _commit(
+        self,
+        receipts: Sequence[Receipt],
+        documents: Mapping[str, bytes],
+        message: str,
+        parent: str,
+        removed: Sequence[str] = (),
+    ) -> str:
+        to = self._target
+        return commit(
+            self._api, self._repo_id, receipts, documents, message=message, to=to, parent=parent, removed=removed
+        )
+
+    def _replaced(self, receipts: Sequence[Receipt], parent: str) -> list[str]:
+        """The published files that this run does not have, as far as they are there."""
+        before = read_manifest(self._content(MANIFEST_PATH, revision=parent))
+        paths = replaced_files(before, self._run_id, receipts)
+        return [path for path, _ in self._branch.digests_at(parent, paths)]
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:
         with translated(f"Removing the branch of {self._run_id} from {self.uri}"):
             self._branch.delete()
 
-    def _content(self, path: str, *, revision: str = MAIN) -> bytes | None:
+    def _content(self, path: str, *, revision: str | None = None) -> bytes | None:
         """The content of a small file; None if it does not exist."""
+        place = f"datasets/{self._repo_id}@{revision or self._target}"
         with suppress(FileNotFoundError):
-            return bytes(HubFiles(skip_instance_cache=True).cat_file(f"datasets/{self._repo_id}@{revision}/{path}"))
+            return bytes(HubFiles(skip_instance_cache=True).cat_file(f"{place}/{path}"))
         return None
 
     def _files_in(self, folder: str) -> Iterator[tuple[str, StoredFile]]:
-        try:
-            entries = list(self._api.list_repo_tree(self._repo_id, folder, recursive=True, repo_type="dataset"))
-        except EntryNotFoundError:
-            return
-        for entry in entries:
-            if isinstance(entry, RepoFile):
-                # All our files are LFS files.
-                sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
-                yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
+        with suppress(EntryNotFoundError):
+            for entry in self._api.list_repo_tree(
+                self._repo_id, folder, recursive=True, repo_type="dataset", revision=self._target
+            ):
+                if isinstance(entry, RepoFile):
+                    # All our files are LFS files.
+                    sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
+                    yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
     def _listed_receipts(self) -> Sequence[Receipt]:
         """The receipts in the manifest on main, or, if that was lost, in the manifest of the latest publication."""
@@ -189,8 +221,8 @@ class HubOutput(Output):
         return receipts_listed(self._content(MANIFEST_PATH, revision=commit), self._run_id)
 
     def _publication(self) -> str | None:
-        """The latest commit on main that published this run."""
-        commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset")
+        """The latest commit that published this run."""
+        commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=self._target)
         return next((commit.commit_id for commit in commits if commit.title == self._title), None)
 
     def _create_repo(self, *, public: bool) -> None:
@@ -201,14 +233,15 @@ class HubOutput(Output):
         self._api.auth_check(self._repo_id, repo_type="dataset", write=True)
 
     def _is_ours(self, spec: RunSpec) -> bool:
-        """Whether this run is published here. Raises UsageError if the repository holds other data."""
+        """Whether this run is published here. Raises UsageError if the repository holds data that it may not replace."""
         manifest = read_manifest(self._content(MANIFEST_PATH))
-        if manifest and manifest.run_id != self._run_id:
+        if manifest and manifest.run_id != self._run_id and not manifest.gives_way_to(spec):
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
         if not manifest and not self._publication() and not self._branch.is_reserved():
-            names = [entry.path for entry in self._api.list_repo_tree(self._repo_id, repo_type="dataset")]
+            entries = self._api.list_repo_tree(self._repo_id, repo_type="dataset", revision=self._target)
+            names = [entry.path for entry in entries]
             refuse_files_of_others(self.uri, names, self._content(CARD_PATH))
-        return manifest is not None
+        return manifest is not None and manifest.run_id == self._run_id
 
     def _refuse_reservation_of(self, other: str | None) -> None:
         if other:
@@ -219,9 +252,9 @@ class HubOutput(Output):
             )
 
 
-def repo_id_of(uri: str) -> str:
-    """The `<user>/<name>` of an output URI. Raises UsageError if the URI has another form."""
-    repo_id = uri.removeprefix(_PREFIX).rstrip("/")
-    if not uri.startswith(_PREFIX) or repo_id.count("/") != 1 or "@" in repo_id:
-        raise UsageError(f"An output on the Hub is written hf://datasets/<user>/<name>, not {uri}.")
-    return repo_id
+def place_of(uri: str) -> tuple[str, str]:
+    """The repository `<user>/<name>` and the branch of an output URI. Raises UsageError if the URI has another form."""
+    found = _PLACE.fullmatch(uri)
+    if found is None:
+        raise UsageError(f"An output on the Hub is written hf://datasets/<user>/<name>[@<branch>], not {uri}.")
+    return found[1], found[2] or MAIN

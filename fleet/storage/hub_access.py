@@ -75,11 +75,13 @@ class HubApi(HfApi):
         self, repo_id: str, path_in_repo: str | None = None, **options: Any
     ) -> Iterator[RepoFile | RepoFolder]:
         """Raises TransientError for the answer `{}`, which the client takes for an empty folder: Git has none."""
-        entries = list(super().list_repo_tree(repo_id, path_in_repo, **options))
+        is_empty = True
+        for entry in super().list_repo_tree(repo_id, path_in_repo, **options):
+            is_empty = False
+            yield entry
         kind, revision = options["repo_type"], options.get("revision")
-        if not entries and getattr(self.repo_info(repo_id, repo_type=kind, revision=revision), "siblings", None):
+        if is_empty and getattr(self.repo_info(repo_id, repo_type=kind, revision=revision), "siblings", None):
             raise TransientError(f"Listing hf://{kind}s/{repo_id}/{path_in_repo or ''}: {_UNUSABLE}.")
-        yield from entries
 
 
 class HubFiles(HfFileSystem):

@@ -62,7 +62,7 @@ class Finding:
         return f"{self.path} {self.sentence}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StoredFile:
     """A file that the output holds. `sha256` is None if the content was not read."""
 

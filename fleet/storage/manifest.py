@@ -4,15 +4,17 @@ A manifest proves itself too: one digest covers everything that is read from it,
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
+from fleet.run.model import folder_revision
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, disclosed_spec
 from fleet.storage.inspection import Finding, Problem, StoredFile, compare, files_of, is_text
@@ -20,6 +22,7 @@ from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 
 _RUN = b"shardsift.run"  # JSON: what the manifest says beside its lines
 _DIGEST = b"shardsift.sha256"
+_AT_ONCE = 1_000  # lines that are in memory as Python objects
 
 # The columns have the names and the nesting of `Receipt`, but the provenance is not nested.
 _TIME = pa.timestamp("ms", tz="UTC")
@@ -83,6 +86,16 @@ class Manifest:
         """Over the path and sha256 of every file."""
         return files_digest(self.receipts)
 
+    @property
+    def scores_revision(self) -> str:
+        """Of the scores alone: a run with another filter that takes this one's place leaves them as they are."""
+        return folder_revision(_hashed(f"{one.scores.path} {one.scores.sha256}" for one in self.receipts))
+
+    def gives_way_to(self, spec: RunSpec) -> bool:
+        """Whether a run publishes in place of this one: it reads these scores from where it publishes."""
+        found = {one.scores_from.revision for one in spec.scorings if one.scores_from}
+        return spec.is_in_place and found == {self.scores_revision}
+
     def to_parquet(self) -> bytes:
         """A Parquet file with a line per receipt. Its metadata hold the rest, and the digest of all of it."""
         about = {
@@ -93,14 +106,19 @@ class Manifest:
             "card_sha256": self.card_sha256,
         }
         schema = _SCHEMA if self.spec.target_file_bytes is None else _SCHEMA.append(_DATA_FIRST_ROW)
-        run, table = json.dumps(about).encode(), pa.Table.from_pylist([*map(_line, self.receipts)], schema=schema)
-        table = table.replace_schema_metadata({_RUN: run, _DIGEST: _digest(run, _lines(table))})
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+        run, lines, sink = json.dumps(about).encode(), map(_line, self.receipts), pa.BufferOutputStream()
+        digest = _Digest(run)
+        with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+            while part := [*islice(lines, _AT_ONCE)]:
+                batch = pa.RecordBatch.from_pylist(part, schema=schema)
+                for line in _lines(batch):
+                    digest.add(line)
+                writer.write_batch(batch)
+            writer.add_key_value_metadata({_RUN: run, _DIGEST: digest.value()})
         return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-_MANIFEST = TypeAdapter(Manifest)
+_MANIFEST, _RECEIPT = TypeAdapter(Manifest), TypeAdapter(Receipt)
 
 
 def read_manifest(content: bytes | None) -> Manifest | None:
@@ -112,12 +130,16 @@ def read_manifest(content: bytes | None) -> Manifest | None:
         return None
     try:
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-        table = file.read(use_threads=False)  # a pool's thread may abort a process that exits (apache/arrow#34314)
-        run, lines = table.schema.metadata[_RUN], _lines(table)
-        if table.schema.metadata[_DIGEST] != _digest(run, lines):
+        run = file.metadata.metadata[_RUN]
+        about, digest, receipts = json.loads(run), _Digest(run), []
+        # Without threads, since one of a pool may abort a process that exits (apache/arrow#34314).
+        for batch in file.iter_batches(_AT_ONCE, use_threads=False):
+            for line in _lines(batch):
+                digest.add(line)
+                receipts.append(_RECEIPT.validate_python(_receipt(line, about["run_id"])))
+        if file.metadata.metadata[_DIGEST] != digest.value():
             return None
-        about = json.loads(run)
-        return _MANIFEST.validate_python(about | {"receipts": [_receipt(line, about["run_id"]) for line in lines]})
+        return _MANIFEST.validate_python(about | {"receipts": receipts})
     except Exception:  # damaged bytes raise anything: ArrowInvalid, OSError, OverflowError, MemoryError
         return None
 
@@ -128,13 +150,12 @@ def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
     return manifest.receipts if manifest and manifest.run_id == run_id else ()
 
 
-def replaced_files(content: bytes | None, run_id: str, receipts: Sequence[Receipt]) -> list[str]:
-    """The files that a run has published, and that it no longer has, because their rows are in other files now."""
-    manifest = read_manifest(content)
-    if manifest is None or manifest.run_id != run_id or manifest.spec.target_file_bytes is None:
+def replaced_files(before: Manifest | None, run_id: str, receipts: Sequence[Receipt]) -> list[str]:
+    """The published files that a run no longer has: those of a run that it replaces, or of other merges of its shards."""
+    if before is None or (before.run_id == run_id and before.spec.target_file_bytes is None):
         return []
-    before, now = ({file.path for file in files_of(found)} for found in (manifest.receipts, receipts))
-    return sorted(before - now)
+    there, here = ({file.path for file in files_of(found)} for found in (before.receipts, receipts))
+    return sorted(there - here)
 
 
 def findings(
@@ -168,18 +189,31 @@ def findings(
 
 def files_digest(receipts: Sequence[Receipt]) -> str:
     """Hash the path and sha256 of every file. The order of the receipts and the worker that made each do not matter."""
-    lines = sorted(f"{file.path} {file.sha256}" for receipt in receipts for file in (receipt.data, receipt.scores))
-    return sha256("\n".join(lines).encode()).hexdigest()
+    return _hashed(f"{file.path} {file.sha256}" for receipt in receipts for file in (receipt.data, receipt.scores))
 
 
-def _digest(run: bytes, lines: list[dict[str, Any]]) -> bytes:
-    """Hash what pyarrow reads of the file, not its bytes: those hold the metadata twice, raw and in base64."""
-    content = run + b"\n" + json.dumps(lines, default=str, sort_keys=True).encode()
-    return sha256(content).hexdigest().encode()
+def _hashed(lines: Iterable[str]) -> str:
+    return sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
-def _lines(table: pa.Table) -> list[dict[str, Any]]:
-    return table.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+class _Digest:
+    """Hashes what pyarrow reads of the file as one JSON list, of which one line is in memory at a time."""
+
+    def __init__(self, run: bytes) -> None:
+        self._sha256 = sha256(run + b"\n")
+        self._before = "["
+
+    def add(self, line: dict[str, Any]) -> None:
+        self._sha256.update(f"{self._before}{json.dumps(line, default=str, sort_keys=True)}".encode())
+        self._before = ", "
+
+    def value(self) -> bytes:
+        self._sha256.update(b"]" if self._before == ", " else b"[]")
+        return self._sha256.hexdigest().encode()
+
+
+def _lines(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    return batch.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
 
 
 def _line(receipt: Receipt) -> dict[str, Any]:

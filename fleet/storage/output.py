@@ -79,6 +79,10 @@ class Output(Protocol):
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         """Upload a finished file without making it visible at `path`. Returns the path at which it is staged."""
 
+    def has(self, path: str, sha256: str) -> bool:
+        """Whether readers see this file already, so that a run in place of another need not upload it."""
+        return False
+
     def store_receipt(self, receipt: Receipt) -> None:
         """Store the receipt of an attempt beside its staged files, if this kind of output can."""
         return

@@ -32,12 +32,21 @@ _MAX_REFUSED_COMMITS = 256
 
 
 class RunBranch:
-    def __init__(self, api: HfApi, repo_id: str, run_id: str) -> None:
+    def __init__(self, api: HfApi, repo_id: str, run_id: str, target: str) -> None:
+        """`target` is the branch on which the run is published."""
         self.name = f"{_BRANCHES}{run_id}"
         self._api = api
         self._repo_id = repo_id
         self._run_id = run_id
+        self._target = target
         self._receipts_folder = f".shardsift/{run_id}/receipts"
+
+    def create_target(self) -> None:
+        """Create the branch on which the run is published, from the first commit: main may hold another dataset."""
+        if self._target in self._heads():
+            return
+        first = self._api.list_repo_commits(self._repo_id, repo_type="dataset")[-1].commit_id
+        self._api.create_branch(self._repo_id, branch=self._target, revision=first, repo_type="dataset", exist_ok=True)
 
     def head(self) -> str | None:
         """The head commit of the branch; None if there is no branch."""
@@ -81,9 +90,9 @@ class RunBranch:
         return {name: head for name, head in self._heads().items() if name.startswith(_BRANCHES)}
 
     def lacking(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """The receipts whose files are not in the head commit of the branch or, if there is no branch, of main."""
+        """The receipts whose files are not in the head commit of the branch or, without one, of the published branch."""
         heads = self._heads()
-        return self._not_in(heads.get(self.name, heads[MAIN]), receipts)
+        return self.not_in(heads.get(self.name, heads[self._target]), receipts)
 
     def save(self, receipts: Sequence[Receipt]) -> None:
         """Commit the receipts that are not committed yet, as one wave. May run twice. Raises PublishConflict.
@@ -92,8 +101,8 @@ class RunBranch:
         """
         # Read first: a wave that another process commits after this is a conflict, not a duplicate.
         heads = self._heads()
-        parent = heads.get(self.name, heads[MAIN])
-        wave = self._not_in(parent, receipts)
+        parent = heads.get(self.name, heads[self._target])
+        wave = self.not_in(parent, receipts)
         if not wave:
             return
         self._create_branch(heads)
@@ -124,7 +133,7 @@ class RunBranch:
     def commit_with(self, file: OutputFile) -> str | None:
         """The head commit of the branch, if it has this file."""
         head = self.head()
-        return head if head and (file.path, file.sha256) in self._digests_at(head, [file.path]) else None
+        return head if head and (file.path, file.sha256) in self.digests_at(head, [file.path]) else None
 
     def of_those_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
         """The receipts whose files are in the commit `revision`."""
@@ -146,15 +155,17 @@ class RunBranch:
         refs = self._api.list_repo_refs(self._repo_id, repo_type="dataset")
         return {branch.name: branch.target_commit for branch in refs.branches}
 
-    def _not_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
+    def not_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """The receipts whose files are not in the commit `revision`."""
         digests = self._digests(revision, receipts)
         return [receipt for receipt in receipts if not is_among(receipt, digests)]
 
     def _digests(self, revision: str, receipts: Iterable[Receipt]) -> set[FileDigest]:
         """The files that a commit has at the paths of these receipts."""
-        return self._digests_at(revision, [file.path for file in files_of(receipts)])
+        return self.digests_at(revision, [file.path for file in files_of(receipts)])
 
-    def _digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
+    def digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
+        """The files that a commit has at these paths."""
         paths = iter(wanted)
         found: set[FileDigest] = set()
         while some := list(islice(paths, _PATHS_PER_REQUEST)):
@@ -163,10 +174,10 @@ class RunBranch:
         return found
 
     def _create_branch(self, heads: dict[str, str]) -> None:
-        """Create the branch from main, unless it exists."""
+        """Create the branch from the one to publish on, unless it exists."""
         if self.name not in heads:
             self._api.create_branch(
-                self._repo_id, branch=self.name, revision=heads[MAIN], repo_type="dataset", exist_ok=True
+                self._repo_id, branch=self.name, revision=heads[self._target], repo_type="dataset", exist_ok=True
             )
 
     def _reservations(self) -> dict[str, datetime | None]:
@@ -238,7 +249,7 @@ def commit(
 ) -> str:
     """Commit the receipts' files and the documents to the branch `to`, if `parent` is its head. Returns the commit.
 
-    `removed` are paths of files that it removes.
+    The files at the paths in `removed` must be there.
 
     Raises PublishConflict if `parent` is not the head, OutputDamaged if the Hub has dropped a blob, and the client's
     errors. OutputDamaged names all shards, because the Hub does not say which blob is missing. The client does not

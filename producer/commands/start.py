@@ -32,6 +32,7 @@ from producer.planning.options import (
 
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
+    from fleet.storage.opening import Published
     from producer.planning.enqueue import Enqueued
     from producer.planning.plan import Plan
     from producer.status import RunStatus
@@ -111,7 +112,14 @@ def run(
 def refilter(
     cut: Cut,
     target: Target,
-    output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")],
+    output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")] = "",
+    replaces: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Publish in place of the run, on the Hub, by one commit (of up to 5,000 shards).",
+        ),
+    ] = False,
     min_score: Annotated[float | None, keep_option(help="Keep rows with at least this score.")] = None,
     where: Where = None,
     keep_all: KeepAll = False,
@@ -136,7 +144,8 @@ def refilter(
     Publishes what a run with that filter would, under the earlier title and licence. The same command resumes it.
     """
     from fleet.process.wording import is_place
-    from producer.opening import published_output_of
+    from fleet.run.scorers import published_run
+    from producer.opening import patient, published_output_of
     from producer.planning.plan import plan_refilter
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
@@ -152,10 +161,11 @@ def refilter(
         license=license,
     )
 
-    plan = plan_refilter(uri, options, cut=cut, earlier=earlier)
+    plan = plan_refilter(uri, options, cut=cut, earlier=earlier, replaces=replaces)
     for line in plan.notes:
         say(line)
-    _run(plan, workers=workers, verify=verify, as_json=as_json)
+    replaced = patient(published_run)(plan.spec.output_uri) if replaces else None
+    _run(plan, workers=workers, verify=verify, as_json=as_json, replaced=replaced)
 
 
 def _planned(options: RunOptions) -> "Plan":
@@ -186,7 +196,9 @@ def _watched(ledger: "Ledger", done: "Enqueued") -> "RunStatus":
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
 
 
-def _run(plan: "Plan", *, workers: int | None, verify: bool, as_json: bool) -> None:
+def _run(
+    plan: "Plan", *, workers: int | None, verify: bool, as_json: bool, replaced: "Published | None" = None
+) -> None:
     """Do a planned run on this machine and report how it ended."""
     from producer.local.run import run_locally
     from producer.status import ExitCode
@@ -196,7 +208,21 @@ def _run(plan: "Plan", *, workers: int | None, verify: bool, as_json: bool) -> N
     except KeyboardInterrupt as stop:
         say("Stopped. Run the same command again to resume.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
+    if replaced and ended.is_published:
+        _say_sent(replaced)
     report(ended, as_json=as_json)
+
+
+def _say_sent(replaced: "Published") -> None:
+    """Say how many of the bytes that are published now had to be sent to replace an earlier run."""
+    from fleet.run.scorers import published_run
+    from fleet.storage.output import digests, output_files
+    from producer.opening import patient
+
+    before = {digest for receipt in replaced.receipts for digest in digests(receipt)}
+    files = [file for receipt in patient(published_run)(replaced.uri).receipts for file in output_files(receipt)]
+    sent = sum(file.size_bytes for file in files if (file.path, file.sha256) not in before)
+    say(f"Sent {sent:,} of {sum(file.size_bytes for file in files):,} bytes. The other files had not changed.")
 
 
 def _print_plan(plan: "Plan", *, as_json: bool) -> None:

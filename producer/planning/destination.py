@@ -10,7 +10,7 @@ from fsspec import get_filesystem_class
 from fleet.errors import UsageError
 from fleet.run.choices import CRAWLS_DATASET
 from fleet.run.model import with_revision
-from fleet.storage.hub import repo_id_of
+from fleet.storage.hub import place_of
 from fleet.storage.hub_access import check_hub_answers, hub_token
 from producer.planning.options import RunOptions
 
@@ -49,10 +49,10 @@ def check_output_place(uri: str, *, public: bool = False) -> None:
     if protocol not in _FOR_OUTPUT:
         raise UsageError(
             f"--output {uri} is of a kind that cannot be written to. Name a folder, a bucket "
-            "(s3://, gs://, az://), or hf://datasets/<user>/<name>."
+            "(s3://, gs://, az://), or hf://datasets/<user>/<name>[@<branch>]."
         )
     if protocol == "hf":
-        repo_id_of(uri)
+        place_of(uri)
     elif public:
         raise UsageError(f"--public is for an output on the Hub, and {uri} is none. Leave it out.")
     try:

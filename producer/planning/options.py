@@ -142,7 +142,8 @@ class RunOptions(ScoreOptions, Reading):
         output_option(
             "--output",
             metavar="URI",
-            help="A folder, a URL, or hf://datasets/USER/NAME. Default for --crawl: USER/fineweb-CRAWL-MODEL.",
+            help="A folder, a URL, or hf://datasets/USER/NAME, with @BRANCH to publish beside main. "
+            "Default for --crawl: USER/fineweb-CRAWL-MODEL.",
         ),
     ] = ""
     public: Public = False

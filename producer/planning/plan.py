@@ -268,17 +268,29 @@ _NO_CUT = Cut()
 
 
 @patient
-def plan_refilter(scores_uri: str, options: RunOptions, *, cut: Cut = _NO_CUT, earlier: RunSpec | None = None) -> Plan:
+def plan_refilter(
+    scores_uri: str, options: RunOptions, *, cut: Cut = _NO_CUT, earlier: RunSpec | None = None, replaces: bool = False
+) -> Plan:
     """Plan the run over the input and the scores of the run that is published at `scores_uri`.
 
     Of the options, those about rows to keep, input and output count. `earlier` is that run's spec in the ledger, if it is there:
-    it says where the input is. Raises UsageError if nothing is published there, if the input is unknown or is not what was
-    scored, and if the filter does not fit.
+    it says where the input is. A plan that `replaces` that run publishes where it is. Raises UsageError if nothing is
+    published there, if the input is unknown or is not what was scored, and if the filter does not fit.
     """
     _check_cut(cut, options)
-    published = published_run(absolute_uri(scores_uri))
-    if absolute_uri(options.output_uri).rstrip("/") == published.uri.rstrip("/"):
-        raise UsageError(f"--output {options.output_uri} is where the scores are read from. Choose another --output.")
+    published = published_run(absolute_uri(scores_uri).rstrip("/"))
+    if replaces == bool(options.output_uri):
+        raise UsageError("Say where to put the rows: either --output URI or --replace.")
+    if replaces and not is_on_hub(published.uri):
+        raise UsageError(
+            "--replace is for a dataset on the Hub, where one commit replaces all files at once. Readers of a folder or "
+            "bucket would see old and new rows together: name a new place with --output."
+        )
+    options = replace(options, output_uri=options.output_uri or published.uri)
+    if not replaces and absolute_uri(options.output_uri).rstrip("/") == published.uri:
+        raise UsageError(
+            f"--output {options.output_uri} is where the scores are read from. Choose another --output, or say --replace."
+        )
     filesystem, root = open_place(published.uri)
     said = described_in(content_of(filesystem, f"{root}/{CARD_PATH}"), published.spec)
     options = replace(options, title=options.title or said.title, license=options.license or said.license)

@@ -121,7 +121,9 @@ def _scored_text(scoring: Scoring) -> str:
 def _stored(scores_from: Model) -> str:
     name = disclosed_model(scores_from)
     dataset = HUB_DATASET.match(name)
-    return hub_link(dataset[1], "datasets/") if dataset else cell(name)
+    if dataset is None:
+        return cell(name)
+    return hub_link(dataset[1], "datasets/") + (f" at `{dataset[2]}`" if dataset[2] else "")
 
 
 def _of_kind(model: Model) -> str:

@@ -22,7 +22,8 @@ def how_to_load(spec: RunSpec) -> str:
     root = f"{found[0]}/" if found else ""
     column = spec.scorings[0].score_column
     has_edge = threshold_of(spec.where, column) is not None
-    dataset = f'"{found[1]}"' if found else '"parquet", data_files="data/**/*.parquet"'
+    revision = f', revision="{found[2]}"' if found and found[2] else ""
+    dataset = f'"{found[1]}"{revision}' if found else '"parquet", data_files="data/**/*.parquet"'
     return f"""
 ## How to load it
 {"" if found else f"{chr(10)}In this folder:{chr(10)}"}

@@ -17,7 +17,7 @@ from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem, lines_of
 from fleet.storage.manifest import Manifest
-from fleet.storage.opening import is_on_hub, open_output
+from fleet.storage.opening import is_on_hub, manifest_at, open_output, published_at
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
 from producer.opening import patient
 from producer.planning.gpus import TABLE, gpu_called, list_prices
@@ -183,7 +183,7 @@ def _published(output: Output, manifest: Manifest, description: Description, *, 
         # Read first: a commit that another process makes after this is a conflict, not a duplicate.
         head = output.head()
         findings = output.inspect(receipts, hashes=hashes)
-        _refuse_another_run(output, spec, findings)
+        _refuse_another_run(spec, findings)
         # The damaged file of a shard that was scored again may have the right size, and must still be replaced.
         if not _mendable(findings) and not output.has_staged(receipts):
             return output.head()
@@ -194,11 +194,11 @@ def _published(output: Output, manifest: Manifest, description: Description, *, 
     raise PublishConflict(f"Others keep committing to {spec.output_uri}; the next sweep tries again.")
 
 
-def _refuse_another_run(output: Output, spec: RunSpec, findings: Sequence[Finding]) -> None:
+def _refuse_another_run(spec: RunSpec, findings: Sequence[Finding]) -> None:
     if any(finding.path == MANIFEST_PATH and not finding.is_mendable for finding in findings):
-        other = output.published()
-        if other and other != spec.run_id:
-            raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {other}.")
+        other = published_at(spec.output_uri, manifest_at(spec.output_uri))
+        if other and other.run_id != spec.run_id and not other.gives_way_to(spec):
+            raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {other.run_id}.")
 
 
 def _documents(manifest: Manifest, description: Description, findings: Sequence[Finding]) -> dict[str, bytes]:
@@ -238,7 +238,8 @@ def _card(manifest: Manifest, description: Description, *, has_picture: bool) ->
 
 
 def _mendable(findings: Sequence[Finding]) -> list[Finding]:
-    return [finding for finding in findings if finding.is_mendable]
+    """Those that publishing repairs. Another run's manifest is among them: only a run that may replace it comes so far."""
+    return [finding for finding in findings if finding.is_mendable or finding.path == MANIFEST_PATH]
 
 
 def _tidy(output: Output, receipts: Sequence[Receipt]) -> None:

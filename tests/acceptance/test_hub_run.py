@@ -91,6 +91,50 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
         assert "read back" in read.stdout, read.stderr
 
 
+@pytest.mark.parametrize("hub", ["lfs"], indirect=True)
+def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(
+    hub: HubServer, fleet: Fleet, faults: InjectedFaults, tmp_path: Path
+) -> None:
+    fleet.environment.pop("HF_HUB_OFFLINE")
+    fleet.environment |= faults.environment | hub.client_env(tmp_path / "home", hub.token("me", write=True))
+    run_id = fleet.producer("enqueue", *options(fleet)).stdout.strip()
+    with fleet.finalizer(), fleet.worker(MODEL):
+        fleet.wait_until_published(run_id, seconds=180)
+    sizes, uploads = hub.files(OUTPUT), len(uploaded(hub))
+    refilter = ("producer", "refilter", f"hf://datasets/{OUTPUT}", "--replace", "--keep-all")
+
+    replaced = run_command(*refilter, environment=fleet.environment)
+    sent = len(uploaded(hub)) - uploads
+    again = run_command(*refilter, environment=fleet.environment)
+    titles = [commit.title.split()[0] for commit in hub.commits(OUTPUT)]
+    other = run_command(*refilter[:-1], "--where", "score < 3", environment=fleet.environment)
+    others_files = hub.files(OUTPUT)
+    back = run_command(*refilter, environment=fleet.environment)  # the ledger calls it published already
+    undone = run_command("producer", "enqueue", *options(fleet), environment=fleet.environment)
+
+    assert (replaced.returncode, again.returncode) == (0, 0), replaced.stderr + again.stderr
+    now = hub.files(OUTPUT)
+    assert (other.returncode, back.returncode) == (0, 0), other.stderr + back.stderr
+    assert {path: others_files[path] != now[path] for path in now if path.startswith("data/")} == dict.fromkeys(
+        (path for path in now if path.startswith("data/")), True
+    )
+    scores = sum(size for path, size in now.items() if path.startswith("scores/"))
+    data = sum(size for path, size in now.items() if path.startswith("data/"))
+    assert f"Sent {data:,} of {data + scores:,} bytes." in replaced.stderr
+    assert f"Sent 0 of {data + scores:,} bytes." in again.stderr
+    assert {path: now[path] for path in now if path.startswith("scores/")} == {
+        path: sizes[path] for path in sizes if path.startswith("scores/")
+    }
+    assert titles == ["Publish", "Publish", "initial"]
+    assert sent == 8 + 1  # the data of eight shards, and the manifest
+    assert undone.returncode == 2
+    assert "holds the data of another run" in undone.stderr
+
+
+def uploaded(hub: HubServer) -> list[str]:
+    return [request.path for request in hub.requests if request.method == "PUT"]
+
+
 @pytest.mark.slow  # the shard that was refused waits for a minute
 @pytest.mark.parametrize("hub", ["lfs"], indirect=True)
 def test_a_worker_whose_token_may_not_write_leaves_the_run_to_others(

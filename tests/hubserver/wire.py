@@ -149,10 +149,10 @@ class WireHandler(RequestHandler):
         call = self._call()
         reply = self.wire.reply(call, fault)
         if fault is not None and (fault.drop or fault.drop_after):
-            self._log(call, status=0)
+            self._note(call, status=0)
             self.request.connection.stream.close()
         else:
-            self._log(
+            self._note(
                 call, status=reply.status
             )  # before the reply, so that a client that has it finds its request there
             self._send(reply)
@@ -171,7 +171,7 @@ class WireHandler(RequestHandler):
             grant=self.wire.tokens.grant_of(secret) if secret else ANONYMOUS,
         )
 
-    def _log(self, call: Call, *, status: int) -> None:
+    def _note(self, call: Call, *, status: int) -> None:
         self.wire.log.append(
             Request(
                 method=call.method,

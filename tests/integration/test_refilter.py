@@ -164,6 +164,10 @@ def test_what_cannot_be_planned_is_refused(earlier: Earlier, source: Path, tmp_p
         earlier.plan(min_score=1.0, inputs=(str(other),))
     with pytest.raises(UsageError, match=r"kept is where the scores are read from\. Choose another --output"):
         earlier.plan(min_score=1.0, to="kept")
+    with pytest.raises(UsageError, match="--replace is for a dataset on the Hub"):
+        plan_refilter(str(earlier.output), replace(options, output_uri=""), replaces=True)
+    with pytest.raises(UsageError, match="either --output URI or --replace"):
+        plan_refilter(str(earlier.output), options, replaces=True)
     Published(str(earlier.output)).truncate("manifest.parquet")
     with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
         earlier.plan(min_score=1.0)

@@ -182,7 +182,8 @@ def _receipt(
 
 
 def _stage(file: WrittenFile, path: str, rows: int, output: Output, claim: Claim, progress: Progress) -> OutputFile:
-    staged_path = output.stage(file.path, path, attempt=claim.token)
+    is_there = claim.spec.is_in_place and output.has(path, file.sha256)
+    staged_path = path if is_there else output.stage(file.path, path, attempt=claim.token)
     progress.on_progress()
     return OutputFile(path=path, staged_path=staged_path, size_bytes=file.size_bytes, sha256=file.sha256, rows=rows)
 

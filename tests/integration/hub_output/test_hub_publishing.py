@@ -1,24 +1,31 @@
 """Outputs on the Hub: workers upload the bytes, and the finalizer publishes them in one commit, never in two."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
-from fleet.errors import ShardError, TransientError
+from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Ledger, Publication
 from fleet.process.settings import Settings
+from fleet.run.scorers import model_of, published_run
 from fleet.storage.inspection import Finding
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.publishing.publish import NotReady, inspect_published
 from producer.verify.verify import verify
-from support.hub_fleet import finalize, published
-from support.hub_runs import A, HubRun
+from support.hub_fleet import accepted, check_free, finalize, published
+from support.hub_runs import A, B, HubRun
+from support.records import a_shard, a_spec
 from support.waiting import wait_until
 
 
 def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Publication | NotReady]:
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda _: finalize(redis_url, run_id), range(threads)))
+
+
+def listed_shards(uri: str) -> int:
+    return len(published_run(uri).receipts)
 
 
 def findings(redis_url: str, run_id: str) -> tuple[Finding, ...]:
@@ -124,6 +131,79 @@ class TestPublishing:
         assert outcome == NotReady(reason="2 shards queued again, since the stored files are lost or damaged")
         assert run.titles() == ["initial commit"]
         assert run.ledger.counts(run.run_id).queued == 2
+
+
+class TestPublishingOnABranch:
+    def test_a_run_is_published_beside_another_one_on_main(self, run: HubRun) -> None:
+        run.publish_as_other_run()
+        on_main = run.titles()
+        run = replace(run, spec=a_spec(output_uri=f"{run.spec.output_uri}@strict"))
+        run.finalizer.call(check_free, run.spec)
+        assert run.finalizer.call(accepted, run.spec) == {}
+        run.reserve()
+        run.ledger.create_run(run.spec, [A, B], now=1.0)
+        content = run.score(A)
+        run.look(wave_shards=1)
+        content |= run.score(B)
+
+        run.publish()
+        run.reserve()
+
+        commits = run.hub.commits(run.repo, revision="strict")
+        assert [commit.title for commit in commits] == [f"Publish run {run.run_id}", "initial commit"]
+        assert run.hub.files(run.repo, revision="strict").keys() - {".gitattributes"} == {
+            *content,
+            MANIFEST_PATH,
+            CARD_PATH,
+        }
+        assert (run.titles(), run.branches()) == (on_main, {"main", "strict"})
+        assert run.finalizer.call(published, run.spec) == run.run_id
+        assert run.finalizer.call(listed_shards, run.spec.output_uri) == 2
+        card = run.hub.read(run.repo, CARD_PATH, revision="strict").decode()
+        assert f'load_dataset("{run.repo}", revision="strict", split="train"' in card
+        assert f"{run.spec.output_uri}/data" in card
+
+
+class TestReplacing:
+    """A run over the scores of the published run takes its place."""
+
+    @pytest.fixture
+    def replacing(self, run: HubRun, staged: dict[str, bytes]) -> HubRun:
+        run.publish()
+        stored = model_of(run.finalizer.call(published_run, run.spec.output_uri))
+        scorings = tuple(replace(scoring, scores_from=stored) for scoring in run.spec.scorings)
+        return replace(run, spec=replace(run.spec, scorings=scorings, where='"score" >= 4'))
+
+    def test_one_commit_replaces_all_files_and_the_earlier_run_does_not_undo_it(
+        self, run: HubRun, replacing: HubRun, staged: dict[str, bytes]
+    ) -> None:
+        first = a_shard("CC-MAIN-2024-10/000_00000")  # of the two that the earlier run has
+        replacing.reserve()
+        replacing.ledger.create_run(replacing.spec, [first], now=1.0)
+        content = replacing.score(first)
+        run.hub.fault("/commit/", method="POST", drop=True)
+        with pytest.raises(TransientError, match="the network failed"):
+            replacing.publish()
+        before = {path: run.hub.read(run.repo, path) for path in staged}
+
+        replacing.publish()
+
+        assert before == staged
+        assert run.titles() == [f"Publish run {one.run_id}" for one in (replacing, run)] + ["initial commit"]
+        assert run.outputs() == {*content, MANIFEST_PATH, CARD_PATH}
+        assert replacing.main_has(content)
+        assert run.branches() == {"main"}
+        with pytest.raises(UsageError, match=f"holds the data of another run, {replacing.run_id}"):
+            run.reserve()
+        with pytest.raises(UsageError, match=f"now holds the data of another run, {replacing.run_id}"):
+            run.publish()
+
+    def test_a_run_over_other_scores_is_refused(self, run: HubRun, replacing: HubRun) -> None:
+        (scoring,) = replacing.spec.scorings
+        other = replace(scoring, scores_from=replace(scoring.scores_from, revision="sha256:00"))
+
+        with pytest.raises(UsageError, match=f"holds the data of another run, {run.run_id}"):
+            replace(replacing, spec=replace(replacing.spec, scorings=(other,))).reserve()
 
 
 class TestStaging:

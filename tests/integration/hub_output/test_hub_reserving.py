@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from fleet.errors import TransientError, UsageError
-from fleet.storage.hub import repo_id_of
+from fleet.storage.hub import place_of
 from fleet.storage.output import MANIFEST_PATH
 from support.hub_fleet import check_free, reserve, withdraw
 from support.hub_runs import HubRun
@@ -126,9 +126,16 @@ class TestReserving:
         assert (run.outputs(), run.titles()) == (files, commits)
 
 
-@pytest.mark.parametrize(("uri", "repo_id"), [("hf://datasets/me/out", "me/out"), ("hf://datasets/me/out/", "me/out")])
-def test_an_output_is_named_by_user_and_name(uri: str, repo_id: str) -> None:
-    assert repo_id_of(uri) == repo_id
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        ("hf://datasets/me/out", ("me/out", "main")),
+        ("hf://datasets/me/out/", ("me/out", "main")),
+        ("hf://datasets/me/out@v2.1", ("me/out", "v2.1")),
+    ],
+)
+def test_an_output_is_named_by_user_and_name_and_perhaps_a_branch(uri: str, place: tuple[str, str]) -> None:
+    assert place_of(uri) == place
 
 
 @pytest.mark.parametrize(
@@ -138,9 +145,11 @@ def test_an_output_is_named_by_user_and_name(uri: str, repo_id: str) -> None:
         "hf://datasets/out",
         "hf://datasets/me/out/data",
         "hf://datasets/me/out@main",
+        "hf://datasets/me/out@shardsift/1",
+        f"hf://datasets/me/out@{'0a' * 20}",
         "hf://buckets/me/out",
     ],
 )
 def test_other_forms_are_refused(uri: str) -> None:
     with pytest.raises(UsageError, match="is written hf://datasets/<user>/<name>"):
-        repo_id_of(uri)
+        place_of(uri)

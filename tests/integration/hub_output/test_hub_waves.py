@@ -1,5 +1,6 @@
 """A run that takes longer than the Hub keeps blobs saves its finished shards on a branch until it publishes them."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 
 from fleet.errors import TransientError
+from fleet.ledger import Publication
+from fleet.storage import hub
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.publishing.publish import NotReady
 from support.hub_fleet import Client, HubFleet, published
-from support.hub_runs import A, B, C, D, HubRun, check, data_of, look, look_from_threads
+from support.hub_runs import SHARDS, A, B, C, D, HubRun, check, data_of, look, look_from_threads
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("enqueued")
@@ -21,6 +25,15 @@ pytestmark = pytest.mark.usefixtures("enqueued")
 def running_fleet(request: pytest.FixtureRequest, hub_fleets: Callable[[str], HubFleet]) -> HubFleet:
     """A wave sends no data, so the way of uploading matters little here."""
     return hub_fleets(request.param)
+
+
+def look_in_parts(redis_url: str, run_id: str) -> Publication | NotReady | None:
+    """Publish a run as if one shard were as many as a commit may have."""
+    most, hub.SHARDS_A_COMMIT = hub.SHARDS_A_COMMIT, 1
+    try:
+        return look(redis_url, run_id, 100)
+    finally:
+        hub.SHARDS_A_COMMIT = most
 
 
 class TestWaves:
@@ -115,12 +128,16 @@ class TestWaves:
         [
             ("POST", "/branch/"),
             ("POST", "/commit/shardsift"),
+            ("POST", "/validate-yaml"),  # the card's, before the manifest is uploaded
+            ("POST", "/preupload/main"),
+            (None, "/info/lfs/objects/batch|/xet-write-token/"),
+            (None, "^/lfs/[0-9a-f]|/shards"),  # the last request of an upload
             ("POST", "/commit/main"),
             ("DELETE", "/branch/"),
         ],
     )
     def test_a_finalizer_killed_at_any_step_is_followed_by_one_that_goes_on(
-        self, run: HubRun, scored: dict[str, bytes], step: str, method: str, tmp_path: Path
+        self, run: HubRun, scored: dict[str, bytes], step: str, method: str | None, tmp_path: Path
     ) -> None:
         run.hub.fault(step, method=method, status=None, delay_seconds=0.5)
         victim = Client(run.hub, tmp_path / "victim-home", "victim")
@@ -137,7 +154,7 @@ class TestWaves:
         if run.hub.faults_left:
             look_as_the_victim()
         wait_until(
-            lambda: any(r.method == method and step in r.path for r in run.hub.requests),
+            lambda: any(method in (None, r.method) and re.search(step, r.path) for r in run.hub.requests),
             description="the Hub has done what the victim asked for",
         )
         victim.close()
@@ -213,6 +230,25 @@ class TestWaves:
         assert said is None
         assert "the Hub answered 429" in run.ledger.publish_error(run.run_id)
         assert run.hub.requests == []
+
+    @pytest.mark.parametrize("fault", [{"status": 429, "headers": {"Retry-After": "1"}}, {"drop_after": True}])
+    def test_a_large_run_is_published_in_parts_the_manifest_last_and_goes_on_where_it_ended(
+        self, run: HubRun, fault: dict[str, Any]
+    ) -> None:
+        content = run.score(*SHARDS)
+        run.hub.fault("/commit/main", status=None)  # the first part
+        run.hub.fault("/commit/main", **fault)
+        with pytest.raises(TransientError):
+            run.finalizer.call(look_in_parts, run.redis_url, run.run_id)
+        begun = run.outputs()
+
+        wait_until(lambda: run.finalizer.call(look_in_parts, run.redis_url, run.run_id), description="it goes on")
+
+        assert begun < content.keys()
+        assert run.titles() == [f"Publish run {run.run_id}", *3 * [f"A part of run {run.run_id}"], "initial commit"]
+        assert run.main_has(content)
+        assert run.outputs() == {*content, MANIFEST_PATH, CARD_PATH}
+        assert run.branches() == {"main"}
 
     @pytest.mark.slow  # the finalizer tries for 23 s
     def test_a_branch_that_the_hub_never_removes_does_not_keep_the_run_from_being_published(self, run: HubRun) -> None:
