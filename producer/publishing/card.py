@@ -242,7 +242,7 @@ def _scores(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
     if not beside.has_picture:
         return shown
     found = HUB_DATASET.match(spec.output_uri)
-    folder = f"{ENDPOINT}/datasets/{found[1]}/resolve/main/" if found else ""
+    folder = f"{ENDPOINT}/datasets/{found[1]}/resolve/{found[2] or 'main'}/" if found else ""
     return f"""
 ## Scores
 

@@ -10,7 +10,7 @@ from fleet.ledger import Ledger, Publication
 from fleet.process.settings import Settings
 from fleet.run.scorers import model_of, published_run
 from fleet.storage.inspection import Finding
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH
 from producer.publishing.publish import NotReady, inspect_published
 from producer.verify.verify import verify
 from support.hub_fleet import accepted, check_free, finalize, published
@@ -155,6 +155,7 @@ class TestPublishingOnABranch:
             *content,
             MANIFEST_PATH,
             CARD_PATH,
+            PICTURE_PATH,
         }
         assert (run.titles(), run.branches()) == (on_main, {"main", "strict"})
         assert run.finalizer.call(published, run.spec) == run.run_id
