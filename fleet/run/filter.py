@@ -168,8 +168,10 @@ class Filter:
 
 def columns_in(where: str | None) -> set[str]:
     """The columns that a condition names, in lower case: SQL ignores the case."""
+    if where is None:
+        return set()
     with duckdb.connect(":memory:", config=_CLOSED) as database:
-        nodes = list(_nodes(_parsed(database, f"SELECT 1 WHERE ({where}\n)"))) if where else []
+        nodes = _nodes(_parsed(database, f"SELECT 1 WHERE ({where}\n)"))
     return {_column_of(node) for node in nodes if node.get("class") == "COLUMN_REF"}
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleet.run.filter import columns_in
 from fleet.run.receipt import Histogram, Receipt, added
 from fleet.run.spec import RunSpec
 
@@ -36,7 +35,7 @@ def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histo
     There is at least one receipt.
     """
     found: dict[str, Histogram] = {}
-    named = columns_in(spec.where)
+    named = _compared(spec.where)
     for place, scoring in enumerate(spec.scorings):
         made = [receipt.scorings[place] for receipt in receipts]
         columns = scoring.label_histogram_columns
@@ -47,6 +46,13 @@ def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histo
             of_labels = zip(*(one.label_histograms for one in made), strict=True)
             found |= {column: added(parts) for column, parts in zip(columns, of_labels, strict=True)}
     return found
+
+
+def _compared(where: str | None) -> set[str]:
+    """The columns that a filter names, in lower case."""
+    from fleet.run.filter import columns_in  # here, because `producer status` needs no DuckDB
+
+    return columns_in(where)
 
 
 def score_bins(histogram: Histogram, *, most: int = _MOST_BINS) -> list[Bin]:
@@ -94,7 +100,7 @@ def score_picture(spec: RunSpec, receipts: Sequence[Receipt]) -> bytes | None:
 
     Shows few columns, those that the filter compares first.
     """
-    named = columns_in(spec.where)
+    named = _compared(spec.where)
     found = {column: histogram for column, histogram in histograms_of(spec, receipts).items() if histogram.rows}
     chosen = sorted(found, key=lambda column: column.lower() not in named)[:_MOST_IN_PICTURE]
     if not chosen:

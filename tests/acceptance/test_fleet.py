@@ -64,7 +64,7 @@ def formats(*able: str) -> dict[str, str]:
     return {"SHARDSIFT_DTYPE": "auto", "STAND_IN_FORMATS": ",".join(able)}
 
 
-@pytest.mark.parametrize("allow_mixed", [False, True])
+@pytest.mark.parametrize("allow_mixed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_workers_follow_the_format_of_the_first_unless_mixing_is_allowed(
     quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path, allow_mixed: bool
 ) -> None:
@@ -97,11 +97,16 @@ def test_workers_follow_the_format_of_the_first_unless_mixing_is_allowed(
     assert ("format   may differ between workers (--allow-mixed)" in status.stdout) == allow_mixed
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_follow_ends_with_the_reason_and_the_status_says_what_helps(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     fleet = quick_fleet
     run_id = fleet.enqueue(*options(shards, tiny_model, tmp_path / "out", "--dtype", "auto"))
+
+    def status() -> str:
+        return fleet.call_producer("status", run_id).stdout
+
     with fleet.worker(tiny_model, name="w1", environment=formats("bfloat16")):
         wait_until(lambda: fleet.ledger.counts(run_id).done, description="a shard is done")
     with fleet.finalizer():
@@ -111,16 +116,17 @@ def test_a_worker_that_cannot_follow_ends_with_the_reason_and_the_status_says_wh
                 description="the machine says that it cannot serve the run",
                 seconds=60,
             )
-            status = fleet.call_producer("status", run_id).stdout
+            wait_until(lambda: "could serve it" in status(), description="the status says why", seconds=60)
+            advice = status()
         fleet.call_producer("set", run_id, "--allow-mixed")
         with fleet.worker(tiny_model, name="w3", environment=formats("float16")):
             fleet.wait_until_published(run_id, seconds=180)
 
     told = f"Run {run_id} is scored in bfloat16, and this worker scores in float16."
-    assert f"could serve it: {told}" in status
+    assert f"could serve it: {told}" in advice
     assert fleet.log("machine").read_text().count(f"worker: {told}") == 1
-    assert "Its scores so far are in bfloat16." in status
-    assert f"unless formats may mix: producer set {run_id} --allow-mixed" in status
+    assert "Its scores so far are in bfloat16." in advice
+    assert f"unless formats may mix: producer set {run_id} --allow-mixed" in advice
 
 
 @pytest.mark.slow

@@ -91,6 +91,7 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
         assert "read back" in read.stdout, read.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hub", ["lfs"], indirect=True)
 def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(
     hub: HubServer, fleet: Fleet, faults: InjectedFaults, tmp_path: Path
@@ -126,7 +127,7 @@ def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(
         path: sizes[path] for path in sizes if path.startswith("scores/")
     }
     assert titles == ["Publish", "Publish", "initial"]
-    assert sent == 8 + 1  # the data of eight shards, and the manifest
+    assert sent == 8 + 2  # the data of eight shards, the manifest and the picture
     assert undone.returncode == 2
     assert "holds the data of another run" in undone.stderr
 

@@ -342,16 +342,23 @@ class TestOnTheHub:
 
         run.check_published_once(undisturbed)
 
-    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
+    @pytest.mark.parametrize(
+        "is_lost", [False, pytest.param(True, marks=pytest.mark.faults)], ids=["ledger", "ledger-lost"]
+    )
     @pytest.mark.parametrize(
         ("method", "step"),
         [
-            ("POST", "/commit/shardsift"),
-            ("GET", "/resolve/"),
-            ("POST", "/objects/batch"),
             ("PUT", ""),
-            ("POST", "/commit/main"),
-            ("DELETE", "/branch/"),
+            *(
+                pytest.param(*request, marks=pytest.mark.faults)
+                for request in [
+                    ("POST", "/commit/shardsift"),
+                    ("GET", "/resolve/"),
+                    ("POST", "/objects/batch"),
+                    ("POST", "/commit/main"),
+                    ("DELETE", "/branch/"),
+                ]
+            ),
         ],
     )
     def test_a_finalizer_killed_at_any_step_is_followed_by_one_that_goes_on(
