@@ -131,6 +131,7 @@ class Receipt:
     first_row: int = 0  # in the file, of the rows that were read
     data: OutputFile  # of several shards, if the run has a target size of files
     data_first_row: int = 0  # in the data file, of the shard's kept rows
+    own_data_bytes: int = 0  # size of the shard's own data file, if its rows are in one with those of other shards now
     scores: OutputFile
     rows_in: int
     rows_kept: int

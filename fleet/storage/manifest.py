@@ -67,7 +67,7 @@ _SCHEMA = pa.schema(
         "finished_at": _TIME,
     }
 )
-_DATA_FIRST_ROW = pa.field("data_first_row", pa.int64())  # only of a run that merges shards into files
+_MERGED = [pa.field("data_first_row", pa.int64()), pa.field("own_data_bytes", pa.int64())]  # only if shards are merged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Manifest:
             "shards": self.shards,
             "card_sha256": self.card_sha256,
         }
-        schema = _SCHEMA if self.spec.target_file_bytes is None else _SCHEMA.append(_DATA_FIRST_ROW)
+        schema = _SCHEMA if self.spec.target_file_bytes is None else pa.schema([*_SCHEMA, *_MERGED])
         run, lines, sink = json.dumps(about).encode(), map(_line, self.receipts), pa.BufferOutputStream()
         digest = _Digest(run)
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:

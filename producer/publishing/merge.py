@@ -44,7 +44,13 @@ def merge_shards(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequen
         data = _merged(output, group)
         first_rows = accumulate((receipt.rows_kept for receipt in group), initial=0)
         moved = [
-            replace(receipt, data=data, data_first_row=first) for receipt, first in zip(group, first_rows, strict=False)
+            replace(
+                receipt,
+                data=data,
+                data_first_row=first,
+                own_data_bytes=receipt.own_data_bytes or receipt.data.size_bytes,
+            )
+            for receipt, first in zip(group, first_rows, strict=False)
         ]
         if ledger.move_rows(spec.run_id, zip(group, moved, strict=True)) == len(group):
             for receipt in moved:
@@ -55,32 +61,21 @@ def merge_shards(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequen
 
 
 def _groups(receipts: Sequence[Receipt], target_bytes: int, *, is_over: bool) -> Iterator[list[Receipt]]:
-    """Split the shards into those of each file. A file that was merged before stays, unless a shard of it was scored again."""
+    """Split the shards into those of each file. It follows from the sizes of their own data files alone."""
     group: list[Receipt] = []
     size_bytes = 0
-    for _, found in groupby(receipts, key=lambda receipt: receipt.data):
-        shards = [*found]
-        if not is_over and not _is_in_place(shards):  # another shard of their file is scored again
-            return
-        if len(shards) > 1 and _is_in_place(shards):
+    for receipt in receipts:
+        group.append(receipt)
+        size_bytes += receipt.own_data_bytes or receipt.data.size_bytes
+        if size_bytes >= target_bytes:
             yield group
-            yield shards
             group, size_bytes = [], 0
-            continue
-        for receipt in shards:
-            group.append(receipt)
-            size_bytes += _bytes(receipt)
-            if size_bytes >= target_bytes:
-                yield group
-                group, size_bytes = [], 0
-    if is_over:
+    if is_over and group:
         yield group
 
 
 def _is_in_place(shards: Sequence[Receipt]) -> bool:
     """Whether a file has the rows of these shards and no others."""
-    if not shards:
-        return True
     data = shards[0].data
     *first_rows, rows = accumulate((receipt.rows_kept for receipt in shards), initial=0)
     return (
@@ -88,12 +83,6 @@ def _is_in_place(shards: Sequence[Receipt]) -> bool:
         and [receipt.data_first_row for receipt in shards] == first_rows
         and (data.path, data.rows) == (data_path_of(shards[0].shard), rows)
     )
-
-
-def _bytes(receipt: Receipt) -> int:
-    """The size of a shard's data file, or its share of a file with the rows of other shards."""
-    data = receipt.data
-    return data.size_bytes if data.rows <= receipt.rows_kept else data.size_bytes * receipt.rows_kept // data.rows
 
 
 def _merged(output: Output, group: Sequence[Receipt]) -> OutputFile:

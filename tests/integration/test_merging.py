@@ -210,7 +210,7 @@ class TestARunThatGoesOn:
         merging.score(plan, [NAMES[1]])
         finalize_run(merging.ledger, plan.spec.run_id, without_failed=False)
 
-        assert files_in(plan) == [NAMES[0], NAMES[4]]
+        assert files_in(plan) == [NAMES[0], NAMES[3], NAMES[6]]
         found = verify(plan.spec.output_uri, source=(str(merging.source),))
         assert (found.faults, found.rows_in) == ((), SHARDS * ROWS)
 
@@ -252,6 +252,23 @@ class TestAMergedRun:
         assert [one for one in Published(plan.spec.output_uri).hidden_paths() if "/staged/" in one] == []
         assert verify(plan.spec.output_uri, source=(str(merging.source),)).faults == ()
 
+    def test_has_the_same_files_after_shards_of_each_are_scored_again_even_if_one_was_just_filled(
+        self, merging: Merging
+    ) -> None:
+        plain = merging.plan("plain", size=None)
+        merging.publish(plain)
+        own_sizes = [(merging.folder / f"plain/data/{name}.parquet").stat().st_size for name in NAMES[:3]]
+        plan = merging.plan(size=f"{sum(own_sizes)}B")
+        merging.publish(plan)
+        before = data_digests(merging.folder / "out")
+        for name in (NAMES[1], NAMES[4]):
+            Published(plan.spec.output_uri).delete(f"scores/{name}.parquet")
+
+        scored = merging.publish(plan)
+
+        assert scored == [NAMES[1], NAMES[4]]
+        assert data_digests(merging.folder / "out") == before
+
     def test_that_loses_its_first_shard_has_no_row_of_it_and_the_others_once(self, merging: Merging) -> None:
         plan = merging.plan()
         merging.publish(plan)
@@ -261,7 +278,7 @@ class TestAMergedRun:
         finalize_run(merging.ledger, plan.spec.run_id, without_failed=True)
 
         found = verify(plan.spec.output_uri)
-        assert files_in(plan) == [NAMES[1], NAMES[3], NAMES[6]]
+        assert files_in(plan) == [NAMES[1], NAMES[4]]
         assert [str(fault) for fault in found.faults] == [
             f"{FIRST}: is missing: its shard failed, and the run was published without it"
         ]
@@ -402,9 +419,9 @@ class TestOnTheHub:
         run.user.call(finalize, run.merging.redis_url, run_id, True)
 
         data = [path for path in run.hub.files(run.repo) if path.startswith("data/")]
-        assert sorted(data) == [f"data/{NAMES[number]}.parquet" for number in (1, 3, 6)]
+        assert sorted(data) == [f"data/{NAMES[number]}.parquet" for number in (1, 4)]
         merged = pq.read_table(pa.BufferReader(run.hub.read(run.repo, f"data/{NAMES[1]}.parquet")))
-        assert {*merged["shard"].to_pylist()} == {*NAMES[1:3]}
+        assert {*merged["shard"].to_pylist()} == {*NAMES[1:4]}
 
 
 def delete_from_main(repo: str, path: str) -> None:
