@@ -87,7 +87,8 @@ class FileVictim:
 
     def _damage_staged(self) -> bool:
         """Damage a staged file, at most once per shard. Returns False if no other shard has staged files yet."""
-        staged = [file for file in self._output.glob(".shardsift/*/staged/**/*") if file.is_file()]
+        found = self._output.glob(".shardsift/*/staged/**/*")
+        staged = [file for file in found if file.is_file() and not file.name.startswith("merged-")]  # of several shards
         fresh = [file for file in staged if file.parent.name.removesuffix(".parquet") not in self.touched]
         if not fresh:
             return False

@@ -13,6 +13,7 @@ from producer.local.demo_data import write_shards
 
 # shard → what one of its texts does to its worker
 _POISON = {"000_90000": "kill", "000_90001": "segfault", "000_90002": "runtime error"}
+_FILE_SIZE = "100kB"  # of two or three shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,7 @@ class Variant:
     name: str
     shards: Path
     min_score: float
+    target_file_size: str | None = None  # the files of some shards are merged
     poison: frozenset[str] = frozenset()
 
     @property
@@ -50,22 +52,29 @@ def prepare(folder: Path, *, shards: int, rows: int, seed: int) -> Place:
     return Place(
         folder=folder,
         model=_model(folder / "model"),
-        variants=tuple(Variant(name=f"min-{score}", shards=clean, min_score=score) for score in (1.5, 3.0, 4.5)),
+        variants=(
+            Variant(name="min-1.5", shards=clean, min_score=1.5, target_file_size=_FILE_SIZE),
+            Variant(name="min-3.0", shards=clean, min_score=3.0),
+            Variant(name="min-4.5", shards=clean, min_score=4.5),
+        ),
         poisoned=Variant(name="poisoned", shards=poisoned, min_score=3.0, poison=frozenset(_POISON)),
     )
 
 
 def check_each_row_is_there_once(variant: Variant, output: Path) -> None:
     """Raise AssertionError unless the output has a score for each row, and each row that the filter keeps."""
-    rows_in = kept_rows = 0
+    rows_in, kept_ids = 0, []
     for shard in sorted(variant.shard_names):
         rows = pq.read_table(variant.shards / f"{shard}.parquet")
         scores = pq.read_table(output / "scores" / f"{shard}.parquet")
         assert scores["row"].to_pylist() == list(range(len(rows)))
         kept = rows.filter(pc.greater_equal(scores["score"], variant.min_score))
-        assert pq.read_table(output / "data" / f"{shard}.parquet")["id"].equals(kept["id"])
-        rows_in, kept_rows = rows_in + len(rows), kept_rows + len(kept)
-    assert 0 < kept_rows < rows_in, "a filter that keeps all or nothing shows little"
+        kept_ids += kept["id"].to_pylist()
+        rows_in += len(rows)
+    files = sorted((output / "data").glob("*.parquet"))
+    assert [row for file in files for row in pq.read_table(file)["id"].to_pylist()] == kept_ids
+    assert (len(files) < len(variant.shard_names)) == (variant.target_file_size is not None)
+    assert 0 < len(kept_ids) < rows_in, "a filter that keeps all or nothing shows little"
 
 
 def _write_shards(folder: Path, *, shards: int, rows: int, seed: int) -> None:
