@@ -40,6 +40,7 @@ hub = hub_fleet.hub
 SHARDS, ROWS = 7, 40
 FIRST, SECOND, LAST = (f"data/000_{number:05}.parquet" for number in (0, 3, 6))  # of three shards, of three, and of one
 NAMES = [f"000_{number:05}" for number in range(SHARDS)]
+LOST = pytest.param(True, marks=pytest.mark.faults)
 _numbers = count()
 
 
@@ -216,7 +217,7 @@ class TestARunThatGoesOn:
 
 
 class TestAMergedRun:
-    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
+    @pytest.mark.parametrize("is_lost", [False, LOST], ids=["ledger", "ledger-lost"])
     @pytest.mark.parametrize(
         ("damage", "path", "shards"),
         [
@@ -359,9 +360,7 @@ class TestOnTheHub:
 
         run.check_published_once(undisturbed)
 
-    @pytest.mark.parametrize(
-        "is_lost", [False, pytest.param(True, marks=pytest.mark.faults)], ids=["ledger", "ledger-lost"]
-    )
+    @pytest.mark.parametrize("is_lost", [False, LOST], ids=["ledger", "ledger-lost"])
     @pytest.mark.parametrize(
         ("method", "step"),
         [

@@ -128,12 +128,17 @@ class TestWaves:
         [
             ("POST", "/branch/"),
             ("POST", "/commit/shardsift"),
-            ("POST", "/validate-yaml"),  # the card's, before the manifest is uploaded
-            ("POST", "/preupload/main"),
-            (None, "/info/lfs/objects/batch|/xet-write-token/"),
-            (None, "^/lfs/[0-9a-f]|/shards"),  # the last request of an upload
             ("POST", "/commit/main"),
             ("DELETE", "/branch/"),
+            *(
+                pytest.param(*request, marks=pytest.mark.faults)
+                for request in [
+                    ("POST", "/validate-yaml"),  # the card's, before the manifest is uploaded
+                    ("POST", "/preupload/main"),
+                    (None, "/info/lfs/objects/batch|/xet-write-token/"),
+                    (None, "^/lfs/[0-9a-f]|/shards"),  # the last request of an upload
+                ]
+            ),
         ],
     )
     def test_a_finalizer_killed_at_any_step_is_followed_by_one_that_goes_on(
