@@ -161,9 +161,7 @@ class FolderOutput(Output):
             for shard, file in self._checked(receipts):
                 self._move_into_place(shard, file)
             self._files.sync_folders(file.path for file in files_of(receipts))
-            before = read_manifest(
-                self._files.content(MANIFEST_PATH)
-            )  # of this run: that of another one is refused before
+            before = read_manifest(self._files.content(MANIFEST_PATH))  # of this run, or publishing is refused
             for path in replaced_files(before, self._run_id, receipts):
                 self._files.remove(path)
             for path in sorted(documents, key=lambda path: path == MANIFEST_PATH):

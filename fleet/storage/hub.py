@@ -39,8 +39,6 @@ from fleet.storage.run_branch import MAIN, RunBranch, commit
 
 # `main` has no second way to be written, and the name of a commit is no branch.
 _PLACE = re.compile(rf"hf://datasets/([^/@]+/[^/@]+)(?:@(?!{MAIN}$|[0-9a-f]{{40}}$)([\w.-]+))?/?")
-
-
 SHARDS_A_COMMIT = 5_000  # of two files each; the client's documentation names 25,000 files as the limit
 
 

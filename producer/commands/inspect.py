@@ -148,7 +148,7 @@ def scores(
     sample: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that --near shows.")] = 10,
     edges: Annotated[
         int | None,
-        typer.Option(min=2, max=100, metavar="N", help="Show the exact edges of N equal parts instead, as --buckets."),
+        typer.Option(min=2, max=100, metavar="N", help="Show the exact edges of N equal parts instead."),
     ] = None,
     source: Annotated[
         list[str] | None,

@@ -216,13 +216,12 @@ def _run(
 def _say_sent(replaced: "Published") -> None:
     """Say how many of the bytes that are published now had to be sent to replace an earlier run."""
     from fleet.run.scorers import published_run
-    from fleet.storage.output import digests, output_files
+    from fleet.storage.inspection import files_of
     from producer.opening import patient
 
-    before = {digest for receipt in replaced.receipts for digest in digests(receipt)}
-    files = [file for receipt in patient(published_run)(replaced.uri).receipts for file in output_files(receipt)]
-    sent = sum(file.size_bytes for file in files if (file.path, file.sha256) not in before)
-    say(f"Sent {sent:,} of {sum(file.size_bytes for file in files):,} bytes. The other files had not changed.")
+    before, now = (files_of(one.receipts).keys() for one in (replaced, patient(published_run)(replaced.uri)))
+    sent, whole = (sum(file.size_bytes for file in files) for files in (now - before, now))
+    say(f"Sent {sent:,} of {whole:,} bytes. The other files had not changed.")
 
 
 def _print_plan(plan: "Plan", *, as_json: bool) -> None:

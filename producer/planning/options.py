@@ -49,12 +49,13 @@ class Ranking:
         tuple[str, ...],
         keep_option("--column", metavar="NAME", help="Score column. May be repeated: the highest score counts."),
     ] = ()
-    by: Annotated[str | None, keep_option(metavar="NAME", help="Weigh rows by an input column like token_count.")] = (
-        None
-    )
-    within: Annotated[str | None, keep_option(metavar="NAME", help="Rank each value of a column like label alone.")] = (
-        None
-    )
+    by: Annotated[
+        str | None, keep_option(metavar="NAME", help="Weigh rows by a whole number of the input, such as token_count.")
+    ] = None
+    within: Annotated[
+        str | None,
+        keep_option(metavar="NAME", help="Rank the rows of each value of a column, such as label, by themselves."),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

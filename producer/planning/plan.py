@@ -1,6 +1,5 @@
 """From the user's options to a checked run. Nothing is written yet."""
 
-import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from huggingface_hub import DatasetCardData
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.columns import Columns
@@ -48,8 +48,7 @@ from producer.publishing.card import described_in
 from producer.publishing.hub_cards import is_accepted
 
 _LOOKS_FOR_TYPES = 100  # shards
-_FILE_SIZE = re.compile(r"(\d+) ?(k?B|[MG]i?B)", re.IGNORECASE)
-_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "MIB": 1 << 20, "GIB": 1 << 30}
+_BYTES = TypeAdapter(ByteSize)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,12 +252,14 @@ def _row_columns(options: RunOptions) -> tuple[str, str] | None:
 
 
 def _target_file_bytes(options: RunOptions) -> int | None:
-    if options.target_file_size is None:
+    text = options.target_file_size
+    if text is None:
         return None
-    size = _FILE_SIZE.fullmatch(options.target_file_size.strip())
-    if size is None:
-        raise UsageError(f"--target-file-size takes a size like 512MB or 1GB; it was {options.target_file_size!r}.")
-    return int(size[1]) * _UNITS[size[2].upper()]
+    with suppress(ValidationError):
+        size_bytes = int(_BYTES.validate_python(text))
+        if size_bytes and not text.strip().isdecimal():
+            return size_bytes
+    raise UsageError(f"--target-file-size takes a size like 512MB or 1GB; it was {text!r}. Give a number and a unit.")
 
 
 # Plan a run that applies another filter to the scores of a published run. No text is scored again.
@@ -279,18 +280,8 @@ def plan_refilter(
     """
     _check_cut(cut, options)
     published = published_run(absolute_uri(scores_uri).rstrip("/"))
-    if replaces == bool(options.output_uri):
-        raise UsageError("Say where to put the rows: either --output URI or --replace.")
-    if replaces and not is_on_hub(published.uri):
-        raise UsageError(
-            "--replace is for a dataset on the Hub, where one commit replaces all files at once. Readers of a folder or "
-            "bucket would see old and new rows together: name a new place with --output."
-        )
+    _check_place(published, options.output_uri, replaces=replaces)
     options = replace(options, output_uri=options.output_uri or published.uri)
-    if not replaces and absolute_uri(options.output_uri).rstrip("/") == published.uri:
-        raise UsageError(
-            f"--output {options.output_uri} is where the scores are read from. Choose another --output, or say --replace."
-        )
     filesystem, root = open_place(published.uri)
     said = described_in(content_of(filesystem, f"{root}/{CARD_PATH}"), published.spec)
     options = replace(options, title=options.title or said.title, license=options.license or said.license)
@@ -319,6 +310,21 @@ def plan_refilter(
         check_filter(new_spec, file.schema)
     new_spec, due = resumed(new_spec, source)
     return Plan(spec=new_spec, shards=due, public=options.public, description=described(options), notes=notes)
+
+
+def _check_place(published: Published, output_uri: str, *, replaces: bool) -> None:
+    """Raises UsageError unless the rows have one place: a new one or, on the Hub, that of the run whose scores are read."""
+    if replaces == bool(output_uri):
+        raise UsageError("Say where to put the rows: either --output URI or --replace.")
+    if replaces and not is_on_hub(published.uri):
+        raise UsageError(
+            "--replace is for a dataset on the Hub, where one commit replaces all files at once. Readers of a folder or "
+            "bucket would see old and new rows together: name a new place with --output."
+        )
+    if not replaces and absolute_uri(output_uri).rstrip("/") == published.uri:
+        raise UsageError(
+            f"--output {output_uri} is where the scores are read from. Choose another --output, or say --replace."
+        )
 
 
 def _check_cut(cut: Cut, options: RunOptions) -> None:

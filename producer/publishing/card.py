@@ -272,7 +272,8 @@ def _share(part: int, whole: int) -> str:
 
 
 def _columns(spec: RunSpec) -> str:
-    lines = [line for scoring in spec.scorings for line in _added_columns(scoring, columns_in(spec.where))]
+    filtered = columns_in(spec.where)
+    lines = [line for scoring in spec.scorings for line in _added_columns(scoring, filtered)]
     if spec.row_columns:
         shard, row = map(cell, spec.row_columns)
         lines.append(

@@ -207,7 +207,7 @@ def loading_line(status: RunView) -> str:
 
 
 def _on_format(status: RunView) -> Iterator[str]:
-    """Each worker can score in float32."""
+    """What a worker needs to be able to do, unless that is float32, which each can."""
     if status.counts.open and status.number_format not in (None, "float32"):
         yield (
             f"Its scores so far are in {status.number_format}. A worker without this format is refused, unless formats may mix: "

@@ -5,7 +5,6 @@ All kinds of damage of a folder and some of a Hub's dataset, with or without a l
 
 import hashlib
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -26,7 +25,7 @@ from support.hub_fleet import Client
 from support.outputs import Published
 from support.small_fleet import Outcome, enqueue_and_wait
 
-hub = hub_fleet.hub
+hub, running_hub, user = hub_fleet.hub, hub_fleet.running_lfs_hub, hub_fleet.user
 SHARDS, ROWS = 3, 12
 B = "000_00001"
 DATA_B, SCORES_B = f"data/{B}.parquet", f"scores/{B}.parquet"
@@ -177,19 +176,6 @@ def happen(repo: str, happening: str, path: str, folder: Path) -> None:
                 here.write(path, Path(api.hf_hub_download(repo, path, repo_type="dataset")).read_bytes())
             getattr(here, happening)(path)
             api.upload_file(path_or_fileobj=here.read(path), path_in_repo=path, repo_id=repo, repo_type="dataset")
-
-
-@pytest.fixture(scope="module")
-def running_hub() -> Iterator[HubServer]:
-    with HubServer(xet=False) as hub:
-        yield hub
-
-
-@pytest.fixture(scope="module")
-def user(running_hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    client = Client(running_hub, tmp_path_factory.mktemp("home"), "user")
-    yield client
-    client.close()
 
 
 class TestHub:

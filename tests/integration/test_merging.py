@@ -1,7 +1,7 @@
 """Shards are merged into files of a target size: the rows of a run without one, in order, and the same bytes whatever happens."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import count
@@ -36,7 +36,7 @@ from support.small_run import publish_plan
 from support.waiting import wait_until
 from worker.shard.stored_scores import load_stored_scores
 
-hub = hub_fleet.hub
+hub, running_hub, user = hub_fleet.hub, hub_fleet.running_lfs_hub, hub_fleet.user
 SHARDS, ROWS = 7, 40
 FIRST, SECOND, LAST = (f"data/000_{number:05}.parquet" for number in (0, 3, 6))  # of three shards, of three, and of one
 NAMES = [f"000_{number:05}" for number in range(SHARDS)]
@@ -283,19 +283,6 @@ class TestAMergedRun:
         assert [str(fault) for fault in found.faults] == [
             f"{FIRST}: is missing: its shard failed, and the run was published without it"
         ]
-
-
-@pytest.fixture(scope="module")
-def running_hub() -> Iterator[HubServer]:
-    with HubServer(xet=False) as hub:
-        yield hub
-
-
-@pytest.fixture(scope="module")
-def user(running_hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    client = Client(running_hub, tmp_path_factory.mktemp("home"), "user")
-    yield client
-    client.close()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,6 +149,20 @@ def running_hub(running_fleet: HubFleet) -> HubServer:
     return running_fleet.hub
 
 
+@pytest.fixture(scope="module", name="running_hub")
+def running_lfs_hub() -> Iterator[HubServer]:
+    """A hub of the test module's own, for promises that do not depend on how bytes are uploaded."""
+    with HubServer(xet=False) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def user(running_hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    client = Client(running_hub, tmp_path_factory.mktemp("home"), "user")
+    yield client
+    client.close()
+
+
 @pytest.fixture
 def hub(running_hub: HubServer) -> Iterator[HubServer]:
     running_hub.forget_requests()

@@ -1,6 +1,6 @@
 -- Give a shard to a worker for one lease, with a new token. The attempt counts as a crash until it ends properly.
--- ARGV: name, owner, lease_ms, max_crashes, nonce, number format (or ''). A call with the same nonce returns the same claim again, because the
--- first answer may have been lost.
+-- ARGV: name, owner, lease_ms, max_crashes, nonce, number format (or ''). A call with the same nonce returns the same
+-- claim again, because the first answer may have been lost.
 -- Returns {'claimed', token, attempt, spilled (0|1), shard JSON, spec JSON} or {reason}.
 local name, owner, lease_ms, max_crashes, nonce, format = unpack(ARGV)
 local function claimed(token, attempt)
@@ -43,7 +43,8 @@ local function is_other_format()
 end
 local refusal = is_paused() and 'paused' or is_other_format() and 'format' or is_full() and 'full'
 if refusal then
-  -- The message is used up. The shard gets another one when the run is resumed, or a worker has ended its shard, or by the next sweep.
+  -- The message is used up. The shard gets another one when the run is resumed, when a worker has ended its shard, or
+  -- with the next sweep.
   if not redis.call('ZSCORE', waiting, name) then wait_for_message(name, attempts) end
   return {refusal}
 end

@@ -53,7 +53,7 @@ def test_a_run_keeps_the_format_of_its_first_claim_until_mixing_is_allowed(ledge
     for granted in (first, same):
         assert isinstance(granted, Claim)
         ledger.release(granted)
-    now_float32 = claim(B, "float32")  # nothing is scored, and nobody holds a shard
+    now_float32 = claim(B, "float32")  # nothing is scored, and no worker holds a shard
     assert isinstance(now_float32, Claim)
     ledger.save_scores(now_float32, 0, b"scores")
     ledger.release(now_float32)
