@@ -1,6 +1,7 @@
 """Choose the output of a run, and check early that its places are usable and that the Hub answers."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -10,11 +11,14 @@ from fsspec import get_filesystem_class
 from fleet.errors import UsageError
 from fleet.run.choices import CRAWLS_DATASET
 from fleet.run.model import with_revision
+from fleet.run.spec import Shard
 from fleet.storage.hub import place_of
 from fleet.storage.hub_access import check_hub_answers, hub_token
+from fleet.storage.opening import is_on_hub
 from producer.planning.options import RunOptions
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
+_FILES_A_FOLDER = 10_000  # the Hub's limit: https://huggingface.co/docs/hub/storage-limits
 _FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 
 
@@ -59,6 +63,17 @@ def check_output_place(uri: str, *, public: bool = False) -> None:
         get_filesystem_class(protocol)
     except ImportError as error:  # fsspec says which package to install
         raise UsageError(f"--output {uri} cannot be used: {error}.") from error
+
+
+def check_folders(uri: str, shards: Iterable[Shard]) -> None:
+    """Raises UsageError if the output is on the Hub and a folder would have more files than it takes."""
+    folders = Counter(shard.name.rpartition("/")[0] for shard in shards) if is_on_hub(uri) else Counter()
+    for folder, files in folders.most_common(1):
+        if files > _FILES_A_FOLDER:
+            raise UsageError(
+                f"The Hub takes at most {_FILES_A_FOLDER:,} files in a folder, and {f'data/{folder}'.rstrip('/')} would "
+                f"have {files:,}. Sort the input into folders, raise --rows-per-task, or publish to a folder or bucket."
+            )
 
 
 def check_hub(options: RunOptions) -> None:

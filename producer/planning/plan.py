@@ -32,7 +32,7 @@ from fleet.storage.opening import Published, content_of, is_on_hub, open_output,
 from fleet.storage.output import CARD_PATH
 from producer.opening import patient
 from producer.planning.cut import RankedRun, best_rows, buckets_of
-from producer.planning.destination import check_hub, check_output_place, with_output
+from producer.planning.destination import check_folders, check_hub, check_output_place, with_output
 from producer.planning.inputs import (
     Input,
     absolute_uri,
@@ -61,6 +61,9 @@ class Plan:
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
     notes: tuple[str, ...] = ()  # what to tell the user: the recipes that are used, and what a threshold keeps
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
+
+    def __post_init__(self) -> None:
+        check_folders(self.spec.output_uri, self.shards)
 
 
 @patient

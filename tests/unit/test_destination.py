@@ -5,6 +5,8 @@ from huggingface_hub.utils._validators import validate_repo_id
 
 from fleet.errors import UsageError
 from producer.planning.destination import check_output_place, default_repo_id
+from producer.planning.plan import Plan
+from support.records import a_shard, a_spec
 
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
 
@@ -50,3 +52,13 @@ def test_a_place_that_cannot_be_used_is_refused_in_one_line(output: str, public:
         check_output_place(output, public=public)
 
     assert "\n" not in str(refused.value)
+
+
+def test_more_files_in_a_folder_than_the_hub_takes_are_refused_before_any_is_scored() -> None:
+    shards = [a_shard(f"{folder}/{number:05}") for folder in ("a", "b") for number in range(10_000)]
+    spec = a_spec(output_uri="hf://datasets/me/out")
+
+    assert Plan(spec=spec, shards=(*shards,)).shards
+    with pytest.raises(UsageError, match=r"10,000 files in a folder, and data/b would have 10,001\. Sort the input"):
+        Plan(spec=spec, shards=(*shards, a_shard("b/more")))
+    assert Plan(spec=a_spec(output_uri="/out"), shards=(*shards, a_shard("b/more"))).shards
