@@ -50,7 +50,7 @@ class TestCard:
         picture, card = (run.out / "scores.png").read_bytes(), (run.out / "README.md").read_text()
         assert picture == score_picture(run.spec, list(run.ledger.receipts(run.run_id)))
         assert b"matplotlib" not in picture.lower()
-        shown, _, tables = card.partition("<details>\n<summary>The same as text</summary>\n\n## Scores in `score`\n")
+        shown, _, tables = card.partition("<details>\n<summary>The same as text</summary>\n\nRows that were read")
         assert "## Scores\n\n![" in shown
         assert shown.rstrip().endswith("](scores.png)")
         assert score_table(histograms_of(run.spec, list(run.ledger.receipts(run.run_id)))["score"]) in tables
@@ -71,7 +71,7 @@ class TestCard:
 
         assert not (run.out / "scores.png").exists()
         card = (run.out / "README.md").read_text()
-        assert "\n## Scores in `score`\n" in card
+        assert "\n## Scores\n\nRows that were read, by score." in card
         assert "![" not in card
 
     def test_it_tells_source_model_filter_and_rows(self) -> None:
@@ -87,7 +87,7 @@ class TestCard:
         assert "| Rows in | 20 |" in text
         assert "| Kept | 12 (60.0%) |" in text
         assert "| Dropped | 6 (30.0%) |" in text
-        assert "| Not scored | 2 |" in text.replace(" (the `error` column of `scores/` says why)", "")
+        assert "| Not scored | 2 (the `error` column of `scores/` says why) |" in text
         assert "`int_score`: the score clipped to 0…5 and rounded" in text
 
     def test_what_is_from_several_sources_has_the_licence_of_none(self) -> None:
@@ -258,7 +258,9 @@ class TestCard:
         spread = Histogram(bins_per_unit=20, rows_by_bin={10: 3, 15: 5})
 
         tables = {
-            where: re.findall("## Scores in `(.*)`", dataset_card(a_spec(model=model, where=where), [scored]).decode())
+            where: re.findall(
+                "^`(.*)`:$", dataset_card(a_spec(model=model, where=where), [scored]).decode(), re.MULTILINE
+            )
             for where in ("Score > 0.5", "score_food > 0.5", None)
             for scored in [scored_by(A, histogram=spread, label_histograms=(spread, spread))]
         }
@@ -283,7 +285,7 @@ class TestCard:
             "are mixed: the same text may have slightly different scores |" in text
         )
         assert (
-            "| Against float32 | logits of 16 sample texts within 0.02; "
+            "| Against float32 | logits of 16 sample texts differ by at most 0.02; "
             "1 of 16 texts on the other side of the filter |" in text
         )
 

@@ -95,7 +95,7 @@ def test_metadata_that_the_hub_refuses_are_left_out(run: HubRun) -> None:
 
     assert "license" not in metadata
     assert metadata["task_categories"] == ["text-generation"]
-    assert "and their licence is unknown to us: see the source." in text
+    assert "and their licence is unknown: see the source." in text
 
 
 @pytest.mark.parametrize("status", [404, 429, 503])
