@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from huggingface_hub import DatasetCard, DatasetCardData
@@ -44,6 +45,7 @@ _SIZES = {  # the Hub's size_categories, by their upper bound
     10**10: "1B<n<10B",
     10**11: "10B<n<100B",
 }
+_FOR_TEX = str.maketrans({**{sign: f"\\{sign}" for sign in "#$%&_"}, **dict.fromkeys("\\^~{}", " ")})
 _OWN_LICENCE = "The licence of this dataset is"
 _MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # what Markdown and the Hub's pages read as more than text
 
@@ -141,6 +143,10 @@ The subset `scores` has a line for *every* row that was read, kept or not, so th
 ## Licence and attribution
 
 {_attribution(spec, beside)}
+
+## Citation
+
+{_citation(spec, receipts, beside)}
 
 Made with shardsift, which scores and filters datasets with transformer classifiers.
 """
@@ -333,7 +339,23 @@ def _attribution(spec: RunSpec, beside: Beside) -> str:
     models = dict.fromkeys(_with_licence(scoring.model, cards) for scoring in spec.scorings)
     of_dataset = f"{_OWN_LICENCE} {code(own)}.\n" if own else ""
     return f"""{of_dataset}The rows are from {_source_name(spec)}, and their licence is {licence}.
-The scores are by {" and ".join(models)}. Cite them as their own cards ask."""
+The scores are by {" and ".join(models)}."""
+
+
+def _citation(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
+    title = _title(spec, beside).translate(_FOR_TEX)
+    year = datetime.fromtimestamp(max(receipt.provenance.finished_at for receipt in receipts), UTC).year
+    fields = {"title": f"{{{title}}}", "year": year}  # two pairs of braces keep the capitals
+    if found := HUB_DATASET.match(spec.output_uri):
+        fields |= {"author": found[1].partition("/")[0].translate(_FOR_TEX), "url": f"{ENDPOINT}/datasets/{found[1]}"}
+    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+    return f"""```bibtex
+@misc{{{found[1] if found else spec.run_id},
+{lines}
+}}
+```
+
+Cite the source and the models as their own cards ask."""
 
 
 def _with_licence(model: Model, cards: HubCards) -> str:

@@ -205,6 +205,19 @@ class TestCard:
         assert "\n# 5 \\* 3 \\<b\\>, my\\_set \\[v2\\] \\& C\\#\n" in text
         assert front_matter(text)["pretty_name"] == title
 
+    def test_it_can_be_cited_by_title_and_year_and_on_the_hub_by_owner_and_address(self) -> None:
+        titled = Beside(description=Description(title="5 & 3: my_{set}"))
+        receipts = [a_receipt("r", shard) for shard in (A, B)]
+        late = replace(receipts[0].provenance, finished_at=1_735_689_601.0)
+
+        folder = dataset_card(spec := a_spec(), [replace(receipts[0], provenance=late), receipts[1]]).decode()
+        hub = dataset_card(a_spec(output_uri="hf://datasets/me/kept@strict"), receipts, titled).decode()
+
+        title = "{{fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier}}"
+        assert f"```bibtex\n@misc{{{spec.run_id},\n  title = {title},\n  year = {{2025}}\n}}\n```" in folder
+        assert "@misc{me/kept,\n  title = {{5 \\& 3: my\\_ set }},\n  year = {2023},\n  author = {me},\n" in hub
+        assert re.search(r"  url = \{https?://.*/datasets/me/kept\}\n", hub)
+
     def test_it_says_what_the_data_are_not_good_for_and_what_is_missing(self) -> None:
         read_whole = dataset_card(
             a_spec(where=None, passages="stride:256"), [a_receipt("r", A)], Beside(left_out=2)
