@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from huggingface_hub import DatasetCard, DatasetCardData
@@ -44,6 +45,7 @@ _SIZES = {  # the Hub's size_categories, by their upper bound
     10**10: "1B<n<10B",
     10**11: "10B<n<100B",
 }
+_FOR_TEX = str.maketrans({**{sign: f"\\{sign}" for sign in "#$%&_"}, **dict.fromkeys("\\^~{}", " ")})
 _OWN_LICENCE = "The licence of this dataset is"
 _MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # what Markdown and the Hub's pages read as more than text
 
@@ -114,6 +116,13 @@ def _text(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
 
 {_summary(spec, rows, beside)}
 {how_to_load(spec)}
+## Columns
+
+{_columns(spec)}
+
+The subset `scores` has a line for *every* row that was read, kept or not, so that another threshold needs no new scoring:
+`shard` and `row` say which row it is{_join(spec)}. `manifest.parquet` lists every file with its sha256 and provenance.
+{_scores(spec, receipts, beside)}
 ## How it was made
 
 | | |
@@ -124,23 +133,20 @@ def _text(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
 | Rows in | {rows["rows_in"]:,} |
 | Kept | {rows["rows_kept"]:,}{_share(rows["rows_kept"], rows["rows_in"])} |
 | Dropped | {rows["rows_dropped"]:,}{_share(rows["rows_dropped"], rows["rows_in"])} |
-| Not scored | {rows["rows_errored"]:,} (the `error` column of `scores/` says why) |
+| Not scored | {rows["rows_errored"]:,}{" (the `error` column of `scores/` says why)" if rows["rows_errored"] else ""} |
 {_work(receipts, rows["rows_in"], beside.prices)}| Run | `{spec.run_id}` |
-{models_section(spec, receipts)}{how_to_make_it_again(spec)}{_scores(spec, receipts, beside)}
-## Columns
-
-{_columns(spec)}
-
-The config `scores` has a line for *every* row that was read, kept or not, so that another threshold needs no new scoring:
-`shard` and `row` say which row it is.{_join(spec)} `manifest.parquet` lists every file with its sha256 and provenance.
-
-## What it is not good for
+{models_section(spec, receipts)}{how_to_make_it_again(spec)}
+## Limitations
 
 {_limits(spec)}
 
 ## Licence and attribution
 
 {_attribution(spec, beside)}
+
+## Citation
+
+{_citation(spec, receipts, beside)}
 
 Made with shardsift, which scores and filters datasets with transformer classifiers.
 """
@@ -238,9 +244,14 @@ def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
 
 def _scores(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
     tables = {column: score_table(histogram) for column, histogram in histograms_of(spec, receipts).items()}
-    shown = "".join(_histogram(column, text) for column, text in tables.items() if text)
+    shown = "".join(f"\n{code(column)}:\n\n```text\n{text}\n```\n" for column, text in tables.items() if text)
+    if not shown:
+        return ""
+    shown = f"""
+Rows that were read, by score. The last column is the share of rows with that score or more, whatever else a filter asks.
+{shown}"""
     if not beside.has_picture:
-        return shown
+        return f"\n## Scores\n{shown}"
     found = HUB_DATASET.match(spec.output_uri)
     folder = f"{ENDPOINT}/datasets/{found[1]}/resolve/{found[2] or 'main'}/" if found else ""
     return f"""
@@ -252,18 +263,6 @@ def _scores(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
 <summary>The same as text</summary>
 {shown}
 </details>
-"""
-
-
-def _histogram(column: str, text: str) -> str:
-    return f"""
-## Scores in `{column}`
-
-Rows that were read, by score. The last column is the share with the score at the left edge or more, whatever else a filter asks:
-
-```text
-{text}
-```
 """
 
 
@@ -315,19 +314,19 @@ def _added_columns(scoring: Scoring, filtered: set[str]) -> list[str]:
 
 
 def _join(spec: RunSpec) -> str:
-    if not spec.row_columns:
+    if spec.row_columns in (None, RunSpec.row_columns):
         return ""
-    return f" A kept row has the same in {' and '.join(map(cell, spec.row_columns))}."
+    return f", as {' and '.join(map(cell, spec.row_columns))} of the kept rows do"
 
 
 def _limits(spec: RunSpec) -> str:
     limits = ["Nothing was deduplicated or rewritten, and nothing was removed for privacy, safety or copyright."]
     if spec.where:
         limits.append(
-            "A row close to the edge of the filter could as well be on the other side: by the model's error, and by the "
-            "number format and device that it was scored with. Read some before you choose a threshold."
+            "A row close to the edge of the filter could as well be on the other side: models err, and scores differ "
+            "slightly between number formats and devices. Read some such rows before you choose a threshold."
         )
-    limits.append("Rows were scored also in languages and of kinds that the models were not trained for.")
+    limits.append("The models also scored texts in languages and of kinds that they were not trained for.")
     if any(scoring.passages == "head" and not scoring.scores_from for scoring in spec.scorings):
         limits.append("Only the beginning of a text was read if it is longer than the model takes.")
     return "\n".join(f"- {limit}" for limit in limits)
@@ -336,11 +335,27 @@ def _limits(spec: RunSpec) -> str:
 def _attribution(spec: RunSpec, beside: Beside) -> str:
     cards, own = beside.cards, beside.description.license
     named = cards.source.get("license_name") or cards.source.get("license")
-    licence = code(words(named)) if named else "unknown to us: see the source"
+    licence = code(words(named)) if named else "unknown: see the source"
     models = dict.fromkeys(_with_licence(scoring.model, cards) for scoring in spec.scorings)
     of_dataset = f"{_OWN_LICENCE} {code(own)}.\n" if own else ""
     return f"""{of_dataset}The rows are from {_source_name(spec)}, and their licence is {licence}.
-The scores are by {" and ".join(models)}. Cite them as their own cards ask."""
+The scores are by {" and ".join(models)}."""
+
+
+def _citation(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
+    title = _title(spec, beside).translate(_FOR_TEX)
+    year = datetime.fromtimestamp(max(receipt.provenance.finished_at for receipt in receipts), UTC).year
+    fields = {"title": f"{{{title}}}", "year": year}  # two pairs of braces keep the capitals
+    if found := HUB_DATASET.match(spec.output_uri):
+        fields |= {"author": found[1].partition("/")[0].translate(_FOR_TEX), "url": f"{ENDPOINT}/datasets/{found[1]}"}
+    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+    return f"""```bibtex
+@misc{{{found[1] if found else spec.run_id},
+{lines}
+}}
+```
+
+Cite the source and the models as their own cards ask."""
 
 
 def _with_licence(model: Model, cards: HubCards) -> str:

@@ -139,8 +139,8 @@ def _parity(found: list[Parity | None], *, has_filter: bool) -> str:
     all_of_them, most = (
         f"{max(errors):.2g}" for errors in zip(*((p.max_error, p.p999_error) for p in tried), strict=True)
     )
-    closer = f", 99.9 % of them within {most}" if most != all_of_them else ""
-    return f"logits of {texts} within {all_of_them}{closer}{_verdicts(tried) if has_filter else ''}"
+    closer = f", 99.9 % of them by at most {most}" if most != all_of_them else ""
+    return f"logits of {texts} differ by at most {all_of_them}{closer}{_verdicts(tried) if has_filter else ''}"
 
 
 def _verdicts(tried: list[Parity]) -> str:

@@ -22,8 +22,9 @@ def how_to_load(spec: RunSpec) -> str:
     root = f"{found[0]}/" if found else ""
     column = spec.scorings[0].score_column
     has_edge = threshold_of(spec.where, column) is not None
+    order = f'\nORDER BY "{column}"' if has_edge else ""
     revision = f', revision="{found[2]}"' if found and found[2] else ""
-    dataset = f'"{found[1]}"{revision}' if found else '"parquet", data_files="data/**/*.parquet"'
+    dataset = f'"{found[1]}"{revision}' if found else '"parquet", data_files="data/**"'
     return f"""
 ## How to load it
 {"" if found else f"{chr(10)}In this folder:{chr(10)}"}
@@ -40,7 +41,7 @@ kept = polars.scan_parquet("{root}data/**/*.parquet")
 
 ```sql
 -- DuckDB{": rows that only just passed the filter" if has_edge else ""}
-SELECT * FROM '{root}data/**/*.parquet'{f' ORDER BY "{column}"' if has_edge else ""} LIMIT 10;
+SELECT * FROM '{root}data/**/*.parquet'{order} LIMIT 10;
 {_join(spec, root)}```
 """
 
@@ -52,7 +53,8 @@ def _join(spec: RunSpec, root: str) -> str:
     return f"""
 -- The rows of the source that are not here, with their scores: the best first
 SELECT scores.* FROM '{root}scores/**/*.parquet' AS scores
-ANTI JOIN '{root}data/**/*.parquet' AS kept ON scores."shard" = kept.{shard} AND scores."row" = kept.{row}
+ANTI JOIN '{root}data/**/*.parquet' AS kept
+  ON scores."shard" = kept.{shard} AND scores."row" = kept.{row}
 ORDER BY scores."{spec.scorings[0].score_column}" DESC NULLS LAST LIMIT 10;
 """
 
@@ -61,7 +63,7 @@ def how_to_make_it_again(spec: RunSpec) -> str:
     command = _command(spec)
     labels = f"\nThe file `{_LABELS_FILE}` has the labels, one a line.\n" if f"@{_LABELS_FILE}" in command else ""
     fence = longer_fence(command, least=3)
-    return f"\n## How to make it again\n\n{fence}bash\n{command}\n{fence}\n{labels}"
+    return f"\n## How to make it again\n\nWith shardsift:\n\n{fence}bash\n{command}\n{fence}\n{labels}"
 
 
 def _command(spec: RunSpec) -> str:

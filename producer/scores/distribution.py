@@ -133,6 +133,7 @@ def chart(histograms: Mapping[str, Histogram], *, title: str, where: str | None)
         bins = score_bins(histogram)
         starts = [one.start for one in bins]
         rows.bar(starts, [one.rows for one in bins], width=bins[0].end - bins[0].start, align="edge", edgecolor="white")
+        rows.yaxis.set_major_formatter("{x:,.9g}")
         rate.plot(starts, [100 * one.at_least / histogram.rows for one in bins], marker=".", color="tab:orange")
         if (threshold := threshold_of(where, name)) is not None:
             rows.axvline(threshold, color="tab:green")

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import load_dataset
 from typer.testing import CliRunner
 
 from fleet.run.output_columns import kept_schema, scores_schema
@@ -103,10 +104,13 @@ class TestHowToLoad:
         monkeypatch.chdir(tmp_path)
         text = how_to_load(spec)
 
+        (files,) = re.findall(r'load_dataset\("parquet", data_files="(.*?)", split="train", streaming=True\)', text)
         (path,) = re.findall(r'pandas.read_parquet\("(.*?)"\)', text)
         data, others = re.findall(r"SELECT .*?;", text, re.DOTALL)
 
         assert "In this folder:" in text
+        rows = load_dataset("parquet", data_files=files, split="train", streaming=True)
+        assert [row["text"] for row in rows] == ["best", "barely"]
         assert pd.read_parquet(path)["text"].tolist() == ["best", "barely"]
         with duckdb.connect() as connection:
             assert connection.execute(data).df()["text"].tolist() == ["barely", "best"]

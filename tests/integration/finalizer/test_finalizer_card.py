@@ -50,7 +50,7 @@ class TestCard:
         picture, card = (run.out / "scores.png").read_bytes(), (run.out / "README.md").read_text()
         assert picture == score_picture(run.spec, list(run.ledger.receipts(run.run_id)))
         assert b"matplotlib" not in picture.lower()
-        shown, _, tables = card.partition("<details>\n<summary>The same as text</summary>\n\n## Scores in `score`\n")
+        shown, _, tables = card.partition("<details>\n<summary>The same as text</summary>\n\nRows that were read")
         assert "## Scores\n\n![" in shown
         assert shown.rstrip().endswith("](scores.png)")
         assert score_table(histograms_of(run.spec, list(run.ledger.receipts(run.run_id)))["score"]) in tables
@@ -71,7 +71,7 @@ class TestCard:
 
         assert not (run.out / "scores.png").exists()
         card = (run.out / "README.md").read_text()
-        assert "\n## Scores in `score`\n" in card
+        assert "\n## Scores\n\nRows that were read, by score." in card
         assert "![" not in card
 
     def test_it_tells_source_model_filter_and_rows(self) -> None:
@@ -87,7 +87,7 @@ class TestCard:
         assert "| Rows in | 20 |" in text
         assert "| Kept | 12 (60.0%) |" in text
         assert "| Dropped | 6 (30.0%) |" in text
-        assert "| Not scored | 2 |" in text.replace(" (the `error` column of `scores/` says why)", "")
+        assert "| Not scored | 2 (the `error` column of `scores/` says why) |" in text
         assert "`int_score`: the score clipped to 0…5 and rounded" in text
 
     def test_what_is_from_several_sources_has_the_licence_of_none(self) -> None:
@@ -205,6 +205,19 @@ class TestCard:
         assert "\n# 5 \\* 3 \\<b\\>, my\\_set \\[v2\\] \\& C\\#\n" in text
         assert front_matter(text)["pretty_name"] == title
 
+    def test_it_can_be_cited_by_title_and_year_and_on_the_hub_by_owner_and_address(self) -> None:
+        titled = Beside(description=Description(title="5 & 3: my_{set}"))
+        receipts = [a_receipt("r", shard) for shard in (A, B)]
+        late = replace(receipts[0].provenance, finished_at=1_735_689_601.0)
+
+        folder = dataset_card(spec := a_spec(), [replace(receipts[0], provenance=late), receipts[1]]).decode()
+        hub = dataset_card(a_spec(output_uri="hf://datasets/me/kept@strict"), receipts, titled).decode()
+
+        title = "{{fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier}}"
+        assert f"```bibtex\n@misc{{{spec.run_id},\n  title = {title},\n  year = {{2025}}\n}}\n```" in folder
+        assert "@misc{me/kept,\n  title = {{5 \\& 3: my\\_ set }},\n  year = {2023},\n  author = {me},\n" in hub
+        assert re.search(r"  url = \{https?://.*/datasets/me/kept\}\n", hub)
+
     def test_it_says_what_the_data_are_not_good_for_and_what_is_missing(self) -> None:
         read_whole = dataset_card(
             a_spec(where=None, passages="stride:256"), [a_receipt("r", A)], Beside(left_out=2)
@@ -258,7 +271,9 @@ class TestCard:
         spread = Histogram(bins_per_unit=20, rows_by_bin={10: 3, 15: 5})
 
         tables = {
-            where: re.findall("## Scores in `(.*)`", dataset_card(a_spec(model=model, where=where), [scored]).decode())
+            where: re.findall(
+                "^`(.*)`:$", dataset_card(a_spec(model=model, where=where), [scored]).decode(), re.MULTILINE
+            )
             for where in ("Score > 0.5", "score_food > 0.5", None)
             for scored in [scored_by(A, histogram=spread, label_histograms=(spread, spread))]
         }
@@ -283,7 +298,7 @@ class TestCard:
             "are mixed: the same text may have slightly different scores |" in text
         )
         assert (
-            "| Against float32 | logits of 16 sample texts within 0.02; "
+            "| Against float32 | logits of 16 sample texts differ by at most 0.02; "
             "1 of 16 texts on the other side of the filter |" in text
         )
 

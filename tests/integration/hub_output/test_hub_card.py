@@ -76,7 +76,7 @@ def test_licence_language_and_tasks_are_those_of_the_source_at_the_revision_that
     assert metadata["tags"] == ["shardsift", "web"]
     assert [config["config_name"] for config in metadata["configs"]] == ["default", "scores"]
     assert "and their licence is `odc-by`." in text
-    assert ", whose licence is `mit`. Cite them" in text
+    assert ", whose licence is `mit`.\n" in text
 
 
 def test_the_picture_is_published_with_the_card_which_names_its_address(run: HubRun) -> None:
@@ -95,7 +95,7 @@ def test_metadata_that_the_hub_refuses_are_left_out(run: HubRun) -> None:
 
     assert "license" not in metadata
     assert metadata["task_categories"] == ["text-generation"]
-    assert "and their licence is unknown to us: see the source." in text
+    assert "and their licence is unknown: see the source." in text
 
 
 @pytest.mark.parametrize("status", [404, 429, 503])
