@@ -178,7 +178,7 @@ def scores(
         return
     if edges is not None:
         found = edges_of_run(run, ranking, edges, source=tuple(source or ()))
-        print_found(edge_lines(found, ranking), [asdict(edge) for edge in found], as_json=as_json)
+        print_found(edge_lines(found, ranking, edges), [asdict(edge) for edge in found], as_json=as_json)
         return
     if png:
         figure = chart(run.histograms, title=f"Scores of {run.name}", where=run.spec.where)
