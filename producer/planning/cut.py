@@ -96,7 +96,7 @@ class RankedRun:
             raise UsageError(f"--by {by}: the input has no such column; it has: {', '.join(dict(spec.columns))}.")
         shard = self.shards.get(receipt.shard)
         if shard is None:
-            raise UsageError(f"--by {by} is read from the input: name it with --source. It lacks {receipt.shard}.")
+            raise UsageError(f"--by {by} is read from the input: name it with --input. It lacks {receipt.shard}.")
         if are_of_other_bytes(shard.identity, receipt.source_identity):
             raise ShardError(f"{shard.uri} has other bytes than those that were scored.")
         rows, weights = 0, []

@@ -206,7 +206,7 @@ def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
     """Rows for people: score, shard and row, URL, and the beginning of the text."""
     for row in rows:
         yield f"{row.score:.3f}  {row.shard} row {row.row:,}{f'  {row.url}' if row.url else ''}"
-        text = "(name the input with --source to see the text)" if row.text is None else " ".join(row.text.split())
+        text = "(name the input with --input to see the text)" if row.text is None else " ".join(row.text.split())
         yield f"       {text[:_SHOWN_CHARACTERS]}{'…' if len(text) > _SHOWN_CHARACTERS else ''}"
 
 
