@@ -18,6 +18,6 @@ model = sys.argv[3] if len(sys.argv) > 3 else "HuggingFaceFW/fineweb-edu-classif
 ended = shardsift.run(input=source, output=output, model=model, min_score=3)
 print(ended)
 
-checked = shardsift.verify(output, source=source)
+checked = shardsift.verify(output, input=source)
 print(repr(checked))
 sys.exit(0 if checked.is_sound else 1)

@@ -138,24 +138,24 @@ def status(
         return looked_at(ledger, found, hashes=verify)
 
 
-def verify(target: Place, *, source: Place | Sequence[Place] = (), redis_url: str | None = None) -> Verification:
+def verify(target: Place, *, input: Place | Sequence[Place] = (), redis_url: str | None = None) -> Verification:
     """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
 
-    >>> shardsift.verify("./kept", source="./shards/*.parquet")
+    >>> shardsift.verify("./kept", input="./shards/*.parquet")
     <Verification sound: 8 shards, 16 files, 96 rows in, 41 kept; ./kept>
 
     Reads the whole output. Its `is_sound` is the verdict, and its `faults` say what is wrong with which file.
 
     target: the folder, bucket or hf:// dataset of an output, or the id of a run. Only a run's id needs Redis.
-    source: also compare every row with this input.
+    input: also compare every row with this input.
     redis_url: as for `status`.
 
     Raises UsageError if shardsift has published nothing there, TransientError if the network fails.
     """
-    sources = [source] if isinstance(source, (str, PathLike)) else source
+    inputs = [input] if isinstance(input, (str, PathLike)) else input
     with _errors_told():
         uri, published_run = output_of(_text(target), read_settings(redis_url=redis_url))
-        return verify_output(uri, source=tuple(map(_text, sources)), published_run=published_run)
+        return verify_output(uri, source=tuple(map(_text, inputs)), published_run=published_run)
 
 
 def _text(place: Place) -> str:

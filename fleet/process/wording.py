@@ -1,4 +1,4 @@
-"""Counts, lists, durations and targets as users read and write them."""
+"""Counts, lists, durations, sizes and targets as users read and write them."""
 
 import re
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 from fleet.errors import UsageError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
+_BYTES = {"TB": 10**12, "GiB": 2**30, "GB": 10**9, "MiB": 2**20, "MB": 10**6, "kB": 10**3, "B": 1}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
 
 
@@ -42,6 +43,11 @@ def shown_duration(seconds: float) -> str:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if minutes and hours < 10 else f"{round(seconds / 3600):,} h"
+
+
+def shown_bytes(size: int) -> str:
+    """Such as `512MB`, without rounding."""
+    return next(f"{size // of_unit}{unit}" for unit, of_unit in _BYTES.items() if size % of_unit == 0)
 
 
 # Tell whether an argument is a run id, or the path or URI of a run's output.

@@ -25,15 +25,28 @@ _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Buckets:
-    """Equal parts of the rows, by score. A row's bucket is the number of edges that are not above its score."""
+class Ranked:
+    """How rows are ranked for a cut."""
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     columns: tuple[str, ...]  # of scores; the highest counts
-    edges: tuple[tuple[str | int | None, tuple[float, ...]], ...]  # ascending, for each value of `within`
     within: str | None = None  # a column, whose values have edges of their own
-    by: str | None = None  # a column of the input, in which the parts are equal; None: they have as many rows
+    by: str | None = None  # a column of the input, of which parts are measured; None: by their number of rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buckets(Ranked):
+    """Equal parts of the rows, by score. A row's bucket is the number of edges that are not above its score."""
+
+    edges: tuple[tuple[str | int | None, tuple[float, ...]], ...]  # ascending, for each value of `within`
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestRows(Ranked):
+    """The rows that the user asked for, of which `where` is made. For the card."""
+
+    share: str  # such as 10%
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +69,7 @@ class RunSpec:
     target_file_bytes: int | None = None  # of a data file, into which shards are merged; None: a file for each shard
     max_bad_rows: float = 0.01  # the share of a shard's rows that may be unreadable; they are errored, and more fail it
     buckets: Buckets | None = None
+    best: BestRows | None = None
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
 

@@ -136,7 +136,7 @@ def _recipe_table() -> "Table":
     return table
 
 
-@commands.command(epilog="Example: producer scores ./scored --near 3 --sample 10 --source './shards/*.parquet'")
+@commands.command(epilog="Example: producer scores ./scored --near 3 --sample 10 --input './shards/*.parquet'")
 @with_options_of(Ranking)
 def scores(
     ranking: Ranking,
@@ -153,6 +153,7 @@ def scores(
     source: Annotated[
         list[str] | None,
         typer.Option(
+            "--input",
             metavar="URI",
             help="The input, for texts and columns, if the ledger does not have the run. May be repeated.",
         ),
@@ -178,7 +179,7 @@ def scores(
         return
     if edges is not None:
         found = edges_of_run(run, ranking, edges, source=tuple(source or ()))
-        print_found(edge_lines(found, ranking), [asdict(edge) for edge in found], as_json=as_json)
+        print_found(edge_lines(found, ranking, edges), [asdict(edge) for edge in found], as_json=as_json)
         return
     if png:
         figure = chart(run.histograms, title=f"Scores of {run.name}", where=run.spec.where)
@@ -186,19 +187,21 @@ def scores(
     print_found(run.lines(), run.as_json(), as_json=as_json)
 
 
-@commands.command(epilog="Example: producer verify ./kept --source './shards/*.parquet'")
+@commands.command(epilog="Example: producer verify ./kept --input './shards/*.parquet'")
 def verify(
     target: Target,
     source: Annotated[
         list[str] | None,
-        typer.Option(metavar="URI", help="Also compare rows with all or part of the input. May be repeated."),
+        typer.Option(
+            "--input", metavar="URI", help="Also compare rows with all or part of the input. May be repeated."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
 
     A URI needs no Redis. Exits with 1 if the dataset is damaged or its manifest is lost, and with 2 if shardsift has published
-    nothing there, this machine or its token may not read it, or --source is not the input of the run.
+    nothing there, this machine or its token may not read it, or --input is not the input of the run.
     """
     from producer.opening import output_of
     from producer.status import ExitCode

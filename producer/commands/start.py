@@ -141,7 +141,7 @@ def refilter(
 ) -> None:
     """Re-filter a published run from its stored scores, on this machine, without a GPU or torch.
 
-    Publishes what a run with that filter would, under the earlier title and licence. The same command resumes it.
+    Publishes what a run with that filter would, with the earlier title, licence and file size. The same command resumes it.
     """
     from fleet.process.wording import is_place
     from fleet.run.scorers import published_run

@@ -22,7 +22,7 @@ from producer.local.redis import machine_redis
 from producer.planning.enqueue import Enqueued, enqueue
 from producer.planning.plan import Plan
 from producer.publishing.publish import looked_at
-from producer.status import RunStatus
+from producer.status import RunStatus, run_status
 from producer.status.watch import watch
 
 OnLook = Callable[[Ledger, str], None]  # with the id of the run
@@ -64,14 +64,20 @@ def run_locally(
                 _check_alive(supervisor, settings)
                 on_look(ledger, plan.spec.run_id)
 
-            ended = watch(
-                ledger,
-                plan.spec.run_id,
-                on_look=look,
-                is_of_this_machine=True,
-                outlasts_redis=not settings.redis_is_embedded,
-                progress=progress,
-            )
+            try:
+                ended = watch(
+                    ledger,
+                    plan.spec.run_id,
+                    on_look=look,
+                    is_of_this_machine=True,
+                    outlasts_redis=not settings.redis_is_embedded,
+                    progress=progress,
+                )
+            except KeyboardInterrupt:
+                stack.close()  # meanwhile, the finalizer ends what it publishes
+                ended = run_status(ledger, plan.spec.run_id)
+                if not ended.is_published:
+                    raise
             return looked_at(ledger, ended, hashes=verify)
 
 

@@ -19,7 +19,7 @@ from fleet.inputs.input_file import IgnoredBadRows
 from fleet.inputs.opening import open_input
 from fleet.run.output_columns import output_fields
 from fleet.run.receipt import Receipt
-from fleet.run.spec import Buckets, RunSpec, Shard
+from fleet.run.spec import BestRows, Buckets, RunSpec, Shard
 from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import open_output
@@ -96,7 +96,7 @@ class RankedRun:
             raise UsageError(f"--by {by}: the input has no such column; it has: {', '.join(dict(spec.columns))}.")
         shard = self.shards.get(receipt.shard)
         if shard is None:
-            raise UsageError(f"--by {by} is read from the input: name it with --source. It lacks {receipt.shard}.")
+            raise UsageError(f"--by {by} is read from the input: name it with --input. It lacks {receipt.shard}.")
         if are_of_other_bytes(shard.identity, receipt.source_identity):
             raise ShardError(f"{shard.uri} has other bytes than those that were scored.")
         rows, weights = 0, []
@@ -139,17 +139,18 @@ def buckets_of(run: RankedRun, buckets: int) -> Buckets:
     return Buckets(columns=run.columns, within=run.ranking.within, by=run.ranking.by, edges=edges)
 
 
-def best_rows(run: RankedRun, keep_top: str) -> tuple[str, str]:
-    """The condition that only the best rows meet, and what it keeps, in words."""
-    edges, within = run.edges([share_of(keep_top)]), run.ranking.within
+def best_rows(run: RankedRun, keep_top: str) -> tuple[BestRows, str, str]:
+    """What to keep, the condition that only these rows meet, and what it keeps, in words."""
+    edges, within, by = run.edges([share_of(keep_top)]), run.ranking.within, run.ranking.by
+    best = BestRows(share=keep_top, columns=run.columns, within=within, by=by)
     kept = sum(edge.weight for edge in edges) / sum(edge.total for edge in edges)
-    note = f"Keeps {kept:.2%} of {run.ranking.by or 'the scored rows'}: {sum(edge.rows for edge in edges):,} rows."
+    note = f"Keeps {kept:.2%} of {by or 'the scored rows'}: {sum(edge.rows for edge in edges):,} rows."
     columns = ", ".join(f'"{column}"' for column in run.columns)
     score = f"greatest({columns})" if len(run.columns) > 1 else columns
     if within is None:
-        return f"{score} >= {edges[0].score!r}", note
+        return best, f"{score} >= {edges[0].score!r}", note
     cases = (f"WHEN {_quoted(edge.value)} THEN {edge.score!r}::DOUBLE" for edge in edges)
-    return f'{score} >= CASE "{within}" {" ".join(cases)} END', note
+    return best, f'{score} >= CASE "{within}" {" ".join(cases)} END', note
 
 
 def _quoted(value: str | int | None) -> str:

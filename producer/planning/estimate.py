@@ -13,7 +13,7 @@ from fleet.errors import ShardsiftError, UsageError
 from fleet.inputs.formats import has_footer
 from fleet.ledger import Ledger
 from fleet.process.settings import Settings
-from fleet.process.wording import counted
+from fleet.process.wording import counted, shown_bytes
 from fleet.run.spec import RunSpec, Shard
 from producer.planning.gpus import GPUS, TABLE, ListPrices, gpu_called, list_prices
 from producer.planning.inputs import count_rows
@@ -122,6 +122,7 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
         "notes": " ".join(plan.notes) or "none",
         "added_columns": ", ".join(spec.output_columns),
         "filter": spec.where or "none",
+        "target_file_size": shown_bytes(spec.target_file_bytes) if spec.target_file_bytes else "none",
         "output": spec.output_uri,
         "tasks": len(plan.shards),
         "queue": spec.queue,

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 from huggingface_hub import DatasetCardData
-from pydantic import ByteSize, TypeAdapter, ValidationError
+from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.columns import Columns
@@ -48,7 +49,7 @@ from producer.publishing.card import described_in
 from producer.publishing.hub_cards import is_accepted
 
 _LOOKS_FOR_TYPES = 100  # shards
-_BYTES = TypeAdapter(ByteSize)
+_BYTES = TypeAdapter(Annotated[ByteSize, Field(ge=10_000)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,9 +261,11 @@ def _target_file_bytes(options: RunOptions) -> int | None:
         return None
     with suppress(ValidationError):
         size_bytes = int(_BYTES.validate_python(text))
-        if size_bytes and not text.strip().isdecimal():
+        if not text.strip().isdecimal():
             return size_bytes
-    raise UsageError(f"--target-file-size takes a size like 512MB or 1GB; it was {text!r}. Give a number and a unit.")
+    raise UsageError(
+        f"--target-file-size takes a number and a unit, like 512MB or 1GB, and at least 10kB; it was {text!r}."
+    )
 
 
 # Plan a run that applies another filter to the scores of a published run. No text is scored again.
@@ -288,7 +291,7 @@ def plan_refilter(
     filesystem, root = open_place(published.uri)
     said = described_in(content_of(filesystem, f"{root}/{CARD_PATH}"), published.spec)
     options = replace(options, title=options.title or said.title, license=options.license or said.license)
-    spec = replace(published.spec, buckets=None)
+    spec = replace(published.spec, buckets=None, best=None)
     inputs = options.input_uris or _input_uris(published, earlier)
     files = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows, rows_per_task=None))
     shards = as_scored(files.shards, published.receipts, published.left_out)
@@ -297,8 +300,8 @@ def plan_refilter(
     ranked = RankedRun(spec=spec, output_uri=published.uri, receipts=published.receipts, shards=shards, ranking=cut)
     notes: tuple[str, ...] = ()
     if cut.keep_top is not None:
-        where, note = best_rows(ranked, cut.keep_top)
-        options, notes = replace(options, where=where), (note,)
+        best, where, note = best_rows(ranked, cut.keep_top)
+        options, notes, spec = replace(options, where=where), (note,), replace(spec, best=best)
     new_spec = replace(
         spec,
         input_uris=source.uris,
@@ -306,7 +309,7 @@ def plan_refilter(
         scorings=tuple(replace(scoring, scores_from=model_of(published)) for scoring in spec.scorings),
         where=condition(options, spec.scorings),
         buckets=buckets_of(ranked, cut.buckets) if cut.buckets else None,
-        target_file_bytes=_target_file_bytes(options),
+        target_file_bytes=_target_file_bytes(options) or spec.target_file_bytes,
         output_uri=absolute_uri(options.output_uri),
     )
     with open_input(source.shards[0].uri, spec.columns, only=spec.only_columns) as file:

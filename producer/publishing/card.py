@@ -16,7 +16,7 @@ from fleet.run.filter import columns_in
 from fleet.run.model import Model
 from fleet.run.receipt import Receipt
 from fleet.run.scoring import Scoring
-from fleet.run.spec import BUCKET, Buckets, RunSpec, disclosed_inputs, disclosed_model
+from fleet.run.spec import BUCKET, BestRows, Buckets, RunSpec, disclosed_inputs, disclosed_model
 from fleet.storage.output import PICTURE_PATH
 from producer.planning.gpus import TABLE, ListPrices
 from producer.publishing.card_models import (
@@ -176,7 +176,7 @@ def _summary(spec: RunSpec, rows: dict[str, int], beside: Beside) -> str:
     kept, rows_in = rows["rows_kept"], rows["rows_in"]
     missing = ((rows["rows_errored"], "row", "with an error"), (beside.left_out, "shard", "that failed"))
     but = " and ".join(f"{counted(number, what)} {why}" for number, what, why in missing if number)
-    why = f": those for which {code(spec.where)}" if spec.where else ""
+    why = f": {_best(spec.best)}" if spec.best else f": those for which {code(spec.where)}" if spec.where else ""
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
     names = [code(name) for name, _ in spec.columns]
     columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
@@ -184,6 +184,13 @@ def _summary(spec: RunSpec, rows: dict[str, int], beside: Beside) -> str:
     return f"""{kept:,} of {read}{_share(kept, rows_in)} of {_source_name(spec)}{why}. Every row was scored with \
 {kinds_of_models(spec)}{but and f", but for {but}"};
 {here}, in the source's order and with {columns}."""
+
+
+def _best(best: BestRows) -> str:
+    """Such as "the best 10% of `token_count` by `score`, within each `label`"."""
+    scores = ("the highest of " if len(best.columns) > 1 else "") + ", ".join(map(code, best.columns))
+    within = f", within each {code(best.within)}" if best.within else ""
+    return f"the best {best.share} of {code(best.by) if best.by else 'the scored rows'} by {scores}{within}"
 
 
 def _source_name(spec: RunSpec) -> str:
@@ -237,7 +244,7 @@ def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
     told = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
     costs = [took / 3600 * price for device, took in seconds.items() if (price := prices.of(device)) is not None]
     cost = f"| Cost | about ${sum(costs):,.2f}, by the {prices.told} |\n" if len(costs) == len(seconds) else ""
-    return f"""| Time | {times}, without starts and interrupted attempts; {told} rows/s per worker |
+    return f"""| Time | {times}, all workers together, without starts and interrupted attempts; {told} rows/s per worker |
 {read}{cost}| Software | {", ".join(sorted(software))} |
 """
 

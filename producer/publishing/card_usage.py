@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from fleet.inputs.columns import NAMED_TYPES
+from fleet.process.wording import shown_bytes
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from fleet.run.recipes import recipe_for
 from fleet.run.scoring import HYPOTHESIS_TEMPLATE, Scoring
-from fleet.run.spec import Buckets, RunSpec, disclosed_inputs, disclosed_model
+from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model, disclosed_spec
 from producer.publishing.card_models import HUB_DATASET, longer_fence
 from producer.scores.distribution import threshold_of
 
@@ -63,7 +64,10 @@ def how_to_make_it_again(spec: RunSpec) -> str:
     command = _command(spec)
     labels = f"\nThe file `{_LABELS_FILE}` has the labels, one a line.\n" if f"@{_LABELS_FILE}" in command else ""
     fence = longer_fence(command, least=3)
-    return f"\n## How to make it again\n\nWith shardsift:\n\n{fence}bash\n{command}\n{fence}\n{labels}"
+    disclosed = disclosed_spec(spec)
+    is_whole = (disclosed.input_uris, disclosed.scorings) == (spec.input_uris, spec.scorings)
+    paths = "" if is_whole else " (files and folders are named without their paths: fill in yours)"
+    return f"\n## How to make it again\n\nWith shardsift{paths}:\n\n{fence}bash\n{command}\n{fence}\n{labels}"
 
 
 def _command(spec: RunSpec) -> str:
@@ -71,19 +75,23 @@ def _command(spec: RunSpec) -> str:
     stored = spec.scorings[0].scores_from
     options: list[tuple[str, Any]] = [("input", uri) for uri in disclosed_inputs(spec)]
     options += [] if stored else [*_reading(spec), *_models(spec.scorings)]
-    options += [("target-file-size", f"{spec.target_file_bytes}B")] if spec.target_file_bytes else []
-    options += [("where", spec.where) if spec.where else ("keep-all", None), ("output", "./again")]
-    options += _ranking(spec.buckets) if spec.buckets else []
+    options += [("target-file-size", shown_bytes(spec.target_file_bytes))] if spec.target_file_bytes else []
+    options += [*_kept(spec), ("output", "./again")]
     first = f"refilter {shlex.quote(_place(stored))}" if stored else "run"
     lines = (f"--{name}" + ("" if value is None else f" {shlex.quote(str(value))}") for name, value in options)
     return " \\\n  ".join((f"producer {first}", *lines))
 
 
-def _ranking(buckets: Buckets) -> list[tuple[str, Any]]:
-    options: list[tuple[str, Any]] = [("buckets", len(buckets.edges[0][1]) + 1)]
-    options += [("column", column) for column in buckets.columns]
-    options += [(name, column) for name, column in (("by", buckets.by), ("within", buckets.within)) if column]
-    return options
+def _kept(spec: RunSpec) -> Iterator[tuple[str, Any]]:
+    if spec.best:
+        yield "keep-top", spec.best.share
+    else:
+        yield ("where", spec.where) if spec.where else ("keep-all", None)
+    if spec.buckets:
+        yield "buckets", len(spec.buckets.edges[0][1]) + 1
+    if ranked := spec.best or spec.buckets:
+        yield from (("column", column) for column in ranked.columns)
+        yield from ((name, column) for name, column in (("by", ranked.by), ("within", ranked.within)) if column)
 
 
 def _place(stored: Model) -> str:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle
 
 import numpy as np
 import pyarrow as pa
@@ -137,12 +138,14 @@ def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[
     return ranked.edges(bucket_shares(parts))
 
 
-def edge_lines(edges: Sequence[Edge], ranking: Ranking) -> Iterator[str]:
-    """Edges for people: the rows with that score or more, and their share of the weight."""
-    yield f"{'this or more':>22}  {'rows':>15}  {'share':>7}  {ranking.within or ''}".rstrip()
-    for edge in edges:
+def edge_lines(edges: Sequence[Edge], ranking: Ranking, parts: int) -> Iterator[str]:
+    """Edges for people: the bucket that begins there, the rows with that score or more, and their share of the weight."""
+    share = f"share of {ranking.by or 'rows'}"
+    yield f"bucket  {'begins at':>22}  {'rows from there':>15}  {share}  {ranking.within or ''}".rstrip()
+    for bucket, edge in zip(cycle(range(1, parts)), edges, strict=False):
         value = "" if edge.value is None else edge.value
-        yield f"{edge.score!r:>22}  {edge.rows:15,}  {edge.weight / edge.total:7.2%}  {value}".rstrip()
+        told = f"{edge.weight / edge.total:.2%}".rjust(len(share))
+        yield f"{bucket:6}  {edge.score!r:>22}  {edge.rows:15,}  {told}  {value}".rstrip()
 
 
 # Rows whose score is near a threshold, with their texts.
@@ -203,7 +206,7 @@ def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
     """Rows for people: score, shard and row, URL, and the beginning of the text."""
     for row in rows:
         yield f"{row.score:.3f}  {row.shard} row {row.row:,}{f'  {row.url}' if row.url else ''}"
-        text = "(name the input with --source to see the text)" if row.text is None else " ".join(row.text.split())
+        text = "(name the input with --input to see the text)" if row.text is None else " ".join(row.text.split())
         yield f"       {text[:_SHOWN_CHARACTERS]}{'…' if len(text) > _SHOWN_CHARACTERS else ''}"
 
 

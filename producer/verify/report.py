@@ -75,7 +75,7 @@ class Verification:
             yield "checked  the manifest only: it says which files there should be"
         if self.not_compared:
             shards, named = counted(len(self.not_compared), "shard"), first_of(self.not_compared, _LINES)
-            yield f"{shards} not compared with the input, because --source names no such files: {named}"
+            yield f"{shards} not compared with the input, because --input names no such files: {named}"
         yield from self.edited
         yield from lines_of(self.faults, limit=_LINES)
         if any(fault.is_mendable for fault in self.faults):

@@ -37,12 +37,12 @@ def source_shards(
     if not common:
         raise UsageError(
             f"None of the {counted(len(scored), 'shard')} of {output_uri} is in {', '.join(uris)}. "
-            "Name the --input of the run with --source."
+            "Name the input of the run with --input."
         )
     if all(are_of_other_bytes(shard.identity, scored[shard.name]) for shard in common):
         raise UsageError(
             f"{', '.join(uris)} is not the input of the run at {output_uri}: it has {_as_named(common)}, but with other "
-            "bytes than the run has read. Name the --input of the run with --source."
+            "bytes than the run has read. Name the input of the run with --input."
         )
     return shards
 

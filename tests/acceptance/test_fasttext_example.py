@@ -138,7 +138,7 @@ def test_a_whole_run_with_redis_a_worker_and_a_finalizer(model: Path, tmp_path: 
             workers=1,
             progress=False,
         )
-        checked = shardsift.verify("./good", source="./shards/*.parquet")
+        checked = shardsift.verify("./good", input="./shards/*.parquet")
 
     expected = shardsift.score(texts, model, scorer="fasttext")
     scores, kept = published_rows(tmp_path / "good", "scores"), published_rows(tmp_path / "good")

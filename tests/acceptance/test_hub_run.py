@@ -82,7 +82,7 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     rebuilt = run_command("producer", "enqueue", *options(fleet), environment=producer)
     assert "8 shards, 8 taken over from receipts, 8 done" in rebuilt.stderr
     source = f"hf://datasets/{DATASET}/data/{CRAWL}/*.parquet"
-    verify = ("verify", f"hf://datasets/{OUTPUT}", "--source", source)
+    verify = ("verify", f"hf://datasets/{OUTPUT}", "--input", source)
     verified = run_command("producer", *verify, environment={**as_producer, "REDIS_URL": ""})
     assert (verified.returncode, verified.stdout.splitlines()[-1]) == (0, "sound"), verified.stdout + verified.stderr
     if hub.xet:  # the slow case, because datasets takes seconds to load

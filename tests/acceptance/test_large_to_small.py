@@ -70,7 +70,7 @@ def test_the_example_goes_from_texts_to_a_classifier_that_scores(hub: HubServer,
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "study/classifier")
     assert set(model.config.label2id) == set(learned["label"].to_pylist()) <= set(labelled["topic_label"].to_pylist())
     scored = published_rows(tmp_path / "study/scored")
-    assert shardsift.verify(tmp_path / "study/scored", source=tmp_path / "posts.parquet").is_sound
+    assert shardsift.verify(tmp_path / "study/scored", input=tmp_path / "posts.parquet").is_sound
     texts = ["\n\n".join(filter(None, row.values())) for row in rows]
     assert set(learned["text"].to_pylist()) <= set(texts)
     table = shardsift.load_scorer(tmp_path / "study/classifier", parity_rows=0).table(texts)

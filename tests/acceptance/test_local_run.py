@@ -13,8 +13,12 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from fleet.ledger import Ledger
+from fleet.process.settings import read_settings
+from producer.local.run import run_locally
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
+from producer.status import run_status
 from support.crawls import copy_shards
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
@@ -141,6 +145,36 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     again = run_job(machine, shards, tiny_model, tmp_path / "out", "--workers", "2")
     assert again.returncode == 0, again.stderr
     assert data_digests(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.slow
+def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published(
+    quick_machine: dict[str, str],
+    shards: Path,
+    tiny_model: Path,
+    tmp_path: Path,
+    faults: InjectedFaults,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    faults.use_stand_in()
+    for name, value in (quick_machine | faults.environment).items():
+        monkeypatch.setenv(name, value)
+    options = RunOptions(
+        input_uris=(str(shards),),
+        models=(str(tiny_model),),
+        output_uri=str(tmp_path / "out"),
+        keep_all=True,
+        limit_rows=12,
+        scorer=STAND_IN,
+    )
+
+    def stop(ledger: Ledger, run_id: str) -> None:
+        wait_until(lambda: run_status(ledger, run_id).is_published, description="the run is published", seconds=60)
+        raise KeyboardInterrupt
+
+    ended = run_locally(plan_run(options), read_settings(), workers=1, on_look=stop)
+
+    assert ended.is_published
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ def test_status_and_verify_say_what_the_run_said(kept: shardsift.RunStatus) -> N
     assert repr(shardsift.status(kept.run_id)) == repr(kept)
     assert str(kept).startswith(f"published\n\nrun      {kept.run_id}\n")
     for target in ("./kept", Path("kept"), kept.run_id):
-        checked = shardsift.verify(target, source="./shards/*.parquet")
+        checked = shardsift.verify(target, input="./shards/*.parquet")
         assert checked.is_sound
         assert repr(checked).startswith(f"<Verification sound: 2 shards, 4 files, 24 rows in, {rows} kept; ")
         assert str(checked).endswith("\nsound")

@@ -70,4 +70,4 @@ def test_a_run_by_name_publishes_the_scores_of_the_card(
     assert found == pytest.approx(expected, abs=1e-4)
     assert rows["label"].to_pylist() == [LABELS[best] for best in expected.argmax(axis=1)]
     assert "`{url}\\n\\n{text}`, at most 8,192 tokens" in (output / "README.md").read_text()
-    assert shardsift.verify(output, source=pages).faults == ()
+    assert shardsift.verify(output, input=pages).faults == ()

@@ -97,5 +97,5 @@ def test_the_study_labels_what_reddit_has(
     kept = published_rows(study / "labelled")
     assert kept["id"].to_pylist() == ["p3", "p2", "p1"]
     assert set(kept["label"].to_pylist()) <= LABELS
-    assert shardsift.verify(study / "labelled", source=study / "posts.jsonl").is_sound
+    assert shardsift.verify(study / "labelled", input=study / "posts.jsonl").is_sound
     assert "published" in capsys.readouterr().out

@@ -241,7 +241,7 @@ def _wait_for_rows(machine: Machine) -> dict[str, Any]:
 def _check_published(machine: Machine) -> None:
     machine.wait_for(lambda status: status["state"] == "published", "the run to be published", seconds=1200)
     machine.type("docker compose run --rm producer status")
-    said = machine.type("docker compose run --rm producer verify ./data/kept --source './data/shards/*.parquet'")
+    said = machine.type("docker compose run --rm producer verify ./data/kept --input './data/shards/*.parquet'")
     assert "sound" in said
     scores = ds.dataset(machine.folder / "data/kept/scores").to_table(columns=["shard", "row", "error"])
     rows = set(zip(scores["shard"].to_pylist(), scores["row"].to_pylist(), strict=True))

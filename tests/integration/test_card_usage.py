@@ -70,9 +70,15 @@ class TestHowToMakeItAgain:
         text = how_to_make_it_again(spec)
 
         assert str(tmp_path) not in text
+        assert "without their paths: fill in yours" in text
         done = CliRunner().invoke(cli, [*arguments_of(text), "--dry-run", "--json"])
         assert done.exit_code == 0, done.stderr
-        assert json.loads(done.stdout)["run_id"] == spec.run_id
+        planned = json.loads(done.stdout)
+        assert planned["run_id"] == spec.run_id
+        assert planned["target_file_size"] == (options.target_file_size or "none")
+
+    def test_names_no_paths_to_fill_in_if_all_is_on_the_hub(self) -> None:
+        assert "fill in" not in how_to_make_it_again(a_spec())
 
 
 def arguments_of(text: str) -> list[str]:

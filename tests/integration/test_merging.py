@@ -159,16 +159,21 @@ class TestFiles:
             assert column.statistics.has_min_max
         assert all(65_000 * 0.6 < (merging.folder / "out" / path).stat().st_size < 110_000 for path in (FIRST, SECOND))
 
-    def test_of_a_wrong_size_are_refused(self, merging: Merging) -> None:
-        with pytest.raises(UsageError, match=r"--target-file-size takes a size like 512MB or 1GB; it was '512'"):
-            merging.plan(size="512")
+    @pytest.mark.parametrize("size", ["512", "1B", "512 rows"])
+    def test_of_a_wrong_size_are_refused(self, merging: Merging, size: str) -> None:
+        with pytest.raises(
+            UsageError, match=f"a number and a unit, like 512MB or 1GB, and at least 10kB; it was '{size}'"
+        ):
+            merging.plan(size=size)
 
-    def test_of_a_refiltered_run_are_those_of_a_fresh_one(self, merging: Merging) -> None:
+    def test_of_a_refiltered_run_have_the_size_of_the_earlier_run_like_those_of_a_fresh_one(
+        self, merging: Merging
+    ) -> None:
         earlier = merging.plan()
         merging.publish(earlier)
         fresh = merging.plan("fresh", min_score=4.0)
         merging.publish(fresh)
-        options = RunOptions(output_uri=str(merging.folder / "again"), min_score=4.0, target_file_size="65kB")
+        options = RunOptions(output_uri=str(merging.folder / "again"), min_score=4.0)
         again = plan_refilter(earlier.spec.output_uri, options, earlier=earlier.spec)
         publish_plan(
             merging.ledger, load_stored_scores(again.spec.scorings[0].served_by, None), again, scratch=merging.folder

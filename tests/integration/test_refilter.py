@@ -302,6 +302,10 @@ class TestACut:
         pd.testing.assert_frame_equal(kept, best.reset_index(drop=True))
         share = best["token_count"].sum() / rows["token_count"].sum()
         assert earlier.plan(cut=cut).notes == (f"Keeps {share:.2%} of token_count: {len(best)} rows.",)
+        card = (again / "README.md").read_text()
+        assert ": the best 30% of `token_count` by `score`, within each `label`. Every" in card
+        assert "  --keep-top 30% \\\n  --column score \\\n  --by token_count \\\n  --within label \\\n" in card
+        assert "--where" not in card
         assert verify(str(again), source=(str(source),)).faults == ()
 
     def test_adds_buckets_that_a_filter_may_use(self, earlier: Earlier, source: Path, rows: pd.DataFrame) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from fleet.run.model import Model
 from fleet.run.scoring import Scoring, ZeroShot
-from fleet.run.spec import Buckets, RunSpec, is_run_id
+from fleet.run.spec import BestRows, Buckets, RunSpec, is_run_id
 from support.records import a_spec
 
 MODEL = a_spec().scorings[0].model
@@ -40,6 +40,7 @@ CHANGES: dict[str, Any] = {
     "rows_per_task": 1,
     "max_bad_rows": 0.5,
     "buckets": Buckets(columns=("score",), edges=((None, (1.5,)), ("a", (0.1, 2.0)), (7, ()))),
+    "best": BestRows(columns=("score",), share="10%", by="tokens"),
     "target_file_bytes": 1,
     "window_rows": 1,
     "scorings": a_spec().scorings * 2,
@@ -125,6 +126,7 @@ class TestJson:
             "rows_per_task": None,
             "max_bad_rows": 0.01,
             "buckets": None,
+            "best": None,
             "target_file_bytes": None,
             "window_rows": 8192,
             "window_bytes": 67_108_864,

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.errors import OutputDamaged, UsageError
-from fleet.process.wording import counted, first_of, parse_duration, shown_duration
+from fleet.process.wording import counted, first_of, parse_duration, shown_bytes, shown_duration
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,10 @@ def test_anything_else_is_refused_with_examples(text: str) -> None:
 )
 def test_a_duration_is_shown_as_exactly_as_a_person_needs_it(seconds: float, shown: str) -> None:
     assert shown_duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [(200_000, "200kB"), (1_500_000_000, "1500MB"), (1 << 30, "1GiB"), (65_537, "65537B")]
+)
+def test_a_size_is_shown_in_the_largest_unit_that_does_not_round_it(size: int, shown: str) -> None:
+    assert shown_bytes(size) == shown

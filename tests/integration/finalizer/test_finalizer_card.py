@@ -246,8 +246,8 @@ class TestCard:
         unknown = dataset_card(a_spec(), [*receipts, a_receipt("r", C)]).decode()
 
         assert (
-            "| Time | 2 h on NVIDIA L4 and 13 min on NVIDIA T4, without starts and interrupted attempts; 20 rows/s"
-            in text
+            "| Time | 2 h on NVIDIA L4 and 13 min on NVIDIA T4, all workers together, without starts and interrupted attempts; "
+            "20 rows/s per worker |" in text
         )
         assert "| Tokens read | 6,000,000 |" in text
         assert "| Software | shardsift 0.1.0, torch 2.11.0 |" in text

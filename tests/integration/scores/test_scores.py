@@ -112,13 +112,15 @@ def test_the_exact_edges_of_equal_parts_are_shown_before_a_cut(scored: Scored) -
     tokens = source["token_count"][best_first.index]
 
     quarters = [float(best_first.iloc[math.ceil(share * len(best_first)) - 1]) for share in (0.75, 0.5, 0.25)]
-    assert [float(line.split()[0]) for line in lines[1:]] == quarters
-    assert lines[0].split() == ["this", "or", "more", "rows", "share"]
+    assert lines[0].split("  ")[0] == "bucket"
+    assert lines[0].endswith("begins at  rows from there  share of rows")
+    buckets = {int(bucket): float(edge) for bucket, edge, *_ in map(str.split, lines[1:])}
+    assert buckets == dict(enumerate(quarters, start=1))
     (tenth,) = found[-1:]
     kept = best_first >= tenth["score"]
     assert (tenth["rows"], tenth["weight"], tenth["total"]) == (kept.sum(), tokens[kept].sum(), tokens.sum())
     assert tokens[best_first > tenth["score"]].sum() < 0.1 * tokens.sum() <= tenth["weight"]
-    with pytest.raises(UsageError, match="--by token_count is read from the input: name it with --source"):
+    with pytest.raises(UsageError, match="--by token_count is read from the input: name it with --input"):
         edges_of_run(scored_run(scored.output, scored.settings), Ranking(by="token_count"), 4, source=())
 
 
@@ -186,7 +188,7 @@ def test_without_the_input_the_rows_have_no_text(scored: Scored) -> None:
 
     lines = list(near_lines(by_uri))
 
-    assert lines[1::2] == ["       (name the input with --source to see the text)"] * 3
+    assert lines[1::2] == ["       (name the input with --input to see the text)"] * 3
     assert [(row.shard, row.row, row.score) for row in by_uri] == [(row.shard, row.row, row.score) for row in by_ledger]
     assert all(row.text for row in by_ledger)
 

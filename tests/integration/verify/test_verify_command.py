@@ -65,7 +65,7 @@ class TestTheCommand:
         nothing = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(original.output.parent / "nowhere")}
 
         answer = call_command(
-            *("producer", "verify", "out", "--source", str(original.source), "--json"),
+            *("producer", "verify", "out", "--input", str(original.source), "--json"),
             environment=nothing,
             folder=original.output.parent,
         )

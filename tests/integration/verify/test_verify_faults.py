@@ -177,7 +177,7 @@ class TestSource:
 
         assert str(refused.value) == (
             f"{tmp_path}/other is not the input of the run at {dataset.output}: it has 2 shards of the same names, "
-            "such as 000_00000, but with other bytes than the run has read. Name the --input of the run with --source."
+            "such as 000_00000, but with other bytes than the run has read. Name the input of the run with --input."
         )
 
     def test_a_copy_of_the_input_on_another_storage_is_compared_by_its_rows(self, dataset: Dataset) -> None:
@@ -216,7 +216,7 @@ class TestSource:
         assert found.is_sound
         assert found.not_compared == tuple(file.stem for file in others)
         assert (
-            "2 shards not compared with the input, because --source names no such files: 000_00001, 000_00002"
+            "2 shards not compared with the input, because --input names no such files: 000_00001, 000_00002"
             in found.lines()
         )
 
