@@ -63,6 +63,7 @@ class FolderOutput(Output):
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
             with translated(f"Preparing the output {self.uri}"):
+                self._files.create_bucket(public=public)
                 self.check_free(spec)
                 if not self._is_reserved:
                     self._write(self._spec_path, disclosed_spec(spec).to_json())

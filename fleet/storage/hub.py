@@ -254,5 +254,8 @@ def place_of(uri: str) -> tuple[str, str]:
     """The repository `<user>/<name>` and the branch of an output URI. Raises UsageError if the URI has another form."""
     found = _PLACE.fullmatch(uri)
     if found is None:
-        raise UsageError(f"An output on the Hub is written hf://datasets/<user>/<name>[@<branch>], not {uri}.")
+        raise UsageError(
+            "An output on the Hub is written hf://datasets/<user>/<name>[@<branch>] or hf://buckets/<user>/<name>, "
+            f"not {uri}."
+        )
     return found[1], found[2] or MAIN

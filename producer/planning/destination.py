@@ -12,6 +12,7 @@ from fleet.run.choices import CRAWLS_DATASET
 from fleet.run.model import with_revision
 from fleet.storage.hub import place_of
 from fleet.storage.hub_access import check_hub_answers, hub_token
+from fleet.storage.opening import is_on_hub
 from producer.planning.options import RunOptions
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
@@ -49,11 +50,11 @@ def check_output_place(uri: str, *, public: bool = False) -> None:
     if protocol not in _FOR_OUTPUT:
         raise UsageError(
             f"--output {uri} is of a kind that cannot be written to. Name a folder, a bucket "
-            "(s3://, gs://, az://), or hf://datasets/<user>/<name>[@<branch>]."
+            "(s3://, gs://, az://, hf://buckets/…), or hf://datasets/<user>/<name>[@<branch>]."
         )
-    if protocol == "hf":
+    if is_on_hub(uri):
         place_of(uri)
-    elif public:
+    elif public and protocol != "hf":
         raise UsageError(f"--public is for an output on the Hub, and {uri} is none. Leave it out.")
     try:
         get_filesystem_class(protocol)

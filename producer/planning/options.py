@@ -143,7 +143,7 @@ class RunOptions(ScoreOptions, Reading):
         output_option(
             "--output",
             metavar="URI",
-            help="A folder, a URL, or hf://datasets/USER/NAME, with @BRANCH to publish beside main. "
+            help="A folder, a URL (s3://, hf://buckets/), or hf://datasets/USER/NAME, with @BRANCH to publish beside main. "
             "Default for --crawl: USER/fineweb-CRAWL-MODEL.",
         ),
     ] = ""

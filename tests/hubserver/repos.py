@@ -17,7 +17,7 @@ from hubserver.errors import (
     stale_parent,
 )
 
-RepoType = Literal["model", "dataset"]
+RepoType = Literal["model", "dataset", "bucket"]
 Tree = Mapping[str, "File"]
 
 MAIN = "main"
@@ -28,6 +28,7 @@ class BlobStore:
 
     def __init__(self) -> None:
         self._contents: dict[str, bytes] = {}
+        self.by_xet_hash: dict[str, str] = {}  # xet's own hash → sha256
 
     def write(self, content: bytes) -> str:
         """Store the content and return its sha256."""

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from hubserver.access import Hub, Tokens
+from hubserver.bucket_routes import BucketRoutes
 from hubserver.commit_routes import CommitRoutes, is_large
 from hubserver.file_routes import FileRoutes
 from hubserver.lfs_routes import LfsRoutes
@@ -172,5 +173,5 @@ class HubServer:
 
     def _router(self) -> Router:
         hub = Hub(endpoint=self.endpoint, repos=self._repos, blobs=self._blobs, tokens=self._tokens)
-        kinds = (RepoRoutes, FileRoutes, CommitRoutes, LfsRoutes, *([XetRoutes] if self.xet else []))
+        kinds = (RepoRoutes, FileRoutes, CommitRoutes, LfsRoutes, *([XetRoutes, BucketRoutes] if self.xet else []))
         return Router([route for kind in kinds for route in kind(hub).routes()])

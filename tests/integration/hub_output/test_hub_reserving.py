@@ -147,7 +147,7 @@ def test_an_output_is_named_by_user_and_name_and_perhaps_a_branch(uri: str, plac
         "hf://datasets/me/out@main",
         "hf://datasets/me/out@shardsift/1",
         f"hf://datasets/me/out@{'0a' * 20}",
-        "hf://buckets/me/out",
+        "hf://buckets/me",
     ],
 )
 def test_other_forms_are_refused(uri: str) -> None:
