@@ -7,7 +7,7 @@ them in commits on a branch of the run.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +20,7 @@ from fleet.errors import OutputDamaged, OutputTaken, PublishConflict, ShardError
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec, data_path_of
 from fleet.storage.errors import translated
+from fleet.storage.folder import FolderOutput
 from fleet.storage.hub_access import HubApi, HubFiles
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile
 from fleet.storage.manifest import findings, read_manifest, receipts_listed, replaced_files
@@ -43,14 +44,15 @@ SHARDS_A_COMMIT = 5_000  # of two files each; the client's documentation names 2
 
 
 class HubOutput(Output):
-    """Stores files only in commits: until then only the ledger has the receipts and checkpoints, and the Hub drops the blobs.
+    """Stores files only in commits: until then only the ledger and `state` have the receipts, and the Hub drops the blobs.
 
     So nothing has to be discarded, and a file that is not published is missing on main.
     """
 
-    def __init__(self, uri: str, run_id: str) -> None:
+    def __init__(self, uri: str, run_id: str, state: FolderOutput | None = None) -> None:
         self.uri = uri
         self._run_id = run_id
+        self._state = state
         self._repo_id, self._target = place_of(uri)
         self._title = f"Publish run {run_id}"
         self._api = HubApi()
@@ -62,6 +64,8 @@ class HubOutput(Output):
                 self._refuse_reservation_of(self._branch.reserved_by_other())
 
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
+        if self._state:
+            self._state.reserve_state(spec)
         try:
             with translated(f"Preparing the output {self.uri}"):
                 self._create_repo(public=public)
@@ -87,6 +91,20 @@ class HubOutput(Output):
         with translated(f"Looking for {path} in {self.uri}"):
             return (path, sha256) in self._branch.digests_at(self._target, [path])
 
+    def store_receipt(self, receipt: Receipt) -> None:
+        if self._state:
+            self._state.store_receipt(receipt)
+
+    def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
+        return self._state is not None and self._state.store_checkpoint(shard, name, content)
+
+    def checkpoints(self, shard: str) -> dict[str, bytes]:
+        return self._state.checkpoints(shard) if self._state else {}
+
+    def drop_checkpoints(self, shard: str) -> None:
+        if self._state:
+            self._state.drop_checkpoints(shard)
+
     def accepted(self) -> dict[str, AcceptedFiles]:
         """Read those of an unpublished run from its own branch, since other branches may have an old copy of main."""
         found = {}
@@ -102,7 +120,7 @@ class HubOutput(Output):
             self._branch.write(ACCEPTED_PATH, files.to_json(), message=f"Accept changed files of {self._run_id}")
 
     def recovered(self) -> Recovered:
-        """The receipts that the manifest on main lists and, for other shards, those that waves have saved."""
+        """The receipts that the manifest on main lists; for other shards, those that waves have saved or that can be saved."""
         with translated(f"Reading the receipts in {self.uri}"):
             listed = self._listed_receipts()
             published = self._branch.of_those_in(self._target, listed)
@@ -112,8 +130,19 @@ class HubOutput(Output):
                 for shard, found in by_shard(reversed(self._branch.receipts()))
             }
             chosen |= {receipt.shard: receipt for receipt in published}
+            chosen |= {receipt.shard: receipt for receipt in self._saved_now(chosen)}
             partial = [receipt for receipt in listed if receipt.shard not in chosen]
         return Recovered(whole=tuple(chosen[shard] for shard in sorted(chosen)), partial=tuple(partial))
+
+    def _saved_now(self, known: Collection[str]) -> list[Receipt]:
+        """Save the other shards of which a receipt is stored, as far as the Hub has not dropped their files."""
+        stored = list(self._state.stored_receipts()) if self._state else []
+        unsaved = [receipt for receipt in stored if receipt.shard not in known]
+        try:
+            self._branch.save(unsaved)
+        except OutputDamaged as damage:
+            return [receipt for receipt in unsaved if receipt.shard not in damage.damaged]
+        return unsaved
 
     def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         with translated(f"Looking for files of {self._run_id} in {self.uri}"):

@@ -14,9 +14,18 @@ from fleet.storage.manifest import Manifest, read_manifest
 from fleet.storage.output import MANIFEST_PATH, Output
 
 
-def open_output(uri: str, run_id: str) -> Output:
-    """The output at a URI: `hf://datasets/<user>/<name>`, a folder, a bucket, or any URL that fsspec can write."""
-    return HubOutput(uri, run_id) if is_on_hub(uri) else FolderOutput(uri, run_id)
+def open_output(uri: str, run_id: str, *, state_uri: str | None = None) -> Output:
+    """The output at a URI: `hf://datasets/<user>/<name>`, a folder, a bucket, or any URL that fsspec can write.
+
+    `state_uri` is the folder or bucket that keeps what a dataset on the Hub cannot. Raises UsageError if it is another place.
+    """
+    if not is_on_hub(uri):
+        return FolderOutput(uri, run_id)
+    if state_uri and is_on_hub(state_uri):
+        raise UsageError(
+            f"SHARDSIFT_STATE_URI is {state_uri}. Name a folder or a bucket, such as hf://buckets/<user>/<name>."
+        )
+    return HubOutput(uri, run_id, FolderOutput(state_uri, run_id) if state_uri else None)
 
 
 def is_on_hub(uri: str) -> bool:
