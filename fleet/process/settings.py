@@ -158,7 +158,7 @@ class Settings(BaseSettings):
     checkpoint_mib: Annotated[int, Process.SEVERAL] = Field(
         512,
         ge=0,
-        description="Limit on a run's checkpoints in Redis. Further ones go to the output's storage. 0: all, which outlive Redis.",
+        description="Limit on a run's checkpoints in Redis. Further ones go to the output's storage. 0: all, to outlive Redis.",
     )
     state_uri: Annotated[str | None, Process.SEVERAL] = Field(
         None,
