@@ -1,9 +1,9 @@
 """An output in a dataset repository of the Hugging Face Hub.
 
 Workers upload files as blobs that no commit refers to yet. The finalizer publishes them with manifest and card in one
-commit to main, or to the branch that the output names; if there are very many, in several commits, the last with the
-manifest. The Hub drops blobs that no commit refers to after about a day, so during a long run the finalizer first saves
-them in commits on a branch of the run.
+commit to main, or to the branch or pull request that the output names; if there are very many, in several commits, the
+last with the manifest. The Hub drops blobs that no commit refers to after about a day, so during a long run the finalizer
+first saves them in commits on a branch of the run.
 """
 
 import re
@@ -36,10 +36,10 @@ from fleet.storage.output import (
     read_accepted,
     refuse_files_of_others,
 )
-from fleet.storage.run_branch import MAIN, RunBranch, commit
+from fleet.storage.run_branch import MAIN, PULL_REQUEST, RunBranch, commit
 
 # `main` has no second way to be written, and the name of a commit is no branch.
-_PLACE = re.compile(rf"hf://datasets/([^/@]+/[^/@]+)(?:@(?!{MAIN}$|[0-9a-f]{{40}}$)([\w.-]+))?/?")
+_PLACE = re.compile(rf"hf://datasets/([^/@]+/[^/@]+)(?:@(?!{MAIN}$|[0-9a-f]{{40}}$)([\w.-]+|{PULL_REQUEST}\d+))?/?")
 SHARDS_A_COMMIT = 5_000  # of two files each; the client's documentation names 25,000 files as the limit
 
 

@@ -21,6 +21,7 @@ RepoType = Literal["model", "dataset", "bucket"]
 Tree = Mapping[str, "File"]
 
 MAIN = "main"
+PULL_REQUEST = "refs/pr/"  # begins the name of the branch of one
 
 
 class BlobStore:
