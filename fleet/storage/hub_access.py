@@ -156,10 +156,12 @@ class BucketFiles(HubFiles):
 
     def rm(self, path: str, **_: Any) -> None:  # type: ignore[override]
         """Remove a file, or a folder with its content."""
-        paths = [self._place(found).path for found in self.find(path)]
+        place = self._place(path)
+        entries = self._api.list_bucket_tree(place.bucket_id, place.path, recursive=True)  # whose path begins so
+        paths = [entry.path for entry in entries if f"{entry.path}/".startswith(f"{place.path}/")]
         if not paths:
             raise FileNotFoundError(path)
-        self._api.batch_bucket_files(self._place(path).bucket_id, delete=paths)
+        self._api.batch_bucket_files(place.bucket_id, delete=paths)
 
     def _place(self, path: str) -> HfFileSystemResolvedBucketPath:
         return cast(HfFileSystemResolvedBucketPath, self.resolve_path(path))

@@ -5,7 +5,7 @@ from typing import Any
 
 from hubserver.access import Hub, require_write
 from hubserver.errors import HubError, bad_request, entry_not_found
-from hubserver.file_routes import file_reply, listed_paths, timestamp
+from hubserver.file_routes import file_reply, is_true, timestamp
 from hubserver.repo_routes import is_private
 from hubserver.repos import MAIN, File, Operation, Repo
 from hubserver.wire import Call, Reply, Route, json_reply
@@ -44,15 +44,13 @@ class BucketRoutes:
         return json_reply({**about, "size": size, "totalFiles": len(files)})
 
     def tree(self, call: Call, repo_id: str, path: str = "") -> Reply:
-        """An empty list for a folder that does not exist."""
+        """All files whose path begins with `path`; if not recursive, the files and folders directly in a folder."""
         files = self._files(call, repo_id)
-        try:
-            recursive = call.query.get("recursive") == "true"
-            paths = listed_paths(self._bucket(call, repo_id), MAIN, path, recursive=recursive)
-        except HubError:
-            paths = []
-        paths = [path for path in paths if path in files or not recursive]
-        return json_reply([self._entry(path, files.get(path)) for path in paths])
+        found = [name for name in sorted(files) if name.startswith(path)]
+        if not is_true(call.query.get("recursive")):
+            depth = len(path.split("/")) + 1 if path else 1
+            found = [*dict.fromkeys("/".join(name.split("/")[:depth]) for name in found)]
+        return json_reply([self._entry(name, files.get(name)) for name in found])
 
     def paths_info(self, call: Call, repo_id: str) -> Reply:
         """The response leaves out folders and paths that do not exist."""

@@ -35,7 +35,7 @@ def bucket(running_hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert running_hub.faults_left == 0
 
 
-@pytest.fixture(params=["folder", "memory", "bucket"])
+@pytest.fixture(params=["folder", "memory", pytest.param("bucket", marks=pytest.mark.slow)])
 def uri(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "folder":
         yield str(tmp_path / "out")
