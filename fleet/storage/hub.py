@@ -7,7 +7,7 @@ first saves them in commits on a branch of the run.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -130,19 +130,19 @@ class HubOutput(Output):
                 for shard, found in by_shard(reversed(self._branch.receipts()))
             }
             chosen |= {receipt.shard: receipt for receipt in published}
-            chosen |= {receipt.shard: receipt for receipt in self._saved_now(chosen)}
+            if self._state:
+                others = [receipt for receipt in self._state.stored_receipts() if receipt.shard not in chosen]
+                chosen |= {receipt.shard: receipt for receipt in self._saved_now(others)}
             partial = [receipt for receipt in listed if receipt.shard not in chosen]
         return Recovered(whole=tuple(chosen[shard] for shard in sorted(chosen)), partial=tuple(partial))
 
-    def _saved_now(self, known: Collection[str]) -> list[Receipt]:
-        """Save the other shards of which a receipt is stored, as far as the Hub has not dropped their files."""
-        stored = list(self._state.stored_receipts()) if self._state else []
-        unsaved = [receipt for receipt in stored if receipt.shard not in known]
+    def _saved_now(self, receipts: list[Receipt]) -> list[Receipt]:
+        """Save those whose files the Hub has not dropped."""
         try:
-            self._branch.save(unsaved)
+            self._branch.save(receipts)
         except OutputDamaged as damage:
-            return [receipt for receipt in unsaved if receipt.shard not in damage.damaged]
-        return unsaved
+            return [receipt for receipt in receipts if receipt.shard not in damage.damaged]
+        return receipts
 
     def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         with translated(f"Looking for files of {self._run_id} in {self.uri}"):

@@ -15,6 +15,7 @@ from huggingface_hub import HfApi, HfFileSystem, get_session, get_token
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.hf_file_system import HfFileSystemFile, HfFileSystemResolvedBucketPath
+from huggingface_hub.utils import disable_progress_bars
 
 from fleet.errors import TransientError, UsageError
 from fleet.storage.errors import translated
@@ -112,6 +113,7 @@ class BucketFiles(HubFiles):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.dircache = DirCache(use_listings_cache=False)
+        disable_progress_bars()  # the client draws one for each small file that it uploads
 
     def create_bucket(self, path: str, *, public: bool) -> None:
         """Create the bucket of a path. An existing one keeps its visibility."""
