@@ -15,7 +15,7 @@ from huggingface_hub import HfApi, HfFileSystem, get_session, get_token
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.hf_file_system import HfFileSystemFile, HfFileSystemResolvedBucketPath
-from huggingface_hub.utils import disable_progress_bars
+from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
 from fleet.errors import TransientError, UsageError
 from fleet.storage.errors import translated
