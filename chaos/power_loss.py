@@ -212,7 +212,7 @@ class _Arena:
 
     def _enqueue(self, run: _Run) -> None:
         run.enqueues += 1
-        enqueue(run.plan, self._ledger, self._app, resend_seconds=self._settings.resend_seconds)
+        enqueue(run.plan, self._ledger, self._app, self._settings)
 
     def _wait_for_share(self, run: _Run, share: float) -> None:
         """Wait until this share of the rows is scored, or the run is published."""

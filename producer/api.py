@@ -100,9 +100,7 @@ def enqueue(
             plan = plan_run(
                 options_from(options, RunOptions, keywords)
             )  # after Redis has answered, since planning may take long
-            return enqueue_plan(
-                plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering
-            )
+            return enqueue_plan(plan, ledger, app, settings, verify=verify, steering=steering)
 
 
 def status(

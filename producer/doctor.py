@@ -7,7 +7,7 @@ from uuid import uuid4
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import HfApi
-from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.errors import BucketNotFoundError, RepositoryNotFoundError
 
 from fleet.doctor import OF_PRODUCERS, Check, Verdict, hub_check, ok, redis_check, rights_check, warning, wrong
 from fleet.ledger import Ledger
@@ -17,6 +17,7 @@ from fleet.process.wording import counted, first_of
 from fleet.storage.errors import translated
 from fleet.storage.files import Files
 from fleet.storage.hub import place_of
+from fleet.storage.opening import is_on_hub
 from producer.local.redis import find_redis_server
 from producer.planning.destination import check_output_place
 from producer.planning.plan import refuse_secrets
@@ -85,11 +86,15 @@ def _output(uri: str) -> Verdict:
     refuse_secrets("--output", uri)
     check_output_place(uri)
     with translated(f"Writing to {uri}"):
-        if uri.startswith("hf://"):
+        if is_on_hub(uri):
             return _output_on_hub(uri)
         files, path = Files(_existing_root(uri)), f".shardsift-doctor-{uuid4().hex}"
         try:
             files.write(path, b"", aside=f"{path}-aside")
+        except FileNotFoundError as error:
+            if isinstance(error.__cause__, BucketNotFoundError):
+                return _made_by_the_run(uri)
+            raise
         finally:
             files.remove(path)
             files.remove(f"{path}-aside")
@@ -105,11 +110,15 @@ def _existing_root(uri: str) -> str:
     return str(next(place for place in (folder, *folder.parents) if place.exists()))
 
 
+def _made_by_the_run(uri: str) -> Verdict:
+    return ok(f"{uri} does not exist yet, or is not shown to this token; the run creates it.")
+
+
 def _output_on_hub(uri: str) -> Verdict:
     api, repo_id = HfApi(), place_of(uri)[0]
     try:
         api.repo_info(repo_id, repo_type="dataset")
     except RepositoryNotFoundError:
-        return ok(f"{uri} does not exist yet, or is not shown to this token; the run creates it.")
+        return _made_by_the_run(uri)
     api.auth_check(repo_id, repo_type="dataset", write=True)
     return ok(f"{uri} exists, and the Hub lets this token write to it.")

@@ -45,7 +45,7 @@ class Attempts(LedgerBase):
             spec=read_spec(run_id, spec),
             token=token,
             attempt=int(attempt),
-            spilled=bool(spilled),
+            spilled=bool(spilled) or not self._checkpoint_bytes,
         )
 
     def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> bool:

@@ -44,7 +44,7 @@ class Claim:
     spec: RunSpec
     token: str
     attempt: int
-    spilled: bool = False  # earlier attempts stored scores with the output, because the ledger was full
+    spilled: bool = False  # the ledger was full, or takes no scores: earlier attempts stored them with the output
 
     @property
     def what(self) -> str:

@@ -158,7 +158,12 @@ class Settings(BaseSettings):
     checkpoint_mib: Annotated[int, Process.SEVERAL] = Field(
         512,
         ge=0,
-        description="Limit on a run's checkpoints in Redis. Further ones go to the output's storage.",
+        description="Limit on a run's checkpoints in Redis. Further ones go to the output's storage. 0: all, to outlive Redis.",
+    )
+    state_uri: Annotated[str | None, Process.SEVERAL] = Field(
+        None,
+        description="Folder or bucket, the same for all processes, that keeps receipts of runs whose output is a dataset on the "
+        "Hub: a loss of Redis costs no finished shard.",
     )
     stop_seconds: Annotated[float, Process.WORKER] = Field(
         8.0,

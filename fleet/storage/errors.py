@@ -41,6 +41,7 @@ _ABOUT_CREDENTIALS = re.compile("Credential|Token|Auth|SSO|Profile|Refresh")
 _HUB_ERRORS = tuple(  # several of them are neither OSError nor HTTPError
     kind for kind in vars(hub_errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
 )
+_NOT_SHOWN = (hub_errors.RepositoryNotFoundError, hub_errors.BucketNotFoundError)
 _NO_ANSWER = (
     *(httpx2.HTTPError, ConnectionError, TimeoutError),
     *(hub_errors.FileMetadataError, hub_errors.LocalEntryNotFoundError),
@@ -72,7 +73,7 @@ def translated(doing: str) -> Iterator[None]:
 
 def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
     """Our error for what a library's error means for a shard."""
-    if isinstance(error.__cause__, hub_errors.RepositoryNotFoundError):  # of the FileNotFoundError of its file system
+    if isinstance(error.__cause__, _NOT_SHOWN):  # of the FileNotFoundError of its file system
         error = error.__cause__
     if isinstance(error, hub_errors.HfHubHTTPError):
         return _from_hub(error, doing)
@@ -192,9 +193,11 @@ def _from_hub(error: hub_errors.HfHubHTTPError, doing: str) -> ShardError | Tran
         return ShardError(
             f"{doing}: this repository is gated. Accept its terms on the Hub and set HF_TOKEN.", of_machine=True
         )
-    if isinstance(error, hub_errors.RepositoryNotFoundError):
+    if isinstance(error, hub_errors.BucketBatchError):  # for one file of several, with status 200
+        return TransientError(f"{doing}: the Hub did not change every file ({_line(error)}).")
+    if isinstance(error, _NOT_SHOWN):
         return ShardError(
-            f"{doing}: the Hub shows no such repository to this token. Check the name and HF_TOKEN. "
+            f"{doing}: the Hub shows no such repository or bucket to this token. Check the name and HF_TOKEN. "
             "An output that was deleted is made again by the command that started the run.",
             of_machine=True,
         )

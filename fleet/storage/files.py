@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import fsspec
-from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from fleet.errors import TransientError, UsageError
 from fleet.run.receipt import OutputFile
+from fleet.storage.hub_access import BucketFiles, filesystem_of
 from fleet.storage.inspection import Problem, StoredFile, problem_of
 
 READERS = 16  # a bucket answers in tens of milliseconds, and a run has thousands of files
 _LISTINGS = 10
 _LEVELS = 3  # of a walk: the folder itself and two below it
-_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "obs"}
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "obs", "hf"}
 
 
 class Files:
@@ -34,9 +34,14 @@ class Files:
     def __init__(self, uri: str) -> None:
         self._fs: fsspec.AbstractFileSystem
         try:
-            self._fs, self.root = url_to_fs(uri)
+            self._fs, self.root = filesystem_of(uri)
         except (ImportError, ValueError) as error:  # a missing library or an unknown protocol
             raise UsageError(f"The output {uri} cannot be used: {error}.") from error
+
+    def create_bucket(self, *, public: bool) -> None:
+        """Create a bucket of the Hub that does not exist. Others are created by their owners."""
+        if isinstance(self._fs, BucketFiles):
+            self._fs.create_bucket(self.root, public=public)
 
     def exists(self, path: str) -> bool:
         return bool(self._fs.exists(self._at(path)))
@@ -55,8 +60,11 @@ class Files:
     def neighbours(self, *names: str) -> Iterator["Files"]:
         """The folders that this one lies in, and those up to two levels below it that directly hold one of these names."""
         root = os.path.realpath(self.root) if isinstance(self._fs, LocalFileSystem) else self.root.rstrip("/")
-        while root := root.rpartition("/")[0]:
+        top = 2 if isinstance(self._fs, BucketFiles) else 0  # buckets/<user>/<name> is one
+        while (root := root.rpartition("/")[0]) and root.count("/") >= top:
             yield self._elsewhere(root)
+        if not self._fs.exists(self.root):
+            return
         for folder, folders, files in self._fs.walk(self.root, maxdepth=_LEVELS):
             if folder.rstrip("/") != self.root.rstrip("/") and {*names} & {*folders, *files}:
                 yield self._elsewhere(folder)
@@ -117,7 +125,13 @@ class Files:
         self._sync_file(path)
 
     def write(self, path: str, content: bytes, *, aside: str) -> None:
-        """Write to the path `aside`, then move the file into place, so that readers never see half a file."""
+        """Write to the path `aside`, then move the file into place, so that readers never see half a file.
+
+        A bucket shows a file only when it is whole.
+        """
+        if is_bucket(self._fs):
+            self._fs.pipe_file(self._at(path), content)
+            return
         self._make_folder_of(aside)
         self._fs.pipe_file(self._at(aside), content)
         self._sync_file(aside)

@@ -63,12 +63,19 @@ class FolderOutput(Output):
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
             with translated(f"Preparing the output {self.uri}"):
+                self._files.create_bucket(public=public)
                 self.check_free(spec)
                 if not self._is_reserved:
                     self._write(self._spec_path, disclosed_spec(spec).to_json())
                     self._withdraw_beside_others(spec)
         except ShardError as error:
             raise UsageError(f"{error} Choose an --output that can be written.") from error
+
+    def reserve_state(self, spec: RunSpec) -> None:
+        """Prepare a place for the receipts and checkpoints of a run whose output is elsewhere. Runs may share the place."""
+        with translated(f"Preparing {self.uri}, the SHARDSIFT_STATE_URI"):
+            self._files.create_bucket(public=False)
+            self._write(f"{self._workplace}/state.json", disclosed_spec(spec).to_json())
 
     def withdraw(self) -> None:
         with translated(f"Giving up the output {self.uri}"):
@@ -108,7 +115,7 @@ class FolderOutput(Output):
             listed = receipts_listed(self._files.content(MANIFEST_PATH), self._run_id)
             published = {digest for receipt in listed for digest in digests(receipt)}
             whole, partial = [], []
-            for _, receipts in by_shard([*self._stored_receipts(), *listed]):
+            for _, receipts in by_shard([*self.stored_receipts(), *listed]):
                 if chosen := self._whole(receipts, published, sizes):
                     whole.append(chosen)
                 else:
@@ -275,7 +282,7 @@ class FolderOutput(Output):
 
     # --- receipts, to rebuild a ledger that has lost the run ------------------------------------------------------------
 
-    def _stored_receipts(self) -> Iterator[Receipt]:
+    def stored_receipts(self) -> Iterator[Receipt]:
         paths = [path for path in self._files.sizes(f"{self._workplace}/receipts") if path.endswith(".json")]
         for path, content in self._files.contents(paths):
             if receipt := read_receipt(content, self._run_id, source=path):

@@ -1,9 +1,9 @@
 """An output in a dataset repository of the Hugging Face Hub.
 
 Workers upload files as blobs that no commit refers to yet. The finalizer publishes them with manifest and card in one
-commit to main, or to the branch that the output names; if there are very many, in several commits, the last with the
-manifest. The Hub drops blobs that no commit refers to after about a day, so during a long run the finalizer first saves
-them in commits on a branch of the run.
+commit to main, or to the branch or pull request that the output names; if there are very many, in several commits, the
+last with the manifest. The Hub drops blobs that no commit refers to after about a day, so during a long run the finalizer
+first saves them in commits on a branch of the run.
 """
 
 import re
@@ -20,6 +20,7 @@ from fleet.errors import OutputDamaged, OutputTaken, PublishConflict, ShardError
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec, data_path_of
 from fleet.storage.errors import translated
+from fleet.storage.folder import FolderOutput
 from fleet.storage.hub_access import HubApi, HubFiles
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile
 from fleet.storage.manifest import findings, read_manifest, receipts_listed, replaced_files
@@ -35,22 +36,23 @@ from fleet.storage.output import (
     read_accepted,
     refuse_files_of_others,
 )
-from fleet.storage.run_branch import MAIN, RunBranch, commit
+from fleet.storage.run_branch import MAIN, PULL_REQUEST, RunBranch, commit
 
 # `main` has no second way to be written, and the name of a commit is no branch.
-_PLACE = re.compile(rf"hf://datasets/([^/@]+/[^/@]+)(?:@(?!{MAIN}$|[0-9a-f]{{40}}$)([\w.-]+))?/?")
+_PLACE = re.compile(rf"hf://datasets/([^/@]+/[^/@]+)(?:@(?!{MAIN}$|[0-9a-f]{{40}}$)([\w.-]+|{PULL_REQUEST}\d+))?/?")
 SHARDS_A_COMMIT = 5_000  # of two files each; the client's documentation names 25,000 files as the limit
 
 
 class HubOutput(Output):
-    """Stores files only in commits: until then only the ledger has the receipts and checkpoints, and the Hub drops the blobs.
+    """Stores files only in commits: until then only the ledger and `state` have the receipts, and the Hub drops the blobs.
 
     So nothing has to be discarded, and a file that is not published is missing on main.
     """
 
-    def __init__(self, uri: str, run_id: str) -> None:
+    def __init__(self, uri: str, run_id: str, state: FolderOutput | None = None) -> None:
         self.uri = uri
         self._run_id = run_id
+        self._state = state
         self._repo_id, self._target = place_of(uri)
         self._title = f"Publish run {run_id}"
         self._api = HubApi()
@@ -62,6 +64,8 @@ class HubOutput(Output):
                 self._refuse_reservation_of(self._branch.reserved_by_other())
 
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
+        if self._state:
+            self._state.reserve_state(spec)
         try:
             with translated(f"Preparing the output {self.uri}"):
                 self._create_repo(public=public)
@@ -87,6 +91,20 @@ class HubOutput(Output):
         with translated(f"Looking for {path} in {self.uri}"):
             return (path, sha256) in self._branch.digests_at(self._target, [path])
 
+    def store_receipt(self, receipt: Receipt) -> None:
+        if self._state:
+            self._state.store_receipt(receipt)
+
+    def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
+        return self._state is not None and self._state.store_checkpoint(shard, name, content)
+
+    def checkpoints(self, shard: str) -> dict[str, bytes]:
+        return self._state.checkpoints(shard) if self._state else {}
+
+    def drop_checkpoints(self, shard: str) -> None:
+        if self._state:
+            self._state.drop_checkpoints(shard)
+
     def accepted(self) -> dict[str, AcceptedFiles]:
         """Read those of an unpublished run from its own branch, since other branches may have an old copy of main."""
         found = {}
@@ -102,7 +120,7 @@ class HubOutput(Output):
             self._branch.write(ACCEPTED_PATH, files.to_json(), message=f"Accept changed files of {self._run_id}")
 
     def recovered(self) -> Recovered:
-        """The receipts that the manifest on main lists and, for other shards, those that waves have saved."""
+        """The receipts that the manifest on main lists; for other shards, those that waves have saved or that can be saved."""
         with translated(f"Reading the receipts in {self.uri}"):
             listed = self._listed_receipts()
             published = self._branch.of_those_in(self._target, listed)
@@ -112,8 +130,19 @@ class HubOutput(Output):
                 for shard, found in by_shard(reversed(self._branch.receipts()))
             }
             chosen |= {receipt.shard: receipt for receipt in published}
+            if self._state:
+                others = [receipt for receipt in self._state.stored_receipts() if receipt.shard not in chosen]
+                chosen |= {receipt.shard: receipt for receipt in self._saved_now(others)}
             partial = [receipt for receipt in listed if receipt.shard not in chosen]
         return Recovered(whole=tuple(chosen[shard] for shard in sorted(chosen)), partial=tuple(partial))
+
+    def _saved_now(self, receipts: list[Receipt]) -> list[Receipt]:
+        """Save those whose files the Hub has not dropped."""
+        try:
+            self._branch.save(receipts)
+        except OutputDamaged as damage:
+            return [receipt for receipt in receipts if receipt.shard not in damage.damaged]
+        return receipts
 
     def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         with translated(f"Looking for files of {self._run_id} in {self.uri}"):
@@ -254,5 +283,8 @@ def place_of(uri: str) -> tuple[str, str]:
     """The repository `<user>/<name>` and the branch of an output URI. Raises UsageError if the URI has another form."""
     found = _PLACE.fullmatch(uri)
     if found is None:
-        raise UsageError(f"An output on the Hub is written hf://datasets/<user>/<name>[@<branch>], not {uri}.")
+        raise UsageError(
+            "An output on the Hub is written hf://datasets/<user>/<name>[@<branch>] or hf://buckets/<user>/<name>, "
+            f"not {uri}."
+        )
     return found[1], found[2] or MAIN

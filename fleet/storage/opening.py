@@ -9,19 +9,31 @@ from fleet.errors import ShardError, UsageError
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
 from fleet.storage.hub import HubOutput
-from fleet.storage.hub_access import filesystem_of
+from fleet.storage.hub_access import IN_BUCKET, filesystem_of
 from fleet.storage.manifest import Manifest, read_manifest
 from fleet.storage.output import MANIFEST_PATH, Output
 
 
-def open_output(uri: str, run_id: str) -> Output:
-    """The output at a URI: `hf://datasets/<user>/<name>`, a folder, or any URL that fsspec can write."""
-    return HubOutput(uri, run_id) if is_on_hub(uri) else FolderOutput(uri, run_id)
+def open_output(uri: str, run_id: str, *, state_uri: str | None = None) -> Output:
+    """The output at a URI: `hf://datasets/<user>/<name>`, a folder, a bucket, or any URL that fsspec can write.
+
+    `state_uri` is the folder or bucket that keeps what a dataset on the Hub cannot. Raises UsageError if it is another place.
+    """
+    if not is_on_hub(uri):
+        return FolderOutput(uri, run_id)
+    if state_uri and is_on_hub(state_uri):
+        raise UsageError(
+            f"SHARDSIFT_STATE_URI is {state_uri}. Name a folder or a bucket, such as hf://buckets/<user>/<name>."
+        )
+    return HubOutput(uri, run_id, FolderOutput(state_uri, run_id) if state_uri else None)
 
 
 def is_on_hub(uri: str) -> bool:
-    """The Hub lists the sha256 of each file, and drops staged files after about a day. A folder or bucket does neither."""
-    return uri.startswith("hf://")
+    """A dataset on the Hub lists the sha256 of each file, and loses staged files after about a day.
+
+    A folder or bucket does neither, nor does a bucket on the Hub.
+    """
+    return uri.startswith("hf://") and not IN_BUCKET.fullmatch(uri)
 
 
 # Read what a published dataset says about itself: the manifest, with the spec of its run. Needs no ledger.

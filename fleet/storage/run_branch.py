@@ -16,7 +16,7 @@ from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionN
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.lfs import UploadInfo
 
-from fleet.errors import OutputDamaged, PublishConflict
+from fleet.errors import OutputDamaged, PublishConflict, UsageError
 from fleet.process.wording import counted
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec, disclosed_spec
@@ -25,6 +25,7 @@ from fleet.storage.inspection import files_of
 from fleet.storage.output import FileDigest, is_among, read_receipt
 
 MAIN = "main"
+PULL_REQUEST = "refs/pr/"  # and its number; the Hub lets it be committed to like a branch
 _BRANCHES = "shardsift/"
 _PATHS_PER_REQUEST = 500
 # Limits the search for dropped blobs: the Hub limits commits, and scoring a few more shards again is cheap.
@@ -45,6 +46,8 @@ class RunBranch:
         """Create the branch on which the run is published, from the first commit: main may hold another dataset."""
         if self._target in self._heads():
             return
+        if self._target.startswith(PULL_REQUEST):
+            raise UsageError(f"There is no {self._target} of {self._repo_id}. Open a draft pull request there first.")
         first = self._api.list_repo_commits(self._repo_id, repo_type="dataset")[-1].commit_id
         self._api.create_branch(self._repo_id, branch=self._target, revision=first, repo_type="dataset", exist_ok=True)
 
@@ -151,9 +154,11 @@ class RunBranch:
                 raise
 
     def _heads(self) -> dict[str, str]:
-        """Branch → head commit."""
-        refs = self._api.list_repo_refs(self._repo_id, repo_type="dataset")
-        return {branch.name: branch.target_commit for branch in refs.branches}
+        """Branch, or pull request if one is published on, → head commit."""
+        is_pull_request = self._target.startswith(PULL_REQUEST)
+        refs = self._api.list_repo_refs(self._repo_id, repo_type="dataset", include_pull_requests=is_pull_request)
+        pull_requests = {pull_request.ref: pull_request.target_commit for pull_request in refs.pull_requests or ()}
+        return {branch.name: branch.target_commit for branch in refs.branches} | pull_requests
 
     def not_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
         """The receipts whose files are not in the commit `revision`."""

@@ -72,7 +72,7 @@ def enqueue(
     ledger = Ledger.connect(settings)
     plan = _planned(options)  # after Redis has answered, since planning may take long
     app = make_app("producer", settings)
-    done = enqueue_plan(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering)
+    done = enqueue_plan(plan, ledger, app, settings, verify=verify, steering=steering)
     _say_begun(done)
     if wait:
         report(looked_at(ledger, _watched(ledger, done), hashes=verify), as_json=as_json)

@@ -54,7 +54,7 @@ def run_locally(
     ):
         if settings.redis_is_embedded:
             _forget_the_dead(ledger, plan.spec)
-        on_enqueued(enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify))
+        on_enqueued(enqueue(plan, ledger, app, settings, verify=verify))
         with ExitStack() as stack:
             finalizer = stack.enter_context(_finalizer(plan.spec, settings))
             supervisor = stack.enter_context(_workers(plan.spec, settings, workers, kinds, shards=len(plan.shards)))

@@ -53,11 +53,11 @@ def check_output_place(uri: str, *, public: bool = False) -> None:
     if protocol not in _FOR_OUTPUT:
         raise UsageError(
             f"--output {uri} is of a kind that cannot be written to. Name a folder, a bucket "
-            "(s3://, gs://, az://), or hf://datasets/<user>/<name>[@<branch>]."
+            "(s3://, gs://, az://, hf://buckets/…), or hf://datasets/<user>/<name>[@<branch>]."
         )
-    if protocol == "hf":
+    if is_on_hub(uri):
         place_of(uri)
-    elif public:
+    elif public and protocol != "hf":
         raise UsageError(f"--public is for an output on the Hub, and {uri} is none. Leave it out.")
     try:
         get_filesystem_class(protocol)

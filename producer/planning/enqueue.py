@@ -8,6 +8,7 @@ from celery import Celery
 from fleet.errors import OutputTaken
 from fleet.ledger import Counts, Ledger
 from fleet.process.dispatch import queue_lost_shards, send_due_shards
+from fleet.process.settings import Settings
 from fleet.process.wording import counted
 from fleet.run.model import joint_format
 from fleet.run.receipt import Receipt
@@ -59,8 +60,8 @@ def enqueue(
     plan: Plan,
     ledger: Ledger,
     app: Celery,
+    settings: Settings,
     *,
-    resend_seconds: float,
     verify: bool = False,
     steering: SteeringOptions = AS_IT_WAS,
 ) -> Enqueued:
@@ -71,7 +72,7 @@ def enqueue(
     """
     spec = plan.spec
     how = steered(ledger, spec.run_id, steering)
-    output = open_output(spec.output_uri, spec.run_id)
+    output = open_output(spec.output_uri, spec.run_id, state_uri=settings.state_uri)
     instead_of = _reserved(output, spec, ledger, public=plan.public)
     # Read and record receipts before the run is marked as enqueued: if the producer dies here, or cannot read them, no
     # worker scores finished shards, and the next call reads the receipts.
@@ -91,7 +92,7 @@ def enqueue(
     ledger.clear_publish_error(spec.run_id)
     findings = patient(look_again)(ledger, spec.run_id, hashes=verify)
     findings = findings or patient(_losses)(output, recovered, spec, hashes=verify)
-    queue_lost_shards(ledger, spec.run_id, resend_seconds=resend_seconds)
+    queue_lost_shards(ledger, spec.run_id, resend_seconds=settings.resend_seconds)
     sent = send_due_shards(app, ledger, spec.run_id)
     return Enqueued(
         run_id=spec.run_id,

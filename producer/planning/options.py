@@ -143,8 +143,8 @@ class RunOptions(ScoreOptions, Reading):
         output_option(
             "--output",
             metavar="URI",
-            help="A folder, a URL, or hf://datasets/USER/NAME, with @BRANCH to publish beside main. "
-            "Default for --crawl: USER/fineweb-CRAWL-MODEL.",
+            help="A folder, a URL (s3://, hf://buckets/), or hf://datasets/USER/NAME, with @BRANCH or @refs/pr/N to publish "
+            "beside main. Default for --crawl: USER/fineweb-CRAWL-MODEL.",
         ),
     ] = ""
     public: Public = False

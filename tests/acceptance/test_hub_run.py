@@ -13,7 +13,7 @@ from fleet.process.wording import counted
 from hubserver import HubServer
 from support.crawls import CRAWL, DATASET, MODEL, hub_with_a_crawl
 from support.fleet import Fleet
-from support.injected_faults import InjectedFaults
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.processes import run_command
 from support.waiting import wait_until
 
@@ -89,6 +89,41 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
         reader = {**producer, "HF_HOME": str(tmp_path / "reader-home")}
         read = run_command("python", "-c", READ_BACK, environment=reader)
         assert "read back" in read.stdout, read.stderr
+
+
+FILL = """
+import sys
+from huggingface_hub import HfApi
+HfApi().create_bucket("me/in")
+HfApi().sync_bucket(sys.argv[1], "hf://buckets/me/in")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hub", ["xet"], indirect=True)
+def test_buckets_are_read_and_written_and_hold_the_receipts(
+    hub: HubServer, fleet: Fleet, faults: InjectedFaults, tmp_path: Path
+) -> None:
+    fleet.environment.pop("HF_HUB_OFFLINE")
+    fleet.environment |= faults.environment | hub.client_env(tmp_path / "home", hub.token("me", write=True))
+    filled = run_command("python", "-c", FILL, tmp_path / "crawl/data" / CRAWL, environment=fleet.environment)
+    assert filled.returncode == 0, filled.stderr
+    source, output = "hf://buckets/me/in", "hf://buckets/me/out/kept"
+    enqueue = ("enqueue", "--input", source, "--model", MODEL, "--scorer", STAND_IN, "--keep-all", "--output", output)
+
+    run_id = fleet.producer(*enqueue).stdout.strip()
+    with fleet.finalizer(), fleet.worker(MODEL):
+        fleet.wait_until_published(run_id, seconds=180)
+    fleet.ledger.redis.flushall()
+    rebuilt = fleet.producer(*enqueue)
+    verified = fleet.producer("verify", output, "--source", source)
+
+    assert "8 shards, 8 taken over from receipts, 8 done" in rebuilt.stderr
+    assert (verified.returncode, verified.stdout.splitlines()[-1]) == (0, "sound"), verified.stdout + verified.stderr
+    files = hub.files("me/out", "bucket")
+    assert {"kept/data/000_00007.parquet", "kept/scores/000_00007.parquet", "kept/README.md"} <= files.keys()
+    assert not [path for path in files if "/staged/" in path]
+    assert hub.is_private("me/out", "bucket")
 
 
 @pytest.mark.slow

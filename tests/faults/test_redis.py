@@ -163,8 +163,9 @@ def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("redis_is_lost", [False, True])
 def test_scores_without_room_in_redis_are_stored_with_the_output_and_save_a_killed_workers_work(
-    runs: DisturbedRuns, undisturbed: dict[str, str]
+    runs: DisturbedRuns, undisturbed: dict[str, str], redis_is_lost: bool
 ) -> None:
     run_id = runs.enqueue()
     checkpoints = runs.output / ".shardsift" / run_id / "checkpoints"
@@ -176,6 +177,9 @@ def test_scores_without_room_in_redis_are_stored_with_the_output_and_save_a_kill
             )
             worker.kill()
             worker.wait()
+        if redis_is_lost:
+            runs.fleet.ledger.redis.flushall()
+            runs.enqueue()
         with runs.worker("w2", SHARDSIFT_CHECKPOINT_MIB="0"):
             runs.wait_until_published(run_id)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hubserver.errors import HubError, repo_not_found, token_required, write_token_required
 from hubserver.repos import BlobStore, Repo, Repos, RepoType
 
-TYPES: dict[str, RepoType] = {"models": "model", "datasets": "dataset"}
+TYPES: dict[str, RepoType] = {"models": "model", "datasets": "dataset", "buckets": "bucket"}
 
 
 def type_of_prefix(prefix: str) -> RepoType:

@@ -8,7 +8,7 @@ import yaml
 from hubserver.access import TYPES, Hub, require_write, url_prefix
 from hubserver.errors import HubError, invalid_token
 from hubserver.file_routes import timestamp
-from hubserver.repos import MAIN, BlobStore, Commit, File, Operation, Repo
+from hubserver.repos import MAIN, PULL_REQUEST, BlobStore, Commit, File, Operation, Repo
 from hubserver.wire import Call, Reply, Route, json_reply
 
 GITATTRIBUTES = ".gitattributes"
@@ -104,9 +104,12 @@ class RepoRoutes:
     def refs(self, call: Call, types: str, repo_id: str) -> Reply:
         branches = self._hub.readable(call.grant, TYPES[types], repo_id).branches
         listed = [
-            {"name": name, "ref": f"refs/heads/{name}", "targetCommit": oid} for name, oid in sorted(branches.items())
+            {"name": name, "ref": name if name.startswith(PULL_REQUEST) else f"refs/heads/{name}", "targetCommit": oid}
+            for name, oid in sorted(branches.items())
         ]
-        return json_reply({"branches": listed, "converts": [], "tags": [], "pullRequests": []})
+        heads = [entry for entry in listed if not entry["name"].startswith(PULL_REQUEST)]
+        asked = [entry for entry in listed if entry not in heads and "include_prs" in call.query]
+        return json_reply({"branches": heads, "converts": [], "tags": [], "pullRequests": asked})
 
     def create_branch(self, call: Call, types: str, repo_id: str, branch: str) -> Reply:
         repo = self._hub.writable(call.grant, TYPES[types], repo_id)

@@ -17,10 +17,11 @@ from hubserver.errors import (
     stale_parent,
 )
 
-RepoType = Literal["model", "dataset"]
+RepoType = Literal["model", "dataset", "bucket"]
 Tree = Mapping[str, "File"]
 
 MAIN = "main"
+PULL_REQUEST = "refs/pr/"  # begins the name of the branch of one
 
 
 class BlobStore:
@@ -28,6 +29,7 @@ class BlobStore:
 
     def __init__(self) -> None:
         self._contents: dict[str, bytes] = {}
+        self.by_xet_hash: dict[str, str] = {}  # xet's own hash → sha256
 
     def write(self, content: bytes) -> str:
         """Store the content and return its sha256."""

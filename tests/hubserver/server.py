@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Self
 
 from hubserver.access import Hub, Tokens
+from hubserver.bucket_routes import BucketRoutes
 from hubserver.commit_routes import CommitRoutes, is_large
 from hubserver.file_routes import FileRoutes
 from hubserver.lfs_routes import LfsRoutes
 from hubserver.repo_routes import RepoRoutes, add_initial_commit
-from hubserver.repos import MAIN, BlobStore, Commit, File, Operation, Repo, Repos, RepoType
+from hubserver.repos import MAIN, PULL_REQUEST, BlobStore, Commit, File, Operation, Repo, Repos, RepoType
 from hubserver.traffic import Request, WireFault, WireFaults
 from hubserver.wire import Router, WireServer
 from hubserver.xet import XetRoutes
@@ -77,6 +78,10 @@ class HubServer:
     def create_repo(self, repo_id: str, repo_type: RepoType = "dataset") -> None:
         repo = self._repos.create(repo_type, repo_id)
         add_initial_commit(repo, self._blobs, author=SERVER_AUTHOR)
+
+    def open_pull_request(self, repo_id: str, number: int) -> None:
+        repo = self._repos.get("dataset", repo_id)
+        repo.create_branch(f"{PULL_REQUEST}{number}", MAIN)
 
     def is_private(self, repo_id: str, repo_type: RepoType = "dataset") -> bool:
         return self._repos.get(repo_type, repo_id).private
@@ -172,5 +177,5 @@ class HubServer:
 
     def _router(self) -> Router:
         hub = Hub(endpoint=self.endpoint, repos=self._repos, blobs=self._blobs, tokens=self._tokens)
-        kinds = (RepoRoutes, FileRoutes, CommitRoutes, LfsRoutes, *([XetRoutes] if self.xet else []))
+        kinds = (RepoRoutes, FileRoutes, CommitRoutes, LfsRoutes, *([XetRoutes, BucketRoutes] if self.xet else []))
         return Router([route for kind in kinds for route in kind(hub).routes()])

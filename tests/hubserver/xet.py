@@ -23,9 +23,13 @@ class XetRoutes:
     def routes(self) -> list[Route]:
         return [
             ("GET", "/api/{types}/{repo_id}/xet-write-token/{revision}", self.write_token),
+            ("GET", "/api/buckets/{repo_id}/xet-write-token", self.bucket_token),
             ("POST", "/cas/v1/xorbs/default/{xorb}", self.add_xorb),
             ("POST", "/cas/v1/shards", self.add_shard),
         ]
+
+    def bucket_token(self, call: Call, repo_id: str) -> Reply:
+        return self.write_token(call, "buckets", repo_id, "")
 
     def write_token(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
         """huggingface_hub reads the headers; hf_xet reads the body."""
@@ -54,6 +58,7 @@ class XetRoutes:
         stored = self._hub.blobs.write(content)
         if file.sha256 not in (None, stored):
             raise bad_request(f"The content's sha256 is {stored}; the shard says {file.sha256}")
+        self._hub.blobs.by_xet_hash[file.xet_hash] = stored
         return stored
 
     def _chunks(self, term: Term) -> list[Chunk]:

@@ -42,6 +42,7 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardFile:
+    xet_hash: str
     sha256: str | None
     terms: tuple[Term, ...]
 
@@ -70,7 +71,7 @@ def read_shard(data: bytes) -> Iterator[ShardFile]:
         if flags & HAS_VERIFICATION:
             position += EXTRA_RECORD.size * count
         sha256 = xet_hex(take(EXTRA_RECORD)[0]) if flags & HAS_METADATA else None
-        yield ShardFile(sha256=sha256, terms=tuple(terms))
+        yield ShardFile(xet_hash=xet_hex(digest), sha256=sha256, terms=tuple(terms))
 
 
 def chunks_of_xorb(data: bytes) -> Iterator[Chunk]:

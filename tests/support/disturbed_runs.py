@@ -41,8 +41,9 @@ class DisturbedRuns:
 
     def enqueue(self) -> str:
         """Enqueue the run, perhaps again. Returns its id."""
-        with make_app("test", Settings(redis_url=self.fleet.redis_url)) as app:
-            return enqueue(self._plan(), self.fleet.ledger, app, resend_seconds=1).run_id
+        settings = Settings(redis_url=self.fleet.redis_url, resend_seconds=1)
+        with make_app("test", settings) as app:
+            return enqueue(self._plan(), self.fleet.ledger, app, settings).run_id
 
     def worker(self, name: str = "w1", **environment: str) -> AbstractContextManager[Child]:
         return self.fleet.worker(self.model, name=name, environment=self.environment | environment)

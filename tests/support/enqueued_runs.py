@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from celery import Celery
 
 from fleet.ledger import Ledger
+from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
 from fleet.run.spec import Shard
 from fleet.storage.opening import open_output
@@ -38,7 +39,7 @@ class Command:
         return plan_run(replace(self.options, **changes))
 
     def do(self, **changes: Any) -> Enqueued:
-        return enqueue(self.plan(**changes), self.ledger, self.app, resend_seconds=60)
+        return enqueue(self.plan(**changes), self.ledger, self.app, Settings())
 
     def stage(self, run_id: str, shard: Shard) -> Receipt:
         """Store the files and the receipt of a shard, as a worker does. The ledger does not learn of them."""

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import fsspec
-
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import Shard
 from fleet.storage.folder import FolderOutput
+from fleet.storage.hub_access import filesystem_of
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from support.records import a_manifest, a_shard, a_spec, stage_shard
 
@@ -22,7 +21,7 @@ def stage(output: FolderOutput, shard: Shard, folder: Path, *, attempt: str = "1
 
 def move_into_place(output: FolderOutput, file: OutputFile) -> None:
     """What a finalizer that died midway has done with a file."""
-    files, root = fsspec.url_to_fs(output.uri)
+    files, root = filesystem_of(output.uri)
     files.makedirs(f"{root}/{file.path}".rpartition("/")[0], exist_ok=True)
     files.mv(f"{root}/{file.staged_path}", f"{root}/{file.path}")
 

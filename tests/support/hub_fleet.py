@@ -24,6 +24,7 @@ from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import HubOutput
+from fleet.storage.opening import open_output
 from fleet.storage.output import AcceptedFiles
 from hubserver import HubServer
 from producer.publishing.publish import NotReady, finalize_run
@@ -37,9 +38,9 @@ _random = random.Random(7)
 # --- what the clients do, each in its process ------------------------------------------------------------------------
 
 
-def stage(spec: RunSpec, shard: Shard, files: tuple[Path, Path]) -> Receipt:
+def stage(spec: RunSpec, shard: Shard, files: tuple[Path, Path], state_uri: str | None = None) -> Receipt:
     """Stage a shard and store its receipt, as a worker does."""
-    output = HubOutput(spec.output_uri, spec.run_id)
+    output = open_output(spec.output_uri, spec.run_id, state_uri=state_uri)
     data, scores = (
         stage_file(output, path, file.read_bytes(), file.parent, attempt="1-aa")
         for file, path in zip(files, (shard.data_path, shard.scores_path), strict=True)

@@ -53,12 +53,10 @@ def look_from_threads(redis_url: str, run_id: str, wave_shards: int, threads: in
         list(pool.map(lambda _: look(redis_url, run_id, wave_shards), range(threads)))
 
 
-def enqueue_again(redis_url: str, spec: RunSpec) -> Enqueued:
-    settings = Settings(redis_url=redis_url)
+def enqueue_again(redis_url: str, spec: RunSpec, state_uri: str | None) -> Enqueued:
+    settings = Settings(redis_url=redis_url, state_uri=state_uri)
     with make_app("test", settings) as app:
-        return enqueue(
-            Plan(spec=spec, shards=SHARDS), Ledger.connect(settings), app, resend_seconds=settings.resend_seconds
-        )
+        return enqueue(Plan(spec=spec, shards=SHARDS), Ledger.connect(settings), app, settings)
 
 
 def delete_repo(repo: str) -> None:
@@ -88,6 +86,7 @@ class HubRun:
     redis_url: str
     ledger: Ledger
     folder: Path
+    state_uri: str | None = None
 
     @property
     def run_id(self) -> str:
@@ -119,7 +118,7 @@ class HubRun:
     def stage(self, shard: Shard, *, data_bytes: int = 3_000) -> Receipt:
         """Stage random bytes as the files of a shard. The ledger does not learn of them."""
         files = (noise(self._data_file, data_bytes), noise(self._scores_file, data_bytes // 3))
-        return self.worker.call(stage, self.spec, shard, files)
+        return self.worker.call(stage, self.spec, shard, files, self.state_uri)
 
     def fail(self, *shards: Shard) -> None:
         for shard in shards:
@@ -144,7 +143,7 @@ class HubRun:
         self.hub.add_folder(self.repo, self.folder / "theirs", message=message)
 
     def enqueue(self) -> Enqueued:
-        return self.finalizer.call(enqueue_again, self.redis_url, self.spec)
+        return self.finalizer.call(enqueue_again, self.redis_url, self.spec, self.state_uri)
 
     def saved(self) -> list[Receipt]:
         return self.finalizer.call(saved, self.spec)

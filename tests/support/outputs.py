@@ -3,9 +3,10 @@
 import hashlib
 from pathlib import Path
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from fleet.storage.hub_access import filesystem_of
 
 
 def published_rows(output: Path, kind: str = "data") -> pa.Table:
@@ -42,7 +43,7 @@ class Published:
     """The files of an output in a folder or a bucket, and ways to damage them."""
 
     def __init__(self, uri: str) -> None:
-        self._files, self._root = fsspec.url_to_fs(uri)
+        self._files, self._root = filesystem_of(uri)
 
     def read(self, path: str) -> bytes:
         return bytes(self._files.cat_file(self._at(path)))

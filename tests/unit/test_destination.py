@@ -43,7 +43,10 @@ def test_the_hub_takes_it_whatever_the_model_is_called(user: str, model: str) ->
             "--output ftp://host/folder is of a kind that cannot be written to. Name a folder",
         ),
         ("s3://bucket/out", False, "--output s3://bucket/out cannot be used: Install s3fs"),
-        ("hf://datasets/only-a-name", True, "hf://datasets/only-a-name"),
+        *(
+            (uri, True, f"written hf://datasets/.*, not {uri}")
+            for uri in ("hf://datasets/one-name", "hf://buckets/one-name")
+        ),
         ("out", True, "--public is for an output on the Hub"),
     ],
 )

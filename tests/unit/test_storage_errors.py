@@ -136,6 +136,7 @@ TRANSIENT: list[tuple[Exception, str]] = [
         (made(HfHubHTTPError, status), f"the Hub answered {status}")
         for status in (408, 409, 412, 425, 429, 500, 503, 599)
     ),
+    (made(hub_errors.BucketBatchError, 200), "the Hub did not change every file"),
     (made(hub_errors.LocalEntryNotFoundError), "the network failed"),  # "not in the cache, and the network is away"
     (made(hub_errors.OfflineModeIsEnabled), "the network failed"),
     (made(hub_errors.FileMetadataError), "the network failed"),
@@ -193,6 +194,7 @@ OF_MACHINE: list[tuple[Exception, str]] = [
         "Check the name and HF_TOKEN",
     ),  # the Hub's answer for a private one
     (hidden(made(hub_errors.RepositoryNotFoundError, 404)), "Check the name and HF_TOKEN"),
+    (hidden(made(hub_errors.BucketNotFoundError, 404)), "Check the name and HF_TOKEN"),
     (made(hub_errors.GatedRepoError, 403), "Accept its terms on the Hub"),
     (hidden(made(hub_errors.GatedRepoError, 403)), "Accept its terms on the Hub"),
     (made(hub_errors.LocalTokenNotFoundError), "Check HF_TOKEN."),

@@ -77,7 +77,7 @@ class Attempt:
 
     def _score_and_record(self) -> Receipt:
         child, claim = self.child, self.claim
-        output = open_output(claim.spec.output_uri, claim.run_id)
+        output = open_output(claim.spec.output_uri, claim.run_id, state_uri=child.settings.state_uri)
         scorers = [child.scorers[scoring.queue] for scoring in claim.spec.scorings]
         info = scorers[0].info
         device = DeviceMeter(info.device, scorers, backend=info.backend)

@@ -22,7 +22,7 @@ def settings(redis_url: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture(scope="session")
 def running_hub() -> Iterator[HubServer]:
-    with HubServer(xet=False) as hub:
+    with HubServer(xet=True) as hub:
         hub.create_repo("ada/kept")
         yield hub
     assert hub.handler_errors == []

@@ -183,15 +183,20 @@ def test_an_answer_that_names_no_user_is_wrong(hub: HubServer, use_token: UseTok
 
 
 @pytest.mark.parametrize(
-    ("repo", "says"), [("ada/kept", "lets this token write to it"), ("ada/new", "does not exist yet")]
+    ("place", "says"),
+    [
+        ("datasets/ada/kept", "lets this token write to it"),
+        ("datasets/ada/new", "does not exist yet"),
+        ("buckets/ada/new/kept", "does not exist yet"),
+    ],
 )
 def test_an_output_on_the_hub_is_asked_for_and_not_created(
-    hub: HubServer, use_token: UseToken, local: Settings, repo: str, says: str
+    hub: HubServer, use_token: UseToken, local: Settings, place: str, says: str
 ) -> None:
     use_token(hub.token("ada"))
     hub.forget_requests()
 
-    found = diagnosed(producer_checks(local, output_uri=f"hf://datasets/{repo}"))
+    found = diagnosed(producer_checks(local, output_uri=f"hf://{place}"))
 
     assert not_ok(found) == {}
     assert says in found["output"].says

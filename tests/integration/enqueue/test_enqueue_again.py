@@ -9,6 +9,7 @@ from celery import Celery
 
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
+from fleet.process.settings import Settings
 from producer.planning.enqueue import enqueue
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
@@ -106,7 +107,7 @@ class TestSteering:
 
         done, steered = [], []
         for given in [*workers, *costs]:
-            done.append(enqueue(plan, ledger, app, resend_seconds=60, steering=SteeringOptions(**given)))
+            done.append(enqueue(plan, ledger, app, Settings(), steering=SteeringOptions(**given)))
             steered.append(ledger.steering(plan.spec.run_id))
 
         assert {one.run_id for one in done} == {plan.spec.run_id}
@@ -120,7 +121,7 @@ class TestSteering:
         with pytest.raises(UsageError, match="A run cannot have -1 workers. 0 means any number."):
             SteeringOptions(max_workers=-1)
         with pytest.raises(UsageError, match="set SHARDSIFT_PRICE_PER_GPU_HOUR, such as 1.20"):
-            enqueue(plan_run(options), ledger, app, resend_seconds=60, steering=SteeringOptions(max_cost=50))
+            enqueue(plan_run(options), ledger, app, Settings(), steering=SteeringOptions(max_cost=50))
 
         assert ledger.run_ids() == []
         assert not out.exists()

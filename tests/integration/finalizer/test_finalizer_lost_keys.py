@@ -49,7 +49,7 @@ def reached(ledger: Ledger, spec: RunSpec, app: Celery, moment: str) -> Claim | 
 
 
 def same_command(ledger: Ledger, spec: RunSpec, app: Celery) -> None:
-    enqueue(Plan(spec=spec, shards=SHARDS), ledger, app, resend_seconds=60)
+    enqueue(Plan(spec=spec, shards=SHARDS), ledger, app, Settings())
 
 
 def delete(ledger: Ledger, run_id: str, names: tuple[str, ...]) -> int:

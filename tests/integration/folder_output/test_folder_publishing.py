@@ -10,6 +10,7 @@ import pytest
 from fleet.errors import OutputDamaged, ShardError
 from fleet.storage.folder import FolderOutput
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
+from hubserver import HubServer
 from support.folder_runs import RUN, SPEC, A, B, move_into_place, publish, stage
 from support.outputs import Published, hidden, visible
 from support.records import a_shard
@@ -41,6 +42,26 @@ class TestPublishing:
 
         assert len(visible(uri)) == 6
         assert output.published() == RUN
+
+    def test_in_a_bucket_of_the_hub_it_is_completed_too_and_sends_the_documents_alone(
+        self, bucket: str, running_hub: HubServer, tmp_path: Path
+    ) -> None:
+        output = FolderOutput(bucket, RUN)
+        output.reserve(SPEC)
+        receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
+        move_into_place(output, receipts[0].scores)
+        assert list(output.recovered().whole) == receipts
+        running_hub.forget_requests()
+
+        publish(output, receipts)
+
+        assert len(visible(bucket)) == 6
+        assert output.published() == RUN
+        assert hidden(bucket) == {
+            f".shardsift/{RUN}/spec.json",
+            *(f".shardsift/{RUN}/receipts/{shard.name}/1-aa.json" for shard in (A, B)),
+        }
+        assert sum("/xorbs/" in request.path for request in running_hub.requests) <= 2  # manifest and card
 
     @pytest.mark.parametrize("kind", ["data", "scores"])
     @pytest.mark.parametrize(

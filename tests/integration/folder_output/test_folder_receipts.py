@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fleet.storage.folder import FolderOutput
+from fleet.storage.opening import open_output
 from fleet.storage.output import output_files
 from support.folder_runs import RUN, A, B, move_into_place, publish, stage
 from support.outputs import Published, hidden, visible
@@ -125,6 +126,18 @@ class TestCheckpoints:
 
         assert FolderOutput(uri, RUN).checkpoints(A.name) == {"0-8192": b"scores", "8192-16384": b"more"}
         assert visible(uri) == {}
+
+    def test_those_for_a_dataset_on_the_hub_are_in_the_place_for_its_state(self, tmp_path: Path) -> None:
+        stateless, *outputs = (
+            open_output("hf://datasets/org/out", RUN, state_uri=uri) for uri in (None, *[str(tmp_path)] * 2)
+        )
+
+        assert outputs[0].store_checkpoint(A.name, "0", b"scores")
+        found = outputs[1].checkpoints(A.name)
+        outputs[1].drop_checkpoints(A.name)
+
+        assert (found, outputs[0].checkpoints(A.name)) == ({"0": b"scores"}, {})
+        assert not stateless.store_checkpoint(A.name, "0", b"scores")
 
     def test_a_shard_has_its_own(self, output: FolderOutput) -> None:
         for shard in ("a", "a/b", "a_b"):

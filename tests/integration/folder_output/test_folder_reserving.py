@@ -6,14 +6,49 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from huggingface_hub import HfApi, HfFileSystem
 
-from fleet.errors import UsageError
+from fleet.errors import ShardError, UsageError
 from fleet.storage.folder import FolderOutput
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH
+from hubserver import HubServer
 from support.folder_runs import RUN, SPEC, A, publish, stage
 from support.outputs import Published, hidden, visible
 from support.records import a_spec
+
+
+class TestABucketOnTheHub:
+    @pytest.mark.parametrize("public", [False, True])
+    def test_one_that_is_not_there_is_made_and_keeps_its_visibility(self, bucket: str, public: bool) -> None:
+        output = FolderOutput(f"{bucket}/kept", RUN)
+        output.check_free(SPEC)
+        assert not HfFileSystem().exists(bucket)
+
+        output.reserve(SPEC, public=public)
+        FolderOutput(f"{bucket}/kept", RUN).reserve(SPEC, public=not public)
+
+        assert HfApi().bucket_info(bucket.removeprefix("hf://buckets/")).private is not public
+        assert hidden(f"{bucket}/kept") == {f".shardsift/{RUN}/spec.json"}
+
+    def test_one_that_does_not_answer_is_not_taken_for_a_free_one(self, bucket: str, running_hub: HubServer) -> None:
+        FolderOutput(bucket, RUN).reserve(SPEC)
+        running_hub.fault("/paths-info", status=403)
+
+        with pytest.raises(ShardError, match="the Hub refuses this"):
+            FolderOutput(bucket, "other").check_free(a_spec(where=None))
+
+    def test_one_that_a_worker_may_not_write_is_named(self, bucket: str, running_hub: HubServer) -> None:
+        running_hub.fault("/batch", status=403)
+
+        with pytest.raises(UsageError, match=r"the Hub refuses this .* Choose an --output that can be written"):
+            FolderOutput(bucket, RUN).reserve(SPEC)
+
+    def test_one_that_was_deleted_is_no_fault_of_the_shard(self, bucket: str, tmp_path: Path) -> None:
+        with pytest.raises(ShardError, match="shows no such repository or bucket") as refused:
+            stage(FolderOutput(bucket, RUN), A, tmp_path)
+
+        assert refused.value.of_machine
 
 
 class TestReserving:

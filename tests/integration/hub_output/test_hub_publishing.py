@@ -164,6 +164,28 @@ class TestPublishingOnABranch:
         assert f'load_dataset("{run.repo}", revision="strict", split="train"' in card
         assert f"{run.spec.output_uri}/data" in card
 
+    def test_a_pull_request_gets_the_run_with_the_card_that_main_will_have(self, run: HubRun) -> None:
+        run = replace(run, spec=a_spec(output_uri=f"hf://datasets/{run.repo}@refs/pr/7"))
+        with pytest.raises(UsageError, match=f"There is no refs/pr/7 of {run.repo}. Open a draft pull request"):
+            run.reserve()
+        run.hub.open_pull_request(run.repo, 7)
+        run.reserve()
+        run.ledger.create_run(run.spec, [A, B], now=1.0)
+        content = run.score(A)
+        run.look(wave_shards=1)
+        content |= run.score(B)
+
+        run.publish()
+        run.reserve()
+
+        assert run.titles() == ["initial commit"]
+        assert {*content, MANIFEST_PATH, CARD_PATH} <= run.hub.files(run.repo, revision="refs/pr/7").keys()
+        assert run.branches() == {"main", "refs/pr/7"}
+        assert run.finalizer.call(listed_shards, run.spec.output_uri) == 2
+        card = run.hub.read(run.repo, CARD_PATH, revision="refs/pr/7").decode()
+        assert f'load_dataset("{run.repo}", split="train"' in card
+        assert "refs/pr" not in card
+
 
 class TestReplacing:
     """A run over the scores of the published run takes its place."""

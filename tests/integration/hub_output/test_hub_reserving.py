@@ -132,6 +132,7 @@ class TestReserving:
         ("hf://datasets/me/out", ("me/out", "main")),
         ("hf://datasets/me/out/", ("me/out", "main")),
         ("hf://datasets/me/out@v2.1", ("me/out", "v2.1")),
+        ("hf://datasets/me/out@refs/pr/7", ("me/out", "refs/pr/7")),
     ],
 )
 def test_an_output_is_named_by_user_and_name_and_perhaps_a_branch(uri: str, place: tuple[str, str]) -> None:
@@ -146,8 +147,9 @@ def test_an_output_is_named_by_user_and_name_and_perhaps_a_branch(uri: str, plac
         "hf://datasets/me/out/data",
         "hf://datasets/me/out@main",
         "hf://datasets/me/out@shardsift/1",
+        "hf://datasets/me/out@refs/pr/",
         f"hf://datasets/me/out@{'0a' * 20}",
-        "hf://buckets/me/out",
+        "hf://buckets/me",
     ],
 )
 def test_other_forms_are_refused(uri: str) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.errors import ShardError, TransientError
+from fleet.errors import ShardError, TransientError, UsageError
 from fleet.storage.output import ACCEPTED_PATH, AcceptedFiles
 from producer.status import run_status
 from support.hub_fleet import accept, accepted
@@ -71,6 +71,30 @@ class TestTakingOver:
         run.look(3)
 
         run.check_published_once(content)
+
+    def test_what_no_wave_has_saved_is_found_by_receipts_in_a_folder_as_far_as_the_hub_has_its_files(
+        self, run: HubRun
+    ) -> None:
+        run = replace(run, state_uri=str(run.folder / "state"))
+        run.enqueue()
+        run.score(A)
+        run.hub.forget_unreferenced_blobs()
+        content = run.score(B, C)
+        run.ledger.redis.flushall()
+
+        again = run.enqueue()
+        run.hub.forget_unreferenced_blobs()
+        assert (again.restored, again.sent, again.counts.done) == (2, 2, 2)
+        content |= run.score(A, D)
+        run.look(100)
+
+        run.check_published_once(content)
+
+    def test_a_place_for_receipts_that_cannot_be_used_is_refused_before_any_gpu_work(self, run: HubRun) -> None:
+        with pytest.raises(UsageError, match="s3://bucket/state cannot be used: Install s3fs"):
+            replace(run, state_uri="s3://bucket/state").enqueue()
+        with pytest.raises(UsageError, match="SHARDSIFT_STATE_URI is hf://datasets/org/state. Name a folder"):
+            replace(run, state_uri="hf://datasets/org/state").enqueue()
 
     def test_a_published_run_is_not_committed_again(self, run: HubRun) -> None:
         run.score(A, B, C, D)
