@@ -46,7 +46,7 @@ from worker.training.train import train
 
 REGRESSION = Target()
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "pictures")
 
 
 def spec_of(data: Path, output: Path, **options: Any) -> TrainOptions:
