@@ -29,8 +29,9 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest files first, so that two processes end at about the same time. The rest of the order stays random."""
-    items.sort(key=lambda item: "acceptance" not in item.nodeid)
+    """Run the longest files first, so that all processes end at about the same time. The rest of the order stays random."""
+    folders = ("acceptance/", "faults/", "integration/")
+    items.sort(key=lambda item: [folder in item.nodeid for folder in folders], reverse=True)
 
 
 @pytest.fixture(scope="module")

@@ -73,20 +73,20 @@ class Shell:
 def test_the_commands_of_the_readme_run(
     shell: Shell, fleet: Fleet, faults: InjectedFaults, hub: HubServer, shards: Path
 ) -> None:
-    """The run on one machine loads the classifier. The fleet scores with the stand-in, which loads at once."""
+    """By the stand-in scorer. test_python_api.py has a run on one machine that loads a classifier."""
     copy_shards(shards, shell.folder / "shards", count=2)
     script = script_of(
         "README.md",
         instead={
             "export REDIS_URL=redis://:password@10.0.0.5:6379/0 HF_TOKEN=hf_your_token": exports(
-                REDIS_URL=fleet.redis_url, **faults.environment
+                REDIS_URL=fleet.redis_url
             ),
-            "--output ./kept --min-score 3": "--output ./kept --min-score 3 --workers 1",  # each loads torch
+            "--output ./kept --min-score 3": f"--output ./kept --min-score 3 --workers 1 --scorer {STAND_IN}",
             "    # from any machine\nproducer status": f" --wait --scorer {STAND_IN} --min-score 3\nproducer status",
         },
     )
 
-    said = shell.run(script)
+    said = shell.run(f"{exports(**faults.environment)}\n{script}")
 
     assert "\nsound\n" in said
     assert pq.read_table(shell.folder / "kept/data").num_rows > 2

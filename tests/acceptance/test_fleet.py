@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleet.presence.announcements import list_machines
+from support.crawls import copy_shards
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import manifest_lines
@@ -69,8 +70,9 @@ def test_workers_follow_the_format_of_the_first_unless_mixing_is_allowed(
     quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path, allow_mixed: bool
 ) -> None:
     fleet = quick_fleet
-    faults.use_stand_in(seconds_a_batch=1.5)  # so that one does not do all while the other loads again
+    faults.use_stand_in(seconds_a_batch=1)  # so that one does not do all while the other loads again
     fleet.environment |= faults.environment
+    four = copy_shards(shards, tmp_path / "four", count=4)
 
     def times_logged(line: str) -> int:
         return sum(fleet.log(name).read_text().count(line) for name in ("w1", "w2"))
@@ -82,7 +84,7 @@ def test_workers_follow_the_format_of_the_first_unless_mixing_is_allowed(
     ):
         wait_until(lambda: times_logged("is ready") == 2, description="both have loaded what they prefer", seconds=60)
         mixing = ["--allow-mixed"] if allow_mixed else []
-        job = options(shards, tiny_model, tmp_path / "out", "--dtype", "auto", *mixing)
+        job = options(four, tiny_model, tmp_path / "out", "--dtype", "auto", *mixing)
         run_id = fleet.enqueue(*job)
         wait_for_first_shard(fleet, run_id)
         status = fleet.call_producer("status", run_id)

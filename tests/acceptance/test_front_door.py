@@ -150,6 +150,7 @@ class TestACrawlWithoutAnOutput:
             "producer: The Hub refuses this HF_TOKEN. Set another, or name an --output.\n",
         )
 
+    @pytest.mark.slow  # it waits before it asks again
     def test_a_hub_that_has_trouble_once_is_asked_again(self, hub: HubServer, fleet: Fleet) -> None:
         fleet.environment["HF_TOKEN"] = hub.token("bea")
         for path in ("/api/whoami", "/branch/", "/commit/"):

@@ -72,7 +72,7 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     sent_by = {name: sum(r.bytes_in for r in hub.requests if r.token_name == name) for name in ("worker", "finalizer")}
     committed = [request for request in hub.requests if "/commit/" in request.path and request.status == 200]
     assert sent_by["worker"] > data_bytes / 2 > 2 * COMMIT_BYTES  # xet sends data that several files share only once
-    assert sent_by["finalizer"] < 4 * COMMIT_BYTES  # the commit, the manifest, the card and its picture
+    assert sent_by["finalizer"] < 4 * COMMIT_BYTES  # the commit, the manifest, and the card
     small = [(request.token_name, request.bytes_in < COMMIT_BYTES) for request in committed]
     assert small == [("producer", True), ("finalizer", True)]  # the producer's reserves the output, on a branch
     assert f"data/{CRAWL}/000_00007.parquet" in files
@@ -162,7 +162,7 @@ def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(
         path: sizes[path] for path in sizes if path.startswith("scores/")
     }
     assert titles == ["Publish", "Publish", "initial"]
-    assert sent == 8 + 2  # the data of eight shards, the manifest and the picture
+    assert sent == 8 + 1  # the data of eight shards and the manifest
     assert undone.returncode == 2
     assert "holds the data of another run" in undone.stderr
 

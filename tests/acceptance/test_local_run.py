@@ -17,7 +17,7 @@ from fleet.ledger import Ledger
 from fleet.process.settings import read_settings
 from producer.local.run import run_locally
 from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
+from producer.planning.plan import plan_refilter, plan_run
 from producer.status import run_status
 from support.crawls import copy_shards
 from support.fleet import Fleet
@@ -26,7 +26,9 @@ from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import BIN, call_command, run_command
 from support.reference import reference_rows
 from support.small_fleet import enqueue_and_wait
+from support.small_run import publish_plan
 from support.waiting import wait_until
+from worker.shard.stored_scores import load_stored_scores
 
 TOLERANCE = 1e-4  # of a float32 logit
 
@@ -201,14 +203,15 @@ def test_refilter_on_a_fleets_redis_asks_for_no_worker_and_repairs_what_it_publi
         input_uris=(str(shards),), models=(str(tiny_model),), output_uri=str(kept), keep_all=True, limit_rows=12
     )
     assert enqueue_and_wait(fleet.redis_url, plan_run(options), tmp_path).state == "published"
-    refilter = ("producer", "refilter", kept, "--input", shards, "--output", again, "--keep-all")
-    done = call_command(*refilter, environment=machine)
-    assert done.returncode == 0, done.stderr
+    plan = plan_refilter(str(kept), RunOptions(input_uris=(str(shards),), output_uri=str(again), keep_all=True))
+    stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
+    publish_plan(fleet.ledger, stored, plan, scratch=tmp_path / "scratch")
     before, file = data_digests(again), next((again / "data").rglob("*.parquet"))
     file.write_bytes(file.read_bytes()[:-1] + b"x")  # which its size does not show
 
-    repaired = call_command(*refilter, "--verify", environment=machine)
+    refilter = ("producer", "refilter", kept, "--input", shards, "--output", again, "--keep-all", "--verify")
+    repaired = call_command(*refilter, environment=machine)
 
     assert repaired.returncode == 0, repaired.stderr
-    assert "Start one" not in done.stderr + repaired.stderr
+    assert "Start one" not in repaired.stderr
     assert data_digests(again) == before

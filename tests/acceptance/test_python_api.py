@@ -62,7 +62,8 @@ def working_fleet(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) ->
 
 
 def run_into_kept(model: Path) -> shardsift.RunStatus:
-    return shardsift.run(input="./shards/*.parquet", output="./kept", model=model, min_score=3, progress=False)
+    options: dict[str, Any] = {"min_score": 3, "workers": 1, "progress": False}
+    return shardsift.run(input="./shards/*.parquet", output="./kept", model=model, **options)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from fleet.run import spec
 from producer.local.demo_data import write_shards
 from support.disturbed_runs import SHARD_ROWS, SHARDS, WINDOW_ROWS, DisturbedRuns
-from support.fleet import Fleet
+from support.fleet import Fleet, new_fleet
 from support.injected_faults import InjectedFaults
 from support.redis_servers import RedisServer, redis_server
 
@@ -35,10 +35,7 @@ def undisturbed_by_command(
 
 
 def _undisturbed(shards: Path, model: Path, folder: Path, *, window_rows: int) -> dict[str, str]:
-    from support.fleet import new_fleet
-
     faults = InjectedFaults(folder / "faults")
-    faults.use_stand_in(seconds_a_batch=0)
     with new_fleet(folder) as fleet:
         return DisturbedRuns(fleet, faults, shards, model, folder / "out", window_rows=window_rows).undisturbed()
 

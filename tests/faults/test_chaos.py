@@ -21,12 +21,16 @@ EVERYDAY_KILLS = tuple(kind for kind in KILLS if kind != Kind.SUPERVISED)
 REPAIRS = (Kind.OUTPUT, Kind.POWER)
 
 
-def plan_of(*kinds: Kind, **options: Any) -> CampaignPlan:
-    return CampaignPlan(seed=SEED, kinds=kinds, poison_runs=0, shards=6, **options)
+def plan_of(*kinds: Kind, shards: int = 6, **options: Any) -> CampaignPlan:
+    return CampaignPlan(seed=SEED, kinds=kinds, poison_runs=0, shards=shards, **options)
 
 
 STORMS = {
-    "short": (plan_of(*EVERYDAY_KILLS, Kind.STAGED, seconds=MOST_SECONDS, workers=2, min_faults=1), EVERYDAY_KILLS, 1),
+    "short": (
+        plan_of(*EVERYDAY_KILLS, Kind.STAGED, seconds=MOST_SECONDS, workers=2, min_faults=1, shards=4),
+        EVERYDAY_KILLS,
+        1,
+    ),
     "long": (plan_of(*KILLS, Kind.STAGED, seconds=MOST_SECONDS, workers=2, min_faults=3), KILLS, 3),
     # A deck of faults holds each kill of a machine twice, so the third of each means that a whole deck was dealt.
     "a machine alone": (plan_of(*OF_MACHINES, seconds=300, workers=0, min_faults=3), OF_MACHINES, 1),

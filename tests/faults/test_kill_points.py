@@ -1,5 +1,7 @@
 """A worker's process may die between any two effects of scoring a shard: nothing is lost or duplicated."""
 
+from itertools import product
+
 import pytest
 
 from support.disturbed_runs import DisturbedRuns
@@ -11,21 +13,7 @@ STAGE = "fleet.storage.folder:FolderOutput.stage"
 RECEIPT = "fleet.storage.folder:FolderOutput.store_receipt"
 COMPLETE = "fleet.ledger.ledger:Ledger.complete"
 SEND = "fleet.ledger.ledger:Ledger.take_due"
-
-
-POINTS = [
-    (CLAIM, "before"),
-    (CLAIM, "after"),
-    (SAVE, "before"),
-    (SAVE, "after"),
-    (STAGE, "before"),
-    (STAGE, "after"),
-    (RECEIPT, "before"),
-    (RECEIPT, "after"),
-    (COMPLETE, "before"),
-    (COMPLETE, "after"),
-    (SEND, "after"),
-]
+POINTS = [*product((CLAIM, SAVE, STAGE, RECEIPT, COMPLETE), ("before", "after")), (SEND, "after")]
 
 
 @pytest.mark.faults

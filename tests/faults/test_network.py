@@ -99,7 +99,7 @@ def test_three_hundred_milliseconds_to_redis_cost_no_lease(
 @pytest.mark.parametrize(
     ("trouble", "seconds"),
     [
-        ("silent", 12),
+        ("silent", 6),
         pytest.param("silent", 120, marks=pytest.mark.faults),
         pytest.param("frozen", 120, marks=pytest.mark.faults),
     ],
@@ -130,7 +130,7 @@ def test_a_redis_that_does_not_answer_leaves_the_device_at_work(
             disturbed = batches_in_that_time()
 
     assert undisturbed > 2 * seconds
-    assert disturbed >= 0.95 * undisturbed
+    assert disturbed >= 0.9 * undisturbed
 
 
 @pytest.mark.slow

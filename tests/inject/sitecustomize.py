@@ -8,6 +8,8 @@ import sys
 
 _IS_A_HELPER = any("semaphore_tracker" in argument for argument in sys.orig_argv)  # a helper process of billiard
 
+if os.environ.get("SHARDSIFT_TEST_PICTURES") == "0":
+    sys.modules["matplotlib.backends.backend_agg"] = None  # type: ignore[assignment]
 if (orders := os.environ.get("SHARDSIFT_TEST_FAULTS")) and not _IS_A_HELPER:
     from injected import install
 

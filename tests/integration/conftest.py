@@ -1,5 +1,6 @@
 """A Redis for each module, empty for every test, with its clients. A module or a folder may have its own instead."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,21 @@ def shared_redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Redis that all files of a folder may share, if each of its tests empties it or uses a run of its own."""
     with embedded_redis(tmp_path_factory.mktemp("shared-redis")) as url:
         yield url
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_pictures() -> Iterator[pytest.MonkeyPatch]:
+    """Publish without the picture of the scores, as without matplotlib: drawing it takes half the time of a small run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def pictures(no_pictures: pytest.MonkeyPatch) -> None:
+    """Draw pictures after all. Skips without matplotlib."""
+    no_pictures.delitem(sys.modules, "matplotlib.backends.backend_agg")
+    pytest.importorskip("matplotlib")
 
 
 @pytest.fixture

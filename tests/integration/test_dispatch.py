@@ -123,16 +123,15 @@ def test_refilling_a_queue_ends_even_if_workers_keep_emptying_it(
         signals.before_task_publish.disconnect(take_one)
 
 
-def test_shards_that_were_started_overtake_fresh_ones(app: Celery, ledger: Ledger, long_run: RunSpec) -> None:
-    send(app, ledger, long_run)
-    for name in ("0042", "4999"):
-        ledger.release(claimed(ledger, long_run.run_id, a_shard(name)))
+def test_shards_that_were_started_overtake_fresh_ones(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
+    ledger.redis.lpush(queue_lists(spec.queue)[-1], *["{}"] * MESSAGES_AHEAD)  # that of fresh shards
+    for shard in (A, B):
+        ledger.release(claimed(ledger, spec.run_id, shard))
 
-    assert send(app, ledger, long_run) == 2, "though the queue is full"
+    assert send(app, ledger, spec) == 2, "though the queue is full"
 
-    workers = taken(app, long_run.queue)
-    assert {next(workers), next(workers)} == {"0042", "4999"}
-    assert next(workers) == "0000"
+    workers = taken(app, spec.queue)
+    assert {next(workers), next(workers)} == {A.name, B.name}
 
 
 def test_a_lost_message_is_sent_again_after_a_while_though_others_wait(

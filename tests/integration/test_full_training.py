@@ -22,7 +22,7 @@ from worker.training.train import train
 ROWS = 120  # of which 96 are learned from: 12 steps an epoch
 STEPS = {"epochs": 2.0, "batch_rows": 8, "learning_rate": 1e-3, "checkpoint_steps": 4}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "pictures")
 
 
 @pytest.fixture(scope="module")

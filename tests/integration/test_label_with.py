@@ -29,7 +29,7 @@ from worker.training.train import train
 LABELS = ("climate change", "technology", "health")
 ROWS = 96
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "pictures")
 
 Publish = Callable[..., RunSpec]
 

@@ -46,7 +46,7 @@ from worker.training.train import train
 
 REGRESSION = Target()
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "pictures")
 
 
 def spec_of(data: Path, output: Path, **options: Any) -> TrainOptions:
@@ -60,12 +60,12 @@ def tiny_base(tmp_path: Path) -> str:
     return str(tiny_classifier(tmp_path / "base"))
 
 
-def test_texts_as_labels_become_the_names_of_the_outputs(tmp_path: Path) -> None:
+@pytest.mark.slow  # it runs the real encoder
+def test_a_classifier_on_the_demos_encoder_tells_unseen_texts_apart(tmp_path: Path) -> None:
     write_topics(tmp_path / "topics.parquet", rows=60)
 
     report = train(spec_of(tmp_path / "topics.parquet", tmp_path / "model", label_column="topic"), device="cpu")
 
-    assert report.classes == ("biology", "cooking", "sport")
     assert report.held_out.macro.f1 > 0.8
     answers = pipeline("text-classification", str(tmp_path / "model"), device="cpu")(
         ["the enzyme of a cell", "bake the dough in butter", "the striker scored a goal"]
@@ -100,6 +100,12 @@ def topics(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> TrainR
         os.umask(umask)
     assert report is not None
     return report
+
+
+def test_texts_as_labels_become_the_names_of_the_outputs(topics: TrainReport) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(topics.options.output)
+
+    assert topics.classes == tuple(model.config.id2label.values()) == ("biology", "cooking", "sport")
 
 
 def test_the_card_has_figures_a_picture_and_commands(topics: TrainReport) -> None:

@@ -18,7 +18,7 @@ from support.nli import nli_classifier
 from support.processes import call_command
 from worker.service.serving import load_served_model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "pictures")
 BUDGETS = ("--budgets", "500,1500")  # neither is the default on a CPU
 SHORT = ("--dtype", "float32", "--rows", "12", "--repeats", "1")
 

@@ -19,6 +19,7 @@ from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines
 from support.processes import BIN
+from support.small_fleet import enqueue_and_wait
 from support.waiting import wait_until
 
 SHARDS, SHARD_ROWS, WINDOW_ROWS = 6, 24, 8
@@ -43,7 +44,19 @@ class DisturbedRuns:
         """Enqueue the run, perhaps again. Returns its id."""
         settings = Settings(redis_url=self.fleet.redis_url, resend_seconds=1)
         with make_app("test", settings) as app:
-            return enqueue(self._plan(), self.fleet.ledger, app, settings).run_id
+            return enqueue(self.plan(), self.fleet.ledger, app, settings).run_id
+
+    def plan(self) -> Plan:
+        options = RunOptions(
+            input_uris=(str(self.shards),),
+            models=(str(self.model),),
+            scorer=self.scorer,
+            dtype="float32",
+            output_uri=str(self.output),
+            target_file_size=self.target_file_size,
+        )
+        plan = plan_run(options)
+        return replace(plan, spec=replace(plan.spec, window_rows=self.window_rows))
 
     def worker(self, name: str = "w1", **environment: str) -> AbstractContextManager[Child]:
         return self.fleet.worker(self.model, name=name, environment=self.environment | environment)
@@ -71,7 +84,8 @@ class DisturbedRuns:
             yield
 
     def undisturbed(self) -> dict[str, str]:
-        self.serve_until_published(self.enqueue())
+        """The files of a run without faults and without processes: path → sha256."""
+        enqueue_and_wait(self.fleet.redis_url, self.plan(), self.fleet.folder)
         return data_digests(self.output)
 
     def serve_until_published(self, run_id: str) -> None:
@@ -129,18 +143,6 @@ class DisturbedRuns:
             "SHARDSIFT_LEASE_SECONDS": str(self.lease_seconds),
             "SHARDSIFT_RESEND_SECONDS": "1",
         }
-
-    def _plan(self) -> Plan:
-        options = RunOptions(
-            input_uris=(str(self.shards),),
-            models=(str(self.model),),
-            scorer=self.scorer,
-            dtype="float32",
-            output_uri=str(self.output),
-            target_file_size=self.target_file_size,
-        )
-        plan = plan_run(options)
-        return replace(plan, spec=replace(plan.spec, window_rows=self.window_rows))
 
 
 def child_of(worker: Child) -> psutil.Process:

@@ -40,8 +40,8 @@ class TestCard:
         for config in card["configs"]:
             assert len(list(run.out.glob(config["data_files"][0]["path"]))) == 3
 
+    @pytest.mark.usefixtures("pictures")
     def test_its_picture_is_the_same_for_the_same_scores_and_the_tables_stay(self, run: FinalizerRun) -> None:
-        pytest.importorskip("matplotlib")
         run.do(A, B)
         run.fail(C)
 
@@ -64,7 +64,7 @@ class TestCard:
     def test_it_has_tables_alone_if_no_picture_can_be_drawn(
         self, run: FinalizerRun, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
         run.do(A, B, C)
 
         run.finalize()

@@ -26,7 +26,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.faults)])
 def test_a_finalizer_that_waits_for_a_frozen_redis_ends_at_a_signal(
     fleet: Fleet, server: RedisServer, number: signal.Signals
 ) -> None:

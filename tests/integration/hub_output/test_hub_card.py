@@ -17,6 +17,7 @@ from producer.planning.gpus import TABLE, list_prices
 from producer.planning.options import RunOptions
 from producer.planning.plan import described
 from producer.publishing.hub_cards import NO_CARDS, read_hub_cards
+from support.hub_fleet import draw_pictures
 from support.hub_runs import SHARDS, HubRun
 from support.records import a_spec
 
@@ -81,6 +82,7 @@ def test_licence_language_and_tasks_are_those_of_the_source_at_the_revision_that
 
 def test_the_picture_is_published_with_the_card_which_names_its_address(run: HubRun) -> None:
     pytest.importorskip("matplotlib")
+    run.finalizer.call(draw_pictures)
 
     _, text = published(run)
 

@@ -47,7 +47,7 @@ class TestPublishing:
             name: sum(r.bytes_in for r in run.hub.requests if r.token_name == name) for name in ("worker", "finalizer")
         }
         assert sent["worker"] >= sum(map(len, staged.values()))
-        assert sent["finalizer"] < 128 << 10  # the manifest, the card and its picture
+        assert sent["finalizer"] < 128 << 10  # the manifest and the card
         assert before == set()
         assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
         assert run.hub.commits(run.repo)[0].author == "finalizer"
@@ -151,12 +151,8 @@ class TestPublishingOnABranch:
 
         commits = run.hub.commits(run.repo, revision="strict")
         assert [commit.title for commit in commits] == [f"Publish run {run.run_id}", "initial commit"]
-        assert run.hub.files(run.repo, revision="strict").keys() - {".gitattributes"} == {
-            *content,
-            MANIFEST_PATH,
-            CARD_PATH,
-            PICTURE_PATH,
-        }
+        files = run.hub.files(run.repo, revision="strict").keys() - {".gitattributes", PICTURE_PATH}
+        assert files == {*content, MANIFEST_PATH, CARD_PATH}
         assert (run.titles(), run.branches()) == (on_main, {"main", "strict"})
         assert run.finalizer.call(published, run.spec) == run.run_id
         assert run.finalizer.call(listed_shards, run.spec.output_uri) == 2

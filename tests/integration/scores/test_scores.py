@@ -86,8 +86,8 @@ def scored(shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.Tem
         yield Scored(shared_redis_url, ledger, scorer, options, plan.spec, folder)
 
 
+@pytest.mark.usefixtures("pictures")
 def test_the_command_shows_what_each_threshold_keeps(scored: Scored, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     lines = scored.scores(scored.output)
     found = json.loads("\n".join(scored.scores(scored.spec.run_id, "--json", "--png", tmp_path / "scores.png")))
     frame = scored.rows
@@ -224,9 +224,9 @@ def test_the_runs_page_shows_rows_of_a_finished_shard_unless_its_input_has_chang
             file.write_bytes(content)
 
 
+@pytest.mark.usefixtures("pictures")
 def test_the_curve_of_the_picture_has_the_keep_rates_of_the_table() -> None:
     """Not in unit/: matplotlib starts a process to look for fonts, the first time that it is used on a machine."""
-    pytest.importorskip("matplotlib")
     logits = Histogram(bins_per_unit=4, rows_by_bin={-1: 10, 0: 40, 9: 20, 10: 10, 12: 15, 14: 5})
 
     _, rate = chart({"score": logits}, title="a run", where="score >= 2.5").axes
