@@ -144,7 +144,7 @@ class HubOutput(Output):
             return [receipt for receipt in receipts if receipt.shard not in damage.damaged]
         return receipts
 
-    def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+    def unsaved(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
         with translated(f"Looking for files of {self._run_id} in {self.uri}"):
             return self._branch.lacking(receipts)
 

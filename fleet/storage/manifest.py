@@ -5,7 +5,7 @@ A manifest proves itself too: one digest covers everything that is read from it,
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from itertools import islice
 from typing import Any
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from fleet.run.model import folder_revision
-from fleet.run.receipt import Receipt
+from fleet.run.receipt import Receipt, Receipts
 from fleet.run.spec import RunSpec, disclosed_spec
 from fleet.storage.inspection import Finding, Problem, StoredFile, compare, files_of, is_text
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
@@ -76,7 +76,7 @@ class Manifest:
 
     run_id: str
     spec: RunSpec  # as far as it is disclosed
-    receipts: tuple[Receipt, ...]
+    receipts: Sequence[Receipt]
     left_out: tuple[str, ...] = ()  # shards that failed, if the run is published without them
     shards: int  # of the run: as many as it lists and leaves out
     card_sha256: str
@@ -131,17 +131,21 @@ def read_manifest(content: bytes | None) -> Manifest | None:
     try:
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         run = file.metadata.metadata[_RUN]
-        about, digest, receipts = json.loads(run), _Digest(run), []
-        # Without threads, since one of a pool may abort a process that exits (apache/arrow#34314).
-        for batch in file.iter_batches(_AT_ONCE, use_threads=False):
-            for line in _lines(batch):
-                digest.add(line)
-                receipts.append(_RECEIPT.validate_python(_receipt(line, about["run_id"])))
+        about, digest = json.loads(run), _Digest(run)
+        receipts = Receipts(_listed(file, digest, about["run_id"]))
         if file.metadata.metadata[_DIGEST] != digest.value():
             return None
-        return _MANIFEST.validate_python(about | {"receipts": receipts})
+        return replace(_MANIFEST.validate_python(about | {"receipts": ()}), receipts=receipts)
     except Exception:  # damaged bytes raise anything: ArrowInvalid, OSError, OverflowError, MemoryError
         return None
+
+
+def _listed(file: pq.ParquetFile, digest: "_Digest", run_id: str) -> Iterator[Receipt]:
+    # Without threads, since one of a pool may abort a process that exits (apache/arrow#34314).
+    for batch in file.iter_batches(_AT_ONCE, use_threads=False):
+        for line in _lines(batch):
+            digest.add(line)
+            yield _RECEIPT.validate_python(_receipt(line, run_id))
 
 
 def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
@@ -193,7 +197,12 @@ def files_digest(receipts: Sequence[Receipt]) -> str:
 
 
 def _hashed(lines: Iterable[str]) -> str:
-    return sha256("\n".join(sorted(lines)).encode()).hexdigest()
+    """The sha256 of the sorted lines, without holding them twice."""
+    total, before = sha256(), ""
+    for line in sorted(lines):
+        total.update(f"{before}{line}".encode())
+        before = "\n"
+    return total.hexdigest()
 
 
 class _Digest:

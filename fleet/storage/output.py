@@ -136,7 +136,7 @@ class Output(Protocol):
         If the run is published, receipts in the manifest take precedence.
         """
 
-    def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+    def unsaved(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
         """The receipts whose staged files may vanish before the run is published; none if staged files stay."""
         return []
 

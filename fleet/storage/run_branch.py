@@ -18,7 +18,7 @@ from huggingface_hub.lfs import UploadInfo
 
 from fleet.errors import OutputDamaged, PublishConflict, UsageError
 from fleet.process.wording import counted
-from fleet.run.receipt import OutputFile, Receipt
+from fleet.run.receipt import OutputFile, Receipt, Receipts
 from fleet.run.spec import RunSpec, disclosed_spec
 from fleet.storage.hub_access import HubFiles
 from fleet.storage.inspection import files_of
@@ -92,7 +92,7 @@ class RunBranch:
         """The branches of all runs of this repository, with their head commits."""
         return {name: head for name, head in self._heads().items() if name.startswith(_BRANCHES)}
 
-    def lacking(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+    def lacking(self, receipts: Sequence[Receipt]) -> Receipts:
         """The receipts whose files are not in the head commit of the branch or, without one, of the published branch."""
         heads = self._heads()
         return self.not_in(heads.get(self.name, heads[self._target]), receipts)
@@ -160,10 +160,10 @@ class RunBranch:
         pull_requests = {pull_request.ref: pull_request.target_commit for pull_request in refs.pull_requests or ()}
         return {branch.name: branch.target_commit for branch in refs.branches} | pull_requests
 
-    def not_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
+    def not_in(self, revision: str, receipts: Sequence[Receipt]) -> Receipts:
         """The receipts whose files are not in the commit `revision`."""
         digests = self._digests(revision, receipts)
-        return [receipt for receipt in receipts if not is_among(receipt, digests)]
+        return Receipts(receipt for receipt in receipts if not is_among(receipt, digests))
 
     def _digests(self, revision: str, receipts: Iterable[Receipt]) -> set[FileDigest]:
         """The files that a commit has at the paths of these receipts."""

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -61,7 +62,7 @@ class Beside:
     has_picture: bool = False  # of the scores
 
 
-def dataset_card(spec: RunSpec, receipts: list[Receipt], beside: Beside = Beside()) -> bytes:
+def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Beside()) -> bytes:
     """The README.md to publish."""
     return f"---\n{_yaml(spec, receipts, beside)}\n---\n\n{_text(spec, receipts, beside)}".encode()
 
@@ -78,7 +79,7 @@ def described_in(card: bytes | None, spec: RunSpec) -> Description:
     return Description(title=title if has_title else None, license=licence if has_licence else None)
 
 
-def _yaml(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
+def _yaml(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
     source = beside.cards.source
     kept = sum(receipt.rows_kept for receipt in receipts)
     datasets = [found[1] for found in map(HUB_DATASET.match, spec.input_uris) if found]
@@ -106,7 +107,7 @@ def _config(name: str, folder: str) -> dict[str, object]:
     return config | ({"default": True} if name == "default" else {})
 
 
-def _text(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
+def _text(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
     rows = {
         fate: sum(getattr(receipt, fate) for receipt in receipts)
         for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
@@ -206,7 +207,7 @@ def _source(spec: RunSpec) -> str:
     return f"{hub_link(dataset[0], 'datasets/')}, {address}" if dataset else address
 
 
-def _format(receipts: list[Receipt]) -> str:
+def _format(receipts: Sequence[Receipt]) -> str:
     """Such as ` (JSON Lines)`, or of several formats ` (3 files of Parquet, 2 files of JSON Lines)`; nothing for Parquet."""
     kinds = Counter(map(kind_of, dict.fromkeys(receipt.source_uri for receipt in receipts)))
     if len(kinds) > 1:
@@ -215,7 +216,7 @@ def _format(receipts: list[Receipt]) -> str:
     return "".join(f" ({kind})" for kind in kinds if kind != "Parquet")
 
 
-def _changed_files(receipts: list[Receipt]) -> str:
+def _changed_files(receipts: Sequence[Receipt]) -> str:
     changed = len({receipt.source_uri for receipt in receipts if receipt.source_changed})
     if not changed:
         return ""
@@ -225,7 +226,7 @@ def _changed_files(receipts: list[Receipt]) -> str:
     )
 
 
-def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
+def _work(receipts: Sequence[Receipt], rows: int, prices: ListPrices) -> str:
     """The table's rows about the work of the attempts that finished: interrupted ones leave no receipt."""
     seconds: dict[str, float] = defaultdict(float)
     for receipt in receipts:
@@ -249,7 +250,7 @@ def _work(receipts: list[Receipt], rows: int, prices: ListPrices) -> str:
 """
 
 
-def _scores(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
+def _scores(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
     tables = {column: score_table(histogram) for column, histogram in histograms_of(spec, receipts).items()}
     shown = "".join(f"\n{code(column)}:\n\n```text\n{text}\n```\n" for column, text in tables.items() if text)
     if not shown:
@@ -349,7 +350,7 @@ def _attribution(spec: RunSpec, beside: Beside) -> str:
 The scores are by {" and ".join(models)}."""
 
 
-def _citation(spec: RunSpec, receipts: list[Receipt], beside: Beside) -> str:
+def _citation(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
     title = _title(spec, beside).translate(_FOR_TEX)
     year = datetime.fromtimestamp(max(receipt.provenance.finished_at for receipt in receipts), UTC).year
     fields = {"title": f"{{{title}}}", "year": year}  # two pairs of braces keep the capitals

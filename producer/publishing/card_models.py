@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from fleet.process.wording import counted
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model
@@ -13,14 +14,14 @@ HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?")
 _NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Against float32")  # of rows, in this order
 
 
-def model_rows(spec: RunSpec, receipts: list[Receipt]) -> str:
+def model_rows(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
     """The rows of the card's table about the model, if there is one: each with the end of its line."""
     if len(spec.scorings) > 1:
         return ""
     return "".join(f"| {name} | {value} |\n" for name, value in _said_of(spec, 0, receipts).items())
 
 
-def models_section(spec: RunSpec, receipts: list[Receipt]) -> str:
+def models_section(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
     """A table with a column for each model, if there are several."""
     if len(spec.scorings) == 1:
         return ""
@@ -78,7 +79,7 @@ def _kind(scoring: Scoring) -> str:
     return "text classifier" if is_classifier(scoring.model) else "scorer"
 
 
-def _said_of(spec: RunSpec, place: int, receipts: list[Receipt]) -> dict[str, str]:
+def _said_of(spec: RunSpec, place: int, receipts: Sequence[Receipt]) -> dict[str, str]:
     """The table's rows about a scoring, by their names."""
     scoring = spec.scorings[place]
     said = {
@@ -93,12 +94,17 @@ def _said_of(spec: RunSpec, place: int, receipts: list[Receipt]) -> dict[str, st
     if scoring.scores_from:
         stored = _stored(scoring.scores_from)
         return said | {"Scores from": f"{stored}, whose card says how they were computed"}
-    made = [(receipt.scorings[place], receipt.provenance.device) for receipt in receipts]
-    said["Scored in"] = ", ".join(sorted({f"{way.format_told} on {device} ({way.backend})" for way, device in made}))
-    if len({way.dtype for way, _ in made}) > 1:
+    ways, dtypes, parities = set[str](), set[str](), set[Parity | None]()
+    for receipt in receipts:
+        made = receipt.scorings[place]
+        ways.add(f"{made.format_told} on {receipt.provenance.device} ({made.backend})")
+        dtypes.add(made.dtype)
+        parities.add(made.parity)
+    said["Scored in"] = ", ".join(sorted(ways))
+    if len(dtypes) > 1:
         said["Scored in"] += ". The number formats are mixed: the same text may have slightly different scores"
     if is_classifier(scoring.model):
-        said["Against float32"] = _parity([way.parity for way, _ in made], has_filter=spec.where is not None)
+        said["Against float32"] = _parity(parities, has_filter=spec.where is not None)
     return said
 
 
@@ -130,7 +136,7 @@ def _of_kind(model: Model) -> str:
     return "" if is_classifier(model) else f" of the scorer `{model.scorer}`"
 
 
-def _parity(found: list[Parity | None], *, has_filter: bool) -> str:
+def _parity(found: Iterable[Parity | None], *, has_filter: bool) -> str:
     """The worst of what the workers found when they started."""
     tried = [parity for parity in found if parity]
     if not tried:

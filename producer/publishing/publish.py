@@ -13,7 +13,7 @@ from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientEr
 from fleet.ledger import Ledger, Publication
 from fleet.ledger.records import Description
 from fleet.process.wording import counted, place_taken
-from fleet.run.receipt import Receipt
+from fleet.run.receipt import Receipt, Receipts
 from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem, lines_of
 from fleet.storage.manifest import Manifest
@@ -51,7 +51,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     if why := _why_not_ready(ledger, run_id, without_failed=without_failed):
         return NotReady(reason=_why_cancelled(ledger, run_id) if ledger.is_cancelled(run_id) else why)
     version = ledger.begin_publishing(run_id)
-    receipts, failed = list(ledger.receipts(run_id)), [failure.shard for failure in ledger.failures(run_id)]
+    receipts, failed = Receipts(ledger.receipts(run_id)), [failure.shard for failure in ledger.failures(run_id)]
     shards = ledger.counts(run_id).shards
     if len(receipts) + len(failed) != shards:
         return NotReady(reason="its record has changed meanwhile; the next sweep looks again")
@@ -59,7 +59,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     if version is None and not _was_published(ledger, spec, output, receipts):
         return NotReady(reason=_why_cancelled(ledger, run_id))
     manifest = Manifest(
-        run_id=run_id, spec=spec, receipts=tuple(receipts), left_out=tuple(failed), shards=shards, card_sha256=""
+        run_id=run_id, spec=spec, receipts=receipts, left_out=tuple(failed), shards=shards, card_sha256=""
     )
     try:
         if version is not None and merge_shards(ledger, spec, output, receipts, is_over=True):
@@ -102,7 +102,7 @@ def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, .
     output = open_output(spec.output_uri, run_id)
     if counts.open or not counts.done or not (publication or output.published() == run_id):
         return ()
-    findings = output.inspect(list(ledger.receipts(run_id)), hashes=hashes)
+    findings = output.inspect(Receipts(ledger.receipts(run_id)), hashes=hashes)
     if publication is None or _mendable(findings):
         ledger.withdraw_publication(run_id)
         try:
@@ -131,7 +131,7 @@ def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fin
     if ledger.publication(run_id) is None or ledger.counts(run_id).open:
         return ()
     try:
-        return tuple(open_output(spec.output_uri, run_id).inspect(list(ledger.receipts(run_id)), hashes=hashes))
+        return tuple(open_output(spec.output_uri, run_id).inspect(Receipts(ledger.receipts(run_id)), hashes=hashes))
     except ShardError as error:  # the repository or folder itself cannot be read
         if error.of_machine:  # the output may be sound
             raise
@@ -221,7 +221,7 @@ def _documents(manifest: Manifest, description: Description, findings: Sequence[
 def _card(manifest: Manifest, description: Description, *, has_picture: bool) -> bytes:
     """With what the source's card says, unless the Hub refuses that: it checks the metadata of each commit."""
     merged_to = manifest.spec.output_uri.partition(f"@{PULL_REQUEST}")[0]
-    spec, receipts = replace(manifest.spec, output_uri=merged_to), list(manifest.receipts)
+    spec, receipts = replace(manifest.spec, output_uri=merged_to), manifest.receipts
     has_gpus = any(gpu_called(receipt.provenance.device) for receipt in receipts)
     beside = Beside(
         description=description,

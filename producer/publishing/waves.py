@@ -13,7 +13,7 @@ from fleet.errors import OutputDamaged, PublishConflict
 from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.process.wording import counted
-from fleet.run.receipt import Receipt
+from fleet.run.receipt import Receipt, Receipts
 from fleet.storage.opening import open_output
 from fleet.storage.output import Output
 from producer.publishing.publish import send_back
@@ -65,7 +65,7 @@ def save_due_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     output, and PublishConflict if other finalizers keep saving.
     """
     spec = ledger.spec(run_id)
-    now, receipts = time.time(), list(ledger.receipts(run_id))
+    now, receipts = time.time(), Receipts(ledger.receipts(run_id))
     if not is_due(receipts, settings, now=now):  # even if nothing is saved yet, so there is no need to ask the output
         return 0
     output = open_output(spec.output_uri, run_id)

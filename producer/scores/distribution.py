@@ -37,14 +37,12 @@ def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histo
     found: dict[str, Histogram] = {}
     named = _compared(spec.where)
     for place, scoring in enumerate(spec.scorings):
-        made = [receipt.scorings[place] for receipt in receipts]
         columns = scoring.label_histogram_columns
-        has_labels = columns and all(one.label_histograms for one in made)
+        has_labels = columns and all(receipt.scorings[place].label_histograms for receipt in receipts)
         if not has_labels or scoring.score_column.lower() in named:
-            found[scoring.score_column] = added(one.histogram for one in made)
-        if has_labels:
-            of_labels = zip(*(one.label_histograms for one in made), strict=True)
-            found |= {column: added(parts) for column, parts in zip(columns, of_labels, strict=True)}
+            found[scoring.score_column] = added(receipt.scorings[place].histogram for receipt in receipts)
+        for label, column in enumerate(columns if has_labels else ()):
+            found[column] = added(receipt.scorings[place].label_histograms[label] for receipt in receipts)
     return found
 
 

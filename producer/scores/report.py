@@ -39,7 +39,7 @@ class ScoredRun:
     spec: RunSpec
     output_uri: str
     shards: int
-    receipts: tuple[Receipt, ...]
+    receipts: Sequence[Receipt]
     input_uris: tuple[str, ...] = ()
 
     def scoring(self, column: str | None) -> Scoring:

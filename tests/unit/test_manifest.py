@@ -1,6 +1,7 @@
 """A manifest is believed as a whole or not at all, and its digest of the files depends on nothing but them."""
 
 import random
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -46,6 +47,19 @@ def test_a_flipped_bit_is_found_or_changes_nothing_that_is_read() -> None:
     assert whole is not None
     assert [one for one in read if one not in (None, whole)] == []
     assert read.count(None) > 300
+
+
+def test_the_receipts_of_many_shards_take_less_than_a_kilobyte_each() -> None:
+    content = a_manifest(RUN, [a_receipt(RUN, a_shard(f"crawl/{number:05}")) for number in range(2000)])
+    read_manifest(content)  # imports what it needs
+
+    tracemalloc.start()
+    read = read_manifest(content)
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert read is not None
+    assert held_bytes < 1000 * len(read.receipts)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1", b"PAR1" * 100])
