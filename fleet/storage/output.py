@@ -230,7 +230,13 @@ def is_among(receipt: Receipt, files: Collection[FileDigest]) -> bool:
 
 # Refuse an output that belongs to another run, or to somebody else.
 
-_NAMES = {"input_uris": "the input", "input_revision": "the files of the input", "where": "the filter"}
+_NAMES = {
+    "input_uris": "the input",
+    "input_revision": "the files of the input",
+    "where": "the filter",
+    "best": "--keep-top",
+    "target_file_bytes": "--target-file-size",
+}
 
 
 def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:

@@ -68,7 +68,9 @@ class Cut(Ranking):
     ] = None
     buckets: Annotated[
         int | None,
-        keep_option(min=2, max=100, metavar="N", help="Add a column bucket: N equal parts by score, 0 the lowest."),
+        keep_option(
+            min=2, max=100, metavar="N", help="Add a column bucket: N equal parts of all scored rows, 0 the lowest."
+        ),
     ] = None
 
 

@@ -188,10 +188,11 @@ def _summary(spec: RunSpec, rows: dict[str, int], beside: Beside) -> str:
 
 
 def _best(best: BestRows) -> str:
-    """Such as "the best 10% of `token_count` by `score`, within each `label`"."""
-    scores = ("the highest of " if len(best.columns) > 1 else "") + ", ".join(map(code, best.columns))
+    """Such as "those with the highest `score`, which have 10% of all `token_count`, within each `label`"."""
+    scores = ("maximum of " if len(best.columns) > 1 else "") + ", ".join(map(code, best.columns))
     within = f", within each {code(best.within)}" if best.within else ""
-    return f"the best {best.share} of {code(best.by) if best.by else 'the scored rows'} by {scores}{within}"
+    of = f"all {code(best.by)}" if best.by else "the scored rows"
+    return f"those with the highest {scores}, which {'have' if best.by else 'are'} {best.share} of {of}{within}"
 
 
 def _source_name(spec: RunSpec) -> str:

@@ -303,7 +303,9 @@ class TestACut:
         share = best["token_count"].sum() / rows["token_count"].sum()
         assert earlier.plan(cut=cut).notes == (f"Keeps {share:.2%} of token_count: {len(best)} rows.",)
         card = (again / "README.md").read_text()
-        assert ": the best 30% of `token_count` by `score`, within each `label`. Every" in card
+        assert (
+            ": those with the highest `score`, which have 30% of all `token_count`, within each `label`. Every" in card
+        )
         assert "  --keep-top 30% \\\n  --column score \\\n  --by token_count \\\n  --within label \\\n" in card
         assert "--where" not in card
         assert verify(str(again), source=(str(source),)).faults == ()

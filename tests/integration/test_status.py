@@ -207,7 +207,7 @@ class TestWorkers:
 
         assert (stopped.word, interrupted.word) == ("stopped", "half enqueued")
         assert what_next(stopped) == [
-            "No worker serves this run any more. The command that started it goes on where it stopped."
+            "No worker serves this run any more. Run the command that started it again: it goes on where it stopped."
         ]
         assert what_next(interrupted)[0] == "Enqueueing was interrupted. Run the same command again to finish it."
 
