@@ -63,8 +63,8 @@ def test_a_shard_is_begun_while_the_one_before_is_stored_and_the_parent_knows_bo
     first.may_end.set()
     second.may_end.set()
     task.join()
-    wait_until(lambda: not in_hand.has(RUN, "a"), description="the first shard is done too")
-    assert reported(folder) == []
+    wait_until(lambda: reported(folder) == [], description="the first shard is done too")
+    assert not in_hand.has(RUN, "a")
 
 
 def test_a_third_shard_waits_for_the_first(in_hand: InHand, folder: Path) -> None:
