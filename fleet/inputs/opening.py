@@ -17,7 +17,7 @@ from fleet.inputs.input_file import InputFile
 from fleet.inputs.json_lines import JsonLines
 from fleet.inputs.parquet_file import ParquetInput, open_parquet
 from fleet.storage.errors import did_you_mean, translated
-from fleet.storage.hub_access import filesystem_of
+from fleet.storage.hub_files import filesystem_of
 
 _READ_AHEAD_BYTES = 32 << 20  # of a file of lines, which is read in order
 _GLOB = set("*?[")

@@ -14,7 +14,7 @@ from fleet.inputs.columns import Columns, type_named
 from fleet.inputs.formats import ENDINGS, format_of
 from fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows, without
 from fleet.storage.errors import translated
-from fleet.storage.hub_access import filesystem_of
+from fleet.storage.hub_files import filesystem_of
 
 # Remote files are read in blocks, one ahead of the reader: else each of FineWeb's 1,000-row groups would cost a request. Several
 # are kept, because columns of a row group are not read in order.

@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fleet.errors import TransientError, UsageError
 from fleet.run.receipt import OutputFile
-from fleet.storage.hub_access import BucketFiles, filesystem_of
+from fleet.storage.hub_files import BucketFiles, filesystem_of
 from fleet.storage.inspection import Problem, StoredFile, problem_of
 
 READERS = 16  # a bucket answers in tens of milliseconds, and a run has thousands of files

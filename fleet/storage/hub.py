@@ -21,7 +21,7 @@ from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import RunSpec, data_path_of
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
-from fleet.storage.hub_access import HubApi, HubFiles
+from fleet.storage.hub_files import HubApi, HubFiles
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile
 from fleet.storage.manifest import findings, read_manifest, receipts_listed, replaced_files
 from fleet.storage.output import (

@@ -21,7 +21,7 @@ from fleet.inputs.formats import has_footer
 from fleet.run.spec import Shard
 from fleet.storage.errors import translated
 from fleet.storage.files import is_bucket
-from fleet.storage.hub_access import filesystem_of
+from fleet.storage.hub_files import filesystem_of
 
 _ETAGS = ("ETag", "md5Hash", "etag")  # of s3fs; gcsfs, whose etag also changes with the metadata; gcsfs and adlfs
 _MAGIC = b"PAR1"

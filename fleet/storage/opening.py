@@ -9,7 +9,7 @@ from fleet.errors import ShardError, UsageError
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
 from fleet.storage.hub import HubOutput
-from fleet.storage.hub_access import IN_BUCKET, filesystem_of
+from fleet.storage.hub_files import IN_BUCKET, filesystem_of
 from fleet.storage.manifest import Manifest, read_manifest
 from fleet.storage.output import MANIFEST_PATH, Output
 

@@ -20,7 +20,7 @@ from fleet.errors import OutputDamaged, PublishConflict, UsageError
 from fleet.process.wording import counted
 from fleet.run.receipt import OutputFile, Receipt, Receipts
 from fleet.run.spec import RunSpec, disclosed_spec
-from fleet.storage.hub_access import HubFiles
+from fleet.storage.hub_files import HubFiles
 from fleet.storage.inspection import files_of
 from fleet.storage.output import FileDigest, is_among, read_receipt
 

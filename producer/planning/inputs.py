@@ -23,7 +23,7 @@ from fleet.run.model import folder_revision
 from fleet.run.receipt import Receipt
 from fleet.run.spec import Shard, file_name, part_name
 from fleet.storage.errors import translated
-from fleet.storage.hub_access import HubFiles
+from fleet.storage.hub_files import HubFiles
 from fleet.storage.identity import identity_of
 
 _ONE_FOLDER = "Rename one, leave one out, or pass their common parent folder as the only --input."

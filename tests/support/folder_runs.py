@@ -6,7 +6,7 @@ from pathlib import Path
 from fleet.run.receipt import OutputFile, Receipt
 from fleet.run.spec import Shard
 from fleet.storage.folder import FolderOutput
-from fleet.storage.hub_access import filesystem_of
+from fleet.storage.hub_files import filesystem_of
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from support.records import a_manifest, a_shard, a_spec, stage_shard
 

@@ -26,7 +26,7 @@ from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec
 from fleet.run.text import digests_in
 from fleet.storage.errors import translated
-from fleet.storage.hub_access import filesystem_of
+from fleet.storage.hub_files import filesystem_of
 from fleet.storage.opening import Published
 from worker.scoring import GoOn, Place, ScorerInfo, Scores
 from worker.shard.writer import errors_of_each
