@@ -116,7 +116,7 @@ def test_buckets_are_read_and_written_and_hold_the_receipts(
         fleet.wait_until_published(run_id, seconds=180)
     fleet.ledger.redis.flushall()
     rebuilt = fleet.producer(*enqueue)
-    verified = fleet.producer("verify", output, "--source", source)
+    verified = fleet.producer("verify", output, "--input", source)
 
     assert "8 shards, 8 taken over from receipts, 8 done" in rebuilt.stderr
     assert (verified.returncode, verified.stdout.splitlines()[-1]) == (0, "sound"), verified.stdout + verified.stderr
