@@ -163,7 +163,7 @@ _RECEIPT = TypeAdapter(Receipt)
 
 
 class Receipts(Sequence[Receipt]):
-    """Receipts that are decoded when they are asked for: stored, one takes a seventh of the memory of the object."""
+    """Receipts that are decoded when they are asked for: stored, one takes a quarter of the memory of the object."""
 
     def __init__(self, receipts: Iterable[Receipt]) -> None:
         self._stored = [compress(receipt.to_json(), level=1) for receipt in receipts]

@@ -10,7 +10,8 @@ from fleet.run.receipt import Parity, Receipt
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec, disclosed_model
 
-HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?")
+# A pull request is not a place: its card is the one that main will have.
+HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@(?!refs/pr/)([^/]+))?")
 _NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Against float32")  # of rows, in this order
 
 

@@ -19,7 +19,6 @@ from fleet.storage.inspection import Finding, Problem, lines_of
 from fleet.storage.manifest import Manifest
 from fleet.storage.opening import is_on_hub, manifest_at, open_output, published_at
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
-from fleet.storage.run_branch import PULL_REQUEST
 from producer.opening import patient
 from producer.planning.gpus import TABLE, gpu_called, list_prices
 from producer.publishing.card import Beside, dataset_card
@@ -220,8 +219,7 @@ def _documents(manifest: Manifest, description: Description, findings: Sequence[
 
 def _card(manifest: Manifest, description: Description, *, has_picture: bool) -> bytes:
     """With what the source's card says, unless the Hub refuses that: it checks the metadata of each commit."""
-    merged_to = manifest.spec.output_uri.partition(f"@{PULL_REQUEST}")[0]
-    spec, receipts = replace(manifest.spec, output_uri=merged_to), manifest.receipts
+    spec, receipts = manifest.spec, manifest.receipts
     has_gpus = any(gpu_called(receipt.provenance.device) for receipt in receipts)
     beside = Beside(
         description=description,

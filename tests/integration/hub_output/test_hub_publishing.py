@@ -181,6 +181,7 @@ class TestPublishingOnABranch:
         card = run.hub.read(run.repo, CARD_PATH, revision="refs/pr/7").decode()
         assert f'load_dataset("{run.repo}", split="train"' in card
         assert "refs/pr" not in card
+        assert f"| Run | `{run.spec.run_id}` |" in card
 
 
 class TestReplacing:
