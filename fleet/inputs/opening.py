@@ -109,7 +109,11 @@ def _input_files(
     elif filesystem.isdir(path):
         found = filesystem.find(path, detail=True).values()
     else:
-        yield filesystem.info(path)  # a single Parquet file need not be called .parquet
+        try:
+            yield filesystem.info(path)  # a single Parquet file need not be called .parquet
+        except FileNotFoundError as error:
+            if error.errno is None:  # not of this machine, and the Hub says why
+                raise
         return
     for info in found:
         name = str(info["name"])

@@ -284,7 +284,7 @@ def place_of(uri: str) -> tuple[str, str]:
     found = _PLACE.fullmatch(uri)
     if found is None:
         raise UsageError(
-            "An output on the Hub is written hf://datasets/<user>/<name>[@<branch>] or hf://buckets/<user>/<name>, "
-            f"not {uri}."
+            "An output on the Hub is written hf://datasets/<user>/<name>, with @<branch> or @refs/pr/<number> to publish "
+            f"beside main, or hf://buckets/<user>/<name>, not {uri}."
         )
     return found[1], found[2] or MAIN

@@ -99,7 +99,7 @@ class Estimate:
             known.append(f"from {self.sampled_rows:,} rows of {counted(self.sampled_shards, 'shard')}")
         yield f"estimate: {', '.join(known) or 'unknown'}"
         if self.devices and all(one.gpu_hours.high < _LEAST for one in self.devices):
-            yield "  under a minute of work on each kind of device"
+            yield "  under a minute of work on each kind of GPU; a CPU takes far longer"
         else:
             yield from (one.line for one in self.devices)
         yield from (f"  {note}" for note in self.notes)

@@ -294,11 +294,12 @@ def _buckets(buckets: Buckets) -> str:
     """The last line of the list of columns, and a table of the edges."""
     scores, numbers = " or ".join(map(code, buckets.columns)), range(1, len(buckets.edges[0][1]) + 1)
     each = f"as much {code(buckets.by)}" if buckets.by else "as many rows"
-    within = cell(buckets.within) if buckets.within else ""
-    table = [(within, *numbers), ("---",) * (len(numbers) + 1)]
-    table += [("" if value is None else cell(str(value)), *edges) for value, edges in buckets.edges]
+    within = [cell(buckets.within)] if buckets.within else []
+    of_each = "".join(f" of each {name}" for name in within)
+    table = [[*within, *numbers], ["---"] * (len(within) + len(numbers))]
+    table += [[*(cell(str(value)) for _ in within), *edges] for value, edges in buckets.edges]
     return (
-        f"\n- `{BUCKET}`: equal parts of the scored rows{within and f' of each {within}'}, from 0 for the lowest {scores} to "
+        f"\n- `{BUCKET}`: equal parts of the scored rows{of_each}, from 0 for the lowest {scores} to "
         f"{len(numbers)}: each has {each}, but rows of equal scores are in the same. They begin at:\n\n"
         + "\n".join(f"| {' | '.join(map(str, row))} |" for row in table)
     )

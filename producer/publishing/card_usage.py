@@ -118,7 +118,7 @@ def _models(scorings: tuple[Scoring, ...]) -> Iterator[tuple[str, Any]]:
     for scoring in scorings:
         column, model = scoring.score_column, scoring.model
         name = "" if column == "score" else f"{column.removesuffix('_score')}="
-        yield "model", f"{name}{disclosed_model(model)}" + ("" if model.is_folder else f"@{model.revision}")
+        yield "model", name + (_place(model) if model.is_folder else f"{disclosed_model(model)}@{model.revision}")
     if scorings[0].model.scorer != SEQUENCE_CLASSIFIER:
         yield "scorer", scorings[0].model.scorer
     of_models = [_options(scoring) for scoring in scorings]

@@ -180,15 +180,13 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
         case "loading":
             yield f"{loading_line(status)}."
         case "stopped":
-            yield "No worker serves this run any more. Run the command that started it again: it goes on where it stopped."
+            yield "No worker serves this run. Run the command that started it again: it goes on where it stopped."
         case "stalled" if status.serving:
             count, verb = counted(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
             names = first_of([worker.name for worker in status.serving], _NAMED_WORKERS)
             yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {names}."
         case "queued" if not status.workers and status.machines:
             yield _on_machines(status)
-        case "queued" if not status.workers and status.is_of_this_machine:
-            yield "No worker has served this run yet. Run the command that started it again."
         case "stalled" | "queued" if not status.workers:
             yield from why_unable(status)
             yield f"No worker serves this run. Start one: {status.worker_command}"

@@ -138,10 +138,10 @@ class RunView:
     @property
     def _word_of_open_shards(self) -> str:
         if not self.workers:
+            if self.is_of_this_machine and not self.machines:
+                return "stopped"
             has_begun = self.counts.seconds > 0 or self.counts.done
-            if not has_begun or self.machines:
-                return "queued"
-            return "stopped" if self.is_of_this_machine else "stalled"
+            return "stalled" if has_begun and not self.machines else "queued"
         if not self.serving:
             return "loading"
         if not self.counts.running and all(worker.run_id not in (None, self.run_id) for worker in self.serving):

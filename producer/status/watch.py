@@ -20,6 +20,7 @@ from producer.status.screen import status_screen
 _LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 2.0
 _LINE_SECONDS = 10.0
+_WAITING = "waiting for a worker"
 _GOOD, _ATTENTION, _LABEL = "bold green", "bold yellow", "cyan"
 
 
@@ -85,7 +86,7 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
     """
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as screen:
-            yield lambda status: screen.update(screen_text(status), refresh=True)
+            yield lambda status: screen.update(_WAITING if _waits(status) else screen_text(status), refresh=True)
         return
     next_line, last, told = 0.0, "", set[str]()
 
@@ -102,10 +103,15 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
     yield print_line
 
 
+def _waits(status: RunStatus) -> bool:
+    """Whether the command that watches has not started its workers yet."""
+    return status.is_of_this_machine and status.word in ("queued", "stopped")
+
+
 def progress_line(status: RunStatus) -> str:
     """Say what the run is doing, or the verdict with the command that helps."""
-    if status.is_of_this_machine and status.word in ("queued", "stopped"):
-        return "waiting for a worker"  # which this command starts
+    if _waits(status):
+        return _WAITING
     said = verdict(status)
     if status.word == "publishing" or (status.word != "running" and said != status.word):
         return said

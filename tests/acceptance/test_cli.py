@@ -94,7 +94,7 @@ def test_a_dry_run_touches_nothing(command: str, fleet: Fleet, shards: Path, tin
     assert done.returncode == 0
     assert "tasks: 8" in done.stdout
     assert "estimate: 96 rows, " in done.stdout
-    assert "under a minute of work on each kind of device" in done.stdout
+    assert "under a minute of work on each kind of GPU; a CPU takes far longer" in done.stdout
     assert not output.exists()
     assert fleet.ledger.redis.keys("*") == []
 

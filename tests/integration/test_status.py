@@ -198,6 +198,7 @@ class TestWorkers:
             assert not [line for line in lines if "producer finalize" in line or "is tried again" in line]
 
     def test_a_run_that_nothing_goes_on_with_names_the_same_command(self, ledger: Ledger, run: str) -> None:
+        before_any_worker = run_status(ledger, run, is_of_this_machine=True)
         finish(ledger, run, A.name)
         half = a_spec(input_revision="2")
         ledger.add_shards(half, [A], now=0)
@@ -205,9 +206,9 @@ class TestWorkers:
         stopped = run_status(ledger, run, is_of_this_machine=True)
         interrupted = run_status(ledger, half.run_id)
 
-        assert (stopped.word, interrupted.word) == ("stopped", "half enqueued")
+        assert (before_any_worker.word, stopped.word, interrupted.word) == ("stopped", "stopped", "half enqueued")
         assert what_next(stopped) == [
-            "No worker serves this run any more. Run the command that started it again: it goes on where it stopped."
+            "No worker serves this run. Run the command that started it again: it goes on where it stopped."
         ]
         assert what_next(interrupted)[0] == "Enqueueing was interrupted. Run the same command again to finish it."
 

@@ -265,7 +265,7 @@ def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
         (file, "text", 'has no column "text"; it has: id, content. Name one with --text-column'),
         (file, "content", "has no text to score"),
         (tmp_path / "empty", "text", "No input files at"),
-        (tmp_path / "nowhere.parquet", "text", "No such file"),
+        (tmp_path / "nowhere.parquet", "text", "No input files at"),
         ("nonsense://x", "text", "Cannot read nonsense://x"),
     ):
         with pytest.raises(ShardsiftError, match=message):

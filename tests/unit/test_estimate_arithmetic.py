@@ -135,6 +135,6 @@ def test_a_small_input_has_no_hours_and_prices_that_round_to_nothing() -> None:
 
     assert list(replace(ESTIMATE, rows=2, rows_are_counted=True, tokens=8, devices=(small,)).lines()) == [
         "estimate: 2 rows, about 8 tokens, from 1,000 rows of 4 shards",
-        "  under a minute of work on each kind of device",
+        "  under a minute of work on each kind of GPU; a CPU takes far longer",
         "  Starts of workers and their idle time come on top.",
     ]
