@@ -3,12 +3,13 @@
 The one place, with the manifest, that says who made an output and when; data files never do.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import compress
 from typing import TYPE_CHECKING, overload
-from zlib import compress, decompress
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -166,7 +167,7 @@ class Receipts(Sequence[Receipt]):
     """Receipts that are decoded when they are asked for: stored, one takes a quarter of the memory of the object."""
 
     def __init__(self, receipts: Iterable[Receipt]) -> None:
-        self._stored = [compress(receipt.to_json(), level=1) for receipt in receipts]
+        self._stored = [zlib.compress(receipt.to_json(), level=1) for receipt in receipts]
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -180,10 +181,18 @@ class Receipts(Sequence[Receipt]):
     def __getitem__(self, place: slice) -> "Receipts": ...
     def __getitem__(self, place: int | slice) -> "Receipt | Receipts":
         if isinstance(place, int):
-            return Receipt.from_json(decompress(self._stored[place]))
-        part = Receipts(())
-        part._stored = self._stored[place]
-        return part
+            return Receipt.from_json(zlib.decompress(self._stored[place]))
+        return Receipts._holding(self._stored[place])
+
+    def only(self, is_chosen: Iterable[bool]) -> "Receipts":
+        """Some of them, without a second copy."""
+        return Receipts._holding(list(compress(self._stored, is_chosen)))
+
+    @classmethod
+    def _holding(cls, stored: list[bytes]) -> "Receipts":
+        receipts = cls(())
+        receipts._stored = stored
+        return receipts
 
 
 # What a worker says of its attempt at a shard with each renewal of the lease, so that `producer status` can show it.

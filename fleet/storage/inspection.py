@@ -34,7 +34,7 @@ _SENTENCES = {
 _DETAILS = {Problem.SIZE: "its size differs", Problem.SHA256: "its sha256 differs"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
     """A path that is not as it was published. `shard` is None for the manifest, the card and foreign files."""
 
@@ -75,21 +75,27 @@ def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> It
 
     `stored` holds every file below `data/` and `scores/`, by path. A file of several shards is one finding, of the first.
     """
-    shards = files_of(receipts)
-    for file, shard in shards.items():
+    foreign = set(stored)
+    for file, shard in each_file(receipts):
+        foreign.discard(file.path)
         if problem := problem_of(file, stored.get(file.path)):
             yield Finding(path=file.path, shard=shard, problem=problem)
-    for path in sorted(stored.keys() - {file.path for file in shards}):
+    for path in sorted(foreign):
         yield Finding(path=path, problem=Problem.FOREIGN)
 
 
-def files_of(receipts: Iterable[Receipt]) -> dict[OutputFile, str]:
+def each_file(receipts: Iterable[Receipt]) -> Iterator[tuple[OutputFile, str]]:
     """Each file of the receipts once, in their order, with the first shard that it has rows of."""
-    shards: dict[OutputFile, str] = {}
+    seen: set[str] = set()
     for receipt in receipts:
         for file in (receipt.data, receipt.scores):
-            shards.setdefault(file, receipt.shard)
-    return shards
+            if (told := f"{file.sha256} {file.path}") not in seen:
+                seen.add(told)
+                yield file, receipt.shard
+
+
+def files_of(receipts: Iterable[Receipt]) -> dict[OutputFile, str]:
+    return dict(each_file(receipts))
 
 
 def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:

@@ -21,7 +21,7 @@ from fleet.process.wording import counted
 from fleet.run.receipt import OutputFile, Receipt, Receipts
 from fleet.run.spec import RunSpec, disclosed_spec
 from fleet.storage.hub_files import HubFiles
-from fleet.storage.inspection import files_of
+from fleet.storage.inspection import each_file
 from fleet.storage.output import FileDigest, is_among, read_receipt
 
 MAIN = "main"
@@ -140,8 +140,7 @@ class RunBranch:
 
     def of_those_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
         """The receipts whose files are in the commit `revision`."""
-        digests = self._digests(revision, receipts)
-        return [receipt for receipt in receipts if is_among(receipt, digests)]
+        return [receipt for receipt, is_there in self._looked_up(revision, receipts) if is_there]
 
     def delete(self) -> None:
         """Remove the branch if it exists. May run twice, and in several processes at once."""
@@ -162,12 +161,15 @@ class RunBranch:
 
     def not_in(self, revision: str, receipts: Sequence[Receipt]) -> Receipts:
         """The receipts whose files are not in the commit `revision`."""
-        digests = self._digests(revision, receipts)
-        return Receipts(receipt for receipt in receipts if not is_among(receipt, digests))
+        stored = receipts if isinstance(receipts, Receipts) else Receipts(receipts)
+        return stored.only(not is_there for _, is_there in self._looked_up(revision, stored))
 
-    def _digests(self, revision: str, receipts: Iterable[Receipt]) -> set[FileDigest]:
-        """The files that a commit has at the paths of these receipts."""
-        return self.digests_at(revision, [file.path for file in files_of(receipts)])
+    def _looked_up(self, revision: str, receipts: Iterable[Receipt]) -> Iterator[tuple[Receipt, bool]]:
+        """Each receipt, and whether the commit has its files: a request at a time, so that memory holds few of them."""
+        left = iter(receipts)
+        while some := list(islice(left, _PATHS_PER_REQUEST // 2)):
+            digests = self.digests_at(revision, [file.path for file, _ in each_file(some)])
+            yield from ((receipt, is_among(receipt, digests)) for receipt in some)
 
     def digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
         """The files that a commit has at these paths."""
@@ -260,7 +262,7 @@ def commit(
     errors. OutputDamaged names all shards, because the Hub does not say which blob is missing. The client does not
     retry. A commit whose response was lost may have succeeded: look at the branch before you try again.
     """
-    changes: list[CommitOperationAdd | CommitOperationDelete] = [_uploaded(file) for file in files_of(receipts)]
+    changes: list[CommitOperationAdd | CommitOperationDelete] = [_uploaded(file) for file, _ in each_file(receipts)]
     changes += [CommitOperationAdd(path, text) for path, text in documents.items()]
     changes += [CommitOperationDelete(path) for path in removed]
     try:

@@ -7,19 +7,21 @@ itself reports what is already saved, so a wave is not repeated if its response 
 import logging
 import time
 from collections.abc import Sequence
-from math import ceil
 
 from fleet.errors import OutputDamaged, PublishConflict
 from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.process.wording import counted
 from fleet.run.receipt import Receipt, Receipts
+from fleet.storage.hub import SHARDS_A_COMMIT
 from fleet.storage.opening import open_output
 from fleet.storage.output import Output
 from producer.publishing.publish import send_back
 
 _LOOKS = 5  # each conflict means that another finalizer saved; after this many, a later sweep tries again
 _LOOKS_PER_WAVE = 4  # so that no shard waits more than a quarter longer than it should
+_LEAST_SECONDS = 60.0  # between two checks: the Hub limits commits, to about 128 an hour
+_LEAST_SHARE = 100  # a check asks the Hub about every shard that is done, so there are about so many in a large run
 logger = logging.getLogger(__name__)
 
 
@@ -29,12 +31,6 @@ def is_due(unsaved: Sequence[Receipt], settings: Settings, *, now: float) -> boo
         return False
     oldest = min(receipt.provenance.finished_at for receipt in unsaved)
     return len(unsaved) >= settings.wave_shards or now - oldest >= settings.wave_seconds
-
-
-def waves_of(unsaved: Sequence[Receipt], settings: Settings) -> list[Sequence[Receipt]]:
-    """Split into waves of about equal size. If there are enough, each has at least `wave_shards` and less than twice that."""
-    size = ceil(len(unsaved) / max(1, len(unsaved) // settings.wave_shards))
-    return [unsaved[start : start + size] for start in range(0, len(unsaved), size)]
 
 
 class WaveWatch:
@@ -52,7 +48,8 @@ class WaveWatch:
         if run_id in self._looks:
             then_done, then = self._looks[run_id]
             is_soon = now - then < self._settings.wave_seconds / _LOOKS_PER_WAVE
-            if is_soon and abs(done - then_done) < self._settings.wave_shards:
+            has_few = abs(done - then_done) < max(self._settings.wave_shards, done // _LEAST_SHARE)
+            if now - then < _LEAST_SECONDS or (is_soon and has_few):
                 return False
         self._looks[run_id] = (done, now)
         return True
@@ -73,8 +70,8 @@ def save_due_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     if not is_due(unsaved, settings, now=now):
         return 0
     dropped: dict[str, str] = {}
-    for wave in waves_of(unsaved, settings):
-        dropped |= _save(output, wave)
+    for start in range(0, len(unsaved), SHARDS_A_COMMIT):
+        dropped |= _save(output, unsaved[start : start + SHARDS_A_COMMIT])
     if dropped:
         send_back(ledger, run_id, OutputDamaged(dropped), receipts)
     saved = counted(len(unsaved) - len(dropped), "shard")

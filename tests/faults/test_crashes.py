@@ -75,7 +75,7 @@ def test_a_failed_shard_is_retried_on_request_and_continues_where_it_died(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     # The first kill counts against the next shard too, which the process has begun. Of two more each, one is the third.
-    faults.at("fleet.storage.folder:FolderOutput.stage", "before", "kill", times=4)
+    faults.at("fleet.storage.folder:FolderOutput.store_receipt", "before", "kill", times=4)
     ledger = runs.fleet.ledger
     run_id = runs.enqueue()
 

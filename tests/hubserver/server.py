@@ -95,6 +95,12 @@ class HubServer:
         operations = [self._addition(repo, path, path.relative_to(folder).as_posix()) for path in paths]
         return repo.commit(MAIN, operations, title=message, author=SERVER_AUTHOR).oid
 
+    def add_blob(self, repo_id: str, content: bytes) -> tuple[str, int]:
+        """Upload a large file that no commit refers to yet, without HTTP. Returns its sha256 and size."""
+        sha256 = self._blobs.write(content)
+        self._repos.get("dataset", repo_id).uploaded.add(sha256)
+        return sha256, len(content)
+
     def files(self, repo_id: str, repo_type: RepoType = "dataset", revision: str = MAIN) -> dict[str, int]:
         """Size by path. Includes `.gitattributes`, as on the Hub."""
         tree = self._repos.get(repo_type, repo_id).commit_at(revision).tree

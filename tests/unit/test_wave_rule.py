@@ -1,4 +1,4 @@
-"""When the finalizer saves finished shards on the Hub, and how many in a commit."""
+"""When the finalizer saves finished shards on the Hub."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from fleet.process.settings import Settings
 from fleet.run.receipt import Receipt
-from producer.publishing.waves import is_due, waves_of
+from producer.publishing.waves import is_due
 from support.records import a_receipt, a_shard
 
 
@@ -29,18 +29,6 @@ class TestWaveRule:
         unsaved = [aged(self.NOW - age) for age in ages]
 
         assert is_due(unsaved, self.SETTINGS, now=self.NOW) == due
-
-    @pytest.mark.parametrize(
-        ("shards", "sizes"),
-        [(1, [1]), (100, [100]), (107, [107]), (199, [199]), (200, [100, 100]), (301, [101, 101, 99])],
-    )
-    def test_waves_are_of_about_equal_size(self, shards: int, sizes: list[int]) -> None:
-        unsaved = [aged(float(number)) for number in range(shards)]
-
-        waves = waves_of(unsaved, self.SETTINGS)
-
-        assert [len(wave) for wave in waves] == sizes
-        assert [receipt for wave in waves for receipt in wave] == unsaved
 
 
 def aged(finished_at: float) -> Receipt:

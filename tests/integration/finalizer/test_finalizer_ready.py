@@ -66,10 +66,19 @@ def test_a_finalizer_begins_at_once_when_the_last_shard_is_done_and_survives_wha
     finalizer.stop()
 
 
-def test_a_look_for_waves_is_due_as_shards_are_done_and_as_time_passes() -> None:
-    watch = WaveWatch(Settings(wave_shards=2, wave_seconds=100))
+@pytest.mark.parametrize(
+    ("looks", "wanted"),
+    [
+        ([(1, 0)], [True]),  # the first, because earlier ones may be forgotten
+        ([(1, 0), (2, 60), (3, 61), (4, 62), (5, 122)], [True, False, True, False, True]),
+        ([(1, 0), (99, 59), (99, 60)], [True, False, True]),  # the Hub limits commits
+        ([(1, 0), (1, 99), (1, 100), (1, 101)], [True, False, True, False]),
+        ([(9_900, 0), (9_990, 60), (10_000, 61)], [True, False, True]),  # each asks about every shard that is done
+    ],
+)
+def test_a_look_for_waves_is_due_as_shards_are_done_and_as_time_passes(
+    looks: list[tuple[int, float]], wanted: list[bool]
+) -> None:
+    watch = WaveWatch(Settings(wave_shards=2, wave_seconds=400))
 
-    looks = [watch.wants_look("run", done=done, now=0) for done in (1, 1, 2, 3, 4, 5)]
-
-    assert looks == [True, False, False, True, False, True]  # the first, because earlier ones may be forgotten
-    assert [watch.wants_look("run", done=5, now=now) for now in (24, 25, 26)] == [False, True, False]
+    assert [watch.wants_look("run", done=done, now=now) for done, now in looks] == wanted

@@ -1,0 +1,127 @@
+"""Publish a run of many simulated shards on the tests' Hub with a real finalizer: its commits, requests, time and memory.
+
+Example: PYTHONPATH=tests python -m benchmarks.publication --shards 100000
+
+No worker runs: the blobs of the shards lie on the Hub, and their receipts in the ledger. First all shards but one are done,
+so that they are saved in waves; then the last one too, and the run is published.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.ledger.records import fineweb_shards, fineweb_spec, receipt_of
+from benchmarks.results import provenance_of, write_results
+from fleet.ledger import Ledger
+from fleet.process.settings import Settings
+from fleet.run.receipt import Receipt
+from fleet.run.spec import Shard
+from fleet.storage.hub import place_of
+from hubserver.server import HubServer
+from producer.local.redis import embedded_redis
+
+_LOOK_SECONDS = 1.0
+# As in the image of the control side, which has neither of these; pyarrow imports pandas if it is there.
+_FINALIZER = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Left(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name in ("pandas", "matplotlib"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Left())
+from producer.cli import main
+main()
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What the finalizer did from the last receipt to the last commit. `peak_mb` is since it began."""
+
+    seconds: float
+    commits: int
+    largest_commit_mb: float
+    requests: int
+    peak_mb: float
+
+
+def main(
+    shards: Annotated[int, typer.Option()] = 100_000,
+    output: Annotated[Path, typer.Option()] = Path("benchmarks/results"),
+) -> None:
+    """Print both steps, and write them to the folder."""
+    with tempfile.TemporaryDirectory() as name, embedded_redis(Path(name)) as url, HubServer(xet=False) as hub:
+        ledger, spec = Ledger.connect(Settings(redis_url=url)), fineweb_spec(0)
+        repo_id, _ = place_of(spec.output_uri)
+        hub.create_repo(repo_id)
+        ledger.create_run(spec, fineweb_shards(shards), now=time.time())
+        receipts = _uploaded(hub, repo_id, spec.run_id, fineweb_shards(shards))
+        environment = {**hub.client_env(Path(name) / "hf", hub.token()), "REDIS_URL": url}
+        ledger.restore(spec.run_id, islice(receipts, shards - 1))
+        with subprocess.Popen([sys.executable, "-c", _FINALIZER, "finalizer"], env=environment) as finalizer:
+            try:
+                saved = _step(hub, finalizer, lambda: _has_saved(hub, repo_id, spec.run_id, shards - 1))
+                ledger.restore(spec.run_id, receipts)
+                published = _step(hub, finalizer, lambda: ledger.publication(spec.run_id) is not None)
+            finally:
+                finalizer.terminate()
+        files = len(hub.files(repo_id))
+    report = {"shards": shards, "files": files, "waves": asdict(saved), "publication": asdict(published)}
+    found = provenance_of("benchmarks.publication")
+    typer.echo(write_results(f"publication-{shards}", found, report, output).read_text())
+
+
+def _uploaded(hub: HubServer, repo_id: str, run_id: str, shards: Iterator[Shard]) -> Iterator[Receipt]:
+    """Put small blobs on the Hub, and yield the receipts that name them."""
+    for shard in shards:
+        receipt = receipt_of(run_id, shard, token="123456-0123456789ab")
+        data, scores = (hub.add_blob(repo_id, f"{shard.name} {kind}".encode()) for kind in ("data", "scores"))
+        yield replace(
+            receipt,
+            data=replace(receipt.data, staged_path=receipt.data.path, sha256=data[0], size_bytes=data[1]),
+            scores=replace(receipt.scores, staged_path=receipt.scores.path, sha256=scores[0], size_bytes=scores[1]),
+        )
+
+
+def _step(hub: HubServer, finalizer: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> Step:
+    begun = time.monotonic()
+    while not is_over():
+        if finalizer.poll() is not None:
+            raise RuntimeError("The finalizer has ended.")
+        time.sleep(_LOOK_SECONDS)
+    seconds, requests = time.monotonic() - begun, hub.requests
+    hub.forget_requests()
+    commits = [request.bytes_in for request in requests if "/commit/" in request.path and request.status == 200]
+    return Step(
+        seconds=round(seconds, 1),
+        commits=len(commits),
+        largest_commit_mb=round(max(commits) / 1e6, 1),
+        requests=len(requests),
+        peak_mb=round(_peak_kib(finalizer.pid) * 1024 / 1e6),
+    )
+
+
+def _has_saved(hub: HubServer, repo_id: str, run_id: str, shards: int) -> bool:
+    branch = f"shardsift/{run_id}"
+    names = hub.files(repo_id, revision=branch) if branch in hub.branches(repo_id) else ()
+    return sum(name.endswith(".parquet") for name in names) == 2 * shards
+
+
+def _peak_kib(pid: int) -> int:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1])
+
+
+if __name__ == "__main__":
+    typer.run(main)
