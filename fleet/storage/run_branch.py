@@ -47,7 +47,10 @@ class RunBranch:
         if self._target in self._heads():
             return
         if self._target.startswith(PULL_REQUEST):
-            raise UsageError(f"There is no {self._target} of {self._repo_id}. Open a draft pull request there first.")
+            raise UsageError(
+                f"There is no {self._target} of {self._repo_id}. Open a draft pull request there, and name its number: "
+                f"hf discussions create {self._repo_id} --type dataset --pr --title …"
+            )
         first = self._api.list_repo_commits(self._repo_id, repo_type="dataset")[-1].commit_id
         self._api.create_branch(self._repo_id, branch=self._target, revision=first, repo_type="dataset", exist_ok=True)
 

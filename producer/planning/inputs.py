@@ -200,17 +200,17 @@ def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Ite
     A part that was left out, whose rows no receipt says, begins with its file.
     """
     whole = {file.name: file for file in files}
-    scored = {receipt.shard: receipt for receipt in receipts}
-    parts = {part: file_name(part, whole) for part in sorted({*scored, *left_out} - whole.keys())}
+    rows = {receipt.shard: (receipt.first_row, receipt.rows_in) for receipt in receipts}
+    parts = {part: file_name(part, whole) for part in sorted({*rows, *left_out} - whole.keys())}
     last = {file: part for part, file in parts.items()}
     found = {name: file for name, file in whole.items() if name not in last}
     for part, name in parts.items():
         if name in whole:
             found[part] = replace(whole[name], name=part)
-        if name in whole and (receipt := scored.get(part)):
+        if name in whole and part in rows:
+            first_row, row_limit = rows[part]
             ends_with_file = part == last[name] and whole[name].row_limit is None
-            row_limit = None if ends_with_file else receipt.rows_in
-            found[part] = replace(found[part], first_row=receipt.first_row, row_limit=row_limit)
+            found[part] = replace(found[part], first_row=first_row, row_limit=None if ends_with_file else row_limit)
     return dict(sorted(found.items()))
 
 

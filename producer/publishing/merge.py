@@ -7,7 +7,7 @@ followed by one that goes on with the next file.
 import hashlib
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -30,7 +30,7 @@ _ROWS = 1000  # written at once; row groups end after a multiple of it
 logger = logging.getLogger(__name__)
 
 
-def merge_shards(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt], *, is_over: bool) -> int:
+def merge_shards(ledger: Ledger, spec: RunSpec, output: Output, receipts: Iterable[Receipt], *, is_over: bool) -> int:
     """Write the data files that the spec asks for and that are not there yet. Returns how many. May run twice.
 
     `receipts` are those of the run's first shards. Only if the run `is_over`, the last file may be smaller than the target.
@@ -60,7 +60,7 @@ def merge_shards(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequen
     return len(groups)
 
 
-def _groups(receipts: Sequence[Receipt], target_bytes: int, *, is_over: bool) -> Iterator[list[Receipt]]:
+def _groups(receipts: Iterable[Receipt], target_bytes: int, *, is_over: bool) -> Iterator[list[Receipt]]:
     """Split the shards into those of each file. It follows from the sizes of their own data files alone."""
     group: list[Receipt] = []
     size_bytes = 0

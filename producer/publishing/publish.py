@@ -82,13 +82,14 @@ def merge_finished(ledger: Ledger, run_id: str) -> None:
     spec = ledger.spec(run_id)
     if spec.target_file_bytes is None:
         return
-    done = {receipt.shard: receipt for receipt in ledger.receipts(run_id)}
-    first = takewhile(lambda name: name in done, (shard.name for shard in ledger.shards(run_id)))
+    done = Receipts(ledger.receipts(run_id))
+    by_name = zip(done, ledger.shards(run_id), strict=False)  # both in name order
+    first = takewhile(lambda pair: pair[0].shard == pair[1].name, by_name)
     try:
         output = open_output(spec.output_uri, run_id)
-        merge_shards(ledger, spec, output, [done[name] for name in first], is_over=False)
+        merge_shards(ledger, spec, output, (receipt for receipt, _ in first), is_over=False)
     except OutputDamaged as damage:
-        send_back(ledger, run_id, damage, list(done.values()))
+        send_back(ledger, run_id, damage, done)
 
 
 def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:

@@ -326,7 +326,7 @@ class TestACut:
         assert verify(str(again), source=(str(source),)).faults == ()
         assert published_run(str(again)).spec.buckets == Buckets(columns=columns, edges=((None, tuple(edges)),))
         card = (again / "README.md").read_text()
-        assert f"|  | {' | '.join(map(repr, edges))} |" in card
+        assert f"\n| {' | '.join(map(repr, edges))} |\n" in card
         assert "--buckets 4" in card
 
     def test_by_an_interrupted_command_is_the_same_run(self, earlier: Earlier) -> None:

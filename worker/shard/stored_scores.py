@@ -47,8 +47,8 @@ class StoredScores:
 
     def __init__(self, published: Published) -> None:
         self._published = published
-        self._receipts = {receipt.shard: receipt for receipt in published.receipts}
-        self._open: tuple[Receipt, SideScores] | None = None
+        self._places = {receipt.shard: number for number, receipt in enumerate(published.receipts)}
+        self._open: tuple[tuple[str, str], SideScores] | None = None  # of a shard, and its identity
 
     def of(self, score_column: str) -> "StoredColumn":
         """The scorer of one scoring of the run."""
@@ -68,17 +68,18 @@ class StoredScores:
         return dict(zip(columns, found, strict=True))
 
     def _scores_file(self, place: Place) -> "SideScores":
-        receipt = self._receipt(place)
-        if self._open is None or self._open[0] is not receipt:
-            self._open = (receipt, self._opened(receipt.scores))
+        wanted = place.shard, place.source_identity
+        if self._open is None or self._open[0] != wanted:
+            self._open = (wanted, self._opened(self._receipt(place).scores))
         return self._open[1]
 
     def _receipt(self, place: Place) -> Receipt:
-        receipt, uri = self._receipts.get(place.shard), self._published.uri
-        if receipt is None:
+        number, uri = self._places.get(place.shard), self._published.uri
+        if number is None:
             raise ShardError(
                 f"The run at {uri} was published without the shard {place.shard}, so it has no scores of it."
             )
+        receipt = self._published.receipts[number]
         if receipt.source_identity != place.source_identity:
             raise ShardError(
                 f"The file of shard {place.shard} has changed since the run at {uri} scored it. "
