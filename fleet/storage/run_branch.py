@@ -7,6 +7,7 @@ Methods raise the client's errors, and those that their docstrings name.
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -112,24 +113,26 @@ class RunBranch:
         if not wave:
             return
         self._create_branch(heads)
-        _, dropped = self._commit(wave, parent, fewest=max(1, 2 * len(wave) // _MAX_REFUSED_COMMITS))
-        if dropped:
+        if dropped := self._commit(wave, parent):
             raise OutputDamaged(dropped)
 
-    def _commit(self, wave: Sequence[Receipt], parent: str, *, fewest: int) -> tuple[str, dict[str, str]]:
-        """Commit a wave or, if the Hub has dropped a blob, its halves. Returns the head, and shard → what was dropped."""
-        message = f"A wave of {counted(len(wave), 'shard')} of {self._run_id}"
-        try:
-            documents = self._document(wave)
-            head = commit(self._api, self._repo_id, wave, documents, message=message, to=self.name, parent=parent)
-            return head, {}
-        except OutputDamaged as damage:
-            if len(wave) <= fewest:
-                return parent, damage.damaged
-        middle = len(wave) // 2
-        parent, first = self._commit(wave[:middle], parent, fewest=fewest)
-        head, second = self._commit(wave[middle:], parent, fewest=fewest)
-        return head, first | second
+    def _commit(self, wave: Sequence[Receipt], parent: str) -> dict[str, str]:
+        """Commit a wave or, if the Hub has dropped a blob, its halves, the largest first. Returns shard → what was dropped."""
+        dropped: dict[str, str] = {}
+        refused, parts = 0, deque([wave])
+        while parts:
+            part = parts.popleft()
+            message = f"A wave of {counted(len(part), 'shard')} of {self._run_id}"
+            try:
+                documents = self._document(part)
+                parent = commit(self._api, self._repo_id, part, documents, message=message, to=self.name, parent=parent)
+            except OutputDamaged as damage:
+                refused, middle = refused + 1, len(part) // 2
+                if middle and refused < _MAX_REFUSED_COMMITS:
+                    parts += part[:middle], part[middle:]
+                else:
+                    dropped |= damage.damaged
+        return dropped
 
     def receipts(self) -> list[Receipt]:
         """The receipts of all waves whose files are still on the branch."""

@@ -70,6 +70,7 @@ def run_locally(
                     plan.spec.run_id,
                     on_look=look,
                     is_of_this_machine=True,
+                    starts_workers=True,
                     outlasts_redis=not settings.redis_is_embedded,
                     progress=progress,
                 )

@@ -20,7 +20,6 @@ from producer.status.screen import status_screen
 _LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 2.0
 _LINE_SECONDS = 10.0
-_WAITING = "waiting for a worker"
 _GOOD, _ATTENTION, _LABEL = "bold green", "bold yellow", "cyan"
 
 
@@ -30,14 +29,16 @@ def watch(
     *,
     on_look: Callable[[], None] = lambda: None,
     is_of_this_machine: bool = False,
+    starts_workers: bool = False,
     outlasts_redis: bool = True,
     price_per_gpu_hour: float | None = None,
     progress: bool = True,
 ) -> RunStatus:
     """Block until nothing more will happen by itself, and show the run on stderr meanwhile.
 
-    `on_look` is called twice a second; its exceptions propagate. Without `progress` nothing is shown. Unless it
-    `outlasts_redis`, raises redis.RedisError if Redis does not answer: one of this machine does not come back.
+    `on_look` is called twice a second; its exceptions propagate. Without `progress` nothing is shown, and nothing before there
+    is a machine for the run if the caller `starts_workers`. Unless it `outlasts_redis`, raises redis.RedisError if Redis does
+    not answer: one of this machine does not come back.
     """
 
     def look() -> RunStatus:
@@ -52,7 +53,8 @@ def watch(
             status = _outlasting(look, on_error=tell) if outlasts_redis else look()
             if status.is_over:
                 return status
-            show(status)
+            if not (starts_workers and status.word == "stopped"):
+                show(status)
             on_look()
             time.sleep(_LOOK_SECONDS)
 
@@ -86,7 +88,7 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
     """
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as screen:
-            yield lambda status: screen.update(_WAITING if _waits(status) else screen_text(status), refresh=True)
+            yield lambda status: screen.update(screen_text(status), refresh=True)
         return
     next_line, last, told = 0.0, "", set[str]()
 
@@ -103,15 +105,8 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
     yield print_line
 
 
-def _waits(status: RunStatus) -> bool:
-    """Whether the command that watches has not started its workers yet."""
-    return status.is_of_this_machine and status.word in ("queued", "stopped")
-
-
 def progress_line(status: RunStatus) -> str:
     """Say what the run is doing, or the verdict with the command that helps."""
-    if _waits(status):
-        return _WAITING
     said = verdict(status)
     if status.word == "publishing" or (status.word != "running" and said != status.word):
         return said
