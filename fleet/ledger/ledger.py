@@ -329,6 +329,10 @@ class Ledger(Attempts, Results):
         version = self._run_script("begin_publishing", Keys(run_id).of(), [])
         return None if version is None else int(version)
 
+    def has_receipts_of(self, run_id: str, version: int | None) -> bool:
+        """Whether the receipts still have the version that `begin_publishing` has returned."""
+        return version == int(self.redis.hget(Keys(run_id).run, "receipts_version") or 0)
+
     def is_publishing(self, run_id: str) -> bool:
         """Whether a finalizer has begun a publication and not yet reported its end. It may be working, or dead."""
         return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))

@@ -163,6 +163,11 @@ def data_path_of(shard: str) -> str:
     return f"data/{shard}.parquet"
 
 
+def shard_of(path: str) -> str:
+    """The shard whose data or scores file this is."""
+    return path.partition("/")[2].removesuffix(".parquet")
+
+
 def part_name(file: str, number: int) -> str:
     """The name of the shard that is this part of a file, by the file's name. Parts sort in their order."""
     return f"{file}.part-{number:05}"

@@ -22,7 +22,7 @@ from fleet.run.spec import RunSpec, data_path_of, disclosed_spec
 from fleet.storage.errors import translated
 from fleet.storage.files import READERS, Files, hashed
 from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, files_of
-from fleet.storage.manifest import findings, read_manifest, receipts_listed, replaced_files
+from fleet.storage.manifest import findings, read_manifest, receipts_listed
 from fleet.storage.output import (
     ACCEPTED_PATH,
     CARD_PATH,
@@ -83,8 +83,14 @@ class FolderOutput(Output):
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         staged_path = f"{self._workplace}/staged/{path}/{attempt}"
-        with translated(f"Storing {path} in {self.uri}"):
-            self._files.put(file, staged_path)
+        doing = f"Storing {path} in {self.uri}"
+        with translated(doing):
+            try:
+                self._files.put(file, staged_path)
+            except FileNotFoundError as error:
+                if error.errno is None:  # not of this machine: the repository or bucket is gone
+                    raise
+                raise TransientError(f"{doing}: a finalizer has tidied its folder meanwhile.") from error
         return staged_path
 
     def store_receipt(self, receipt: Receipt) -> None:
@@ -163,14 +169,16 @@ class FolderOutput(Output):
             staged = self._files.sizes(f"{self._workplace}/staged")
         return any(file.staged_path in staged for file in files_of(receipts))
 
-    def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
+    def publish(
+        self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
+    ) -> str:
         with translated(f"Publishing {self._run_id} to {self.uri}"):
-            for shard, file in self._checked(receipts):
+            staged = self._checked(receipts)
+            for path in removed:
+                self._files.remove(path)
+            for shard, file in staged:
                 self._move_into_place(shard, file)
             self._files.sync_folders(file.path for file in files_of(receipts))
-            before = read_manifest(self._files.content(MANIFEST_PATH))  # of this run, or publishing is refused
-            for path in replaced_files(before, self._run_id, receipts):
-                self._files.remove(path)
             for path in sorted(documents, key=lambda path: path == MANIFEST_PATH):
                 self._write(path, documents[path])
             self._remove_staged(receipts)

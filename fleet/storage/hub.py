@@ -176,12 +176,14 @@ class HubOutput(Output):
         with translated(f"Reading {self.uri}"):
             return str(self._api.repo_info(self._repo_id, repo_type="dataset", revision=self._target).sha)
 
-    def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
+    def publish(
+        self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
+    ) -> str:
         """The Hub refuses a commit that refers to missing blobs. In that case, save the others and find the missing ones."""
         with translated(f"Publishing {self._run_id} to {self.uri}"):
             if accepted := self.accepted().get(self._run_id):  # the branch is removed
                 documents = {**documents, ACCEPTED_PATH: accepted.to_json()}
-            removed = self._replaced(receipts, parent) if documents else []
+            removed = sorted({*removed, *(self._replaced(receipts, parent) if documents else ())})
             try:
                 *parts, last = self._parts(receipts, parent)
                 for part in parts:

@@ -155,8 +155,8 @@ def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
 
 
 def replaced_files(before: Manifest | None, run_id: str, receipts: Sequence[Receipt]) -> list[str]:
-    """The published files that a run no longer has: those of a run that it replaces, or of other merges of its shards."""
-    if before is None or (before.run_id == run_id and before.spec.target_file_bytes is None):
+    """The published files of a run that another one replaces."""
+    if before is None or before.run_id == run_id:
         return []
     there, here = ({file.path for file in files_of(found)} for found in (before.receipts, receipts))
     return sorted(there - here)

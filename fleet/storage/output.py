@@ -165,8 +165,12 @@ class Output(Protocol):
         """The commit that readers currently see; empty if the output has no commits."""
         return ""
 
-    def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
+    def publish(
+        self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
+    ) -> str:
         """Make the receipts' files visible together with the documents (manifest and card). Returns the commit, if any.
+
+        Visible files at the paths in `removed` go.
 
         Checks every file, including visible ones. If the size or sha256 of a file differs from its receipt, raises
         OutputDamaged with the shards and publishes nothing. `parent` is the head from before the output was inspected.

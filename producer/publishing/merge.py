@@ -40,7 +40,7 @@ def merge_shards(ledger: Ledger, spec: RunSpec, output: Output, receipts: Iterab
         return 0
     groups = [group for group in _groups(receipts, spec.target_file_bytes, is_over=is_over) if not _is_in_place(group)]
     for group in groups:
-        output.save([receipt for receipt in group if _is_in_place([receipt])])  # else they cannot be read from the Hub
+        output.save(group)  # else they cannot be read from the Hub
         data = _merged(output, group)
         first_rows = accumulate((receipt.rows_kept for receipt in group), initial=0)
         moved = [

@@ -4,8 +4,9 @@ A run counts as published only after its manifest and files have been found in t
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 
@@ -14,7 +15,7 @@ from fleet.ledger import Ledger, Publication
 from fleet.ledger.records import Description
 from fleet.process.wording import counted, place_taken
 from fleet.run.receipt import Receipt, Receipts
-from fleet.run.spec import RunSpec
+from fleet.run.spec import RunSpec, shard_of
 from fleet.storage.inspection import Finding, Problem, lines_of
 from fleet.storage.manifest import Manifest
 from fleet.storage.opening import is_on_hub, manifest_at, open_output, published_at
@@ -63,7 +64,8 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     try:
         if version is not None and merge_shards(ledger, spec, output, receipts, is_over=True):
             return finalize_run(ledger, run_id, without_failed=without_failed, hashes=hashes)
-        commit = _published(output, manifest, ledger.description(run_id), hashes=hashes)
+        is_current = partial(ledger.has_receipts_of, run_id, version)
+        commit = _published(output, manifest, ledger.description(run_id), hashes=hashes, is_current=is_current)
     except OutputDamaged as damage:
         return send_back(ledger, run_id, damage, receipts)
     _tidy(output, receipts)
@@ -177,22 +179,39 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
     return False
 
 
-def _published(output: Output, manifest: Manifest, description: Description, *, hashes: bool) -> str:
-    """Make all files visible. Returns the commit that readers see."""
+def _published(
+    output: Output, manifest: Manifest, description: Description, *, hashes: bool, is_current: Callable[[], bool]
+) -> str:
+    """Make all files visible, and no others of the run. Returns the commit that readers see."""
     spec, receipts = manifest.spec, manifest.receipts
     for _ in range(_LOOKS):
         # Read first: a commit that another process makes after this is a conflict, not a duplicate.
         head = output.head()
         findings = output.inspect(receipts, hashes=hashes)
         _refuse_another_run(spec, findings)
+        stale = _stale(findings, manifest)
         # The damaged file of a shard that was scored again may have the right size, and must still be replaced.
-        if not _mendable(findings) and not output.has_staged(receipts):
+        if not _mendable(findings) and not stale and not output.has_staged(receipts):
             return output.head()
+        documents = _documents(manifest, description, findings)
+        if stale and not is_current():
+            raise PublishConflict(
+                f"Shards of {spec.output_uri} were scored again meanwhile; the next sweep tries again."
+            )
         try:
-            return output.publish(receipts, _documents(manifest, description, findings), parent=head)
+            return output.publish(receipts, documents, parent=head, removed=stale)
         except PublishConflict as conflict:
             logger.info("%s Looking again.", conflict)
     raise PublishConflict(f"Others keep committing to {spec.output_uri}; the next sweep tries again.")
+
+
+def _stale(findings: Sequence[Finding], manifest: Manifest) -> list[str]:
+    """The files of the run's own shards that no receipt names any more: a publication ended midway, or a shard failed since."""
+    foreign = [finding.path for finding in findings if finding.problem is Problem.FOREIGN]
+    if not foreign:
+        return []
+    shards = {*(receipt.shard for receipt in manifest.receipts), *manifest.left_out}
+    return [path for path in foreign if shard_of(path) in shards]
 
 
 def _refuse_another_run(spec: RunSpec, findings: Sequence[Finding]) -> None:

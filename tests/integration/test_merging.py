@@ -14,9 +14,10 @@ import pytest
 from huggingface_hub import HfApi
 from stand_in import StandInScorer
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
+from fleet.errors import TransientError, UsageError
+from fleet.ledger import Ledger, Publication
 from fleet.process.settings import Settings
+from fleet.storage import hub as hub_output
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH
 from hubserver import HubServer
@@ -24,7 +25,7 @@ from producer.finalizer import publish_or_save
 from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_refilter, plan_run
-from producer.publishing.publish import finalize_run
+from producer.publishing.publish import NotReady, finalize_run
 from producer.verify.verify import verify
 from support import hub_fleet
 from support.hub_fleet import Client, finalize, reserve
@@ -312,6 +313,10 @@ class HubMerging:
         due = replace(self.plan, shards=tuple(shard for shard in self.plan.shards if shard.name in names))
         assert self.user.call(score_on_hub, self.merging.redis_url, due, self.merging.folder) == names
 
+    def data(self) -> list[str]:
+        """The data files on main."""
+        return sorted(path for path in self.hub.files(self.repo) if path.startswith("data/"))
+
     def look(self, *, by: Client | None = None) -> Any:
         return (by or self.user).start(look, self.merging.redis_url, self.plan.spec.run_id, 2)
 
@@ -401,6 +406,27 @@ class TestOnTheHub:
         assert (first.shards, again.shards, again.state) == (NAMES, NAMES[:3], "published")
         assert sha256(run.hub.read(run.repo, FIRST)).hexdigest() == undisturbed[FIRST]
 
+    def test_whose_publication_without_a_failed_shard_ended_midway_has_each_row_once_and_scores_none_again(
+        self, run: HubMerging
+    ) -> None:
+        run_id, ledger = run.plan.spec.run_id, run.merging.ledger
+        run.start(NAMES[1:])
+        run.merging.fail(run.plan, NAMES[0])
+        run.hub.fault("/commit/main", status=None)  # the first part, with a file that later has no shard
+        run.hub.fault("/commit/main", status=429, headers={"Retry-After": "1"})
+        with pytest.raises(TransientError, match="429"):
+            run.user.call(finalize_in_parts, run.merging.redis_url, run_id, True)
+        begun = run.data()
+        ledger.retry(run_id)
+        run.score(NAMES[:1])
+
+        published = run.user.call(finalize_in_parts, run.merging.redis_url, run_id, False)
+
+        assert begun == [f"data/{NAMES[1]}.parquet"]
+        assert isinstance(published, Publication)
+        assert run.data() == [FIRST, SECOND, LAST]
+        assert run.user.call(verify, run.plan.spec.output_uri).faults == ()
+
     def test_that_loses_its_first_shard_has_no_file_of_it_and_the_others_once(self, run: HubMerging) -> None:
         run_id, ledger = run.plan.spec.run_id, run.merging.ledger
         run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
@@ -409,10 +435,18 @@ class TestOnTheHub:
 
         run.user.call(finalize, run.merging.redis_url, run_id, True)
 
-        data = [path for path in run.hub.files(run.repo) if path.startswith("data/")]
-        assert sorted(data) == [f"data/{NAMES[number]}.parquet" for number in (1, 4)]
+        assert run.data() == [f"data/{NAMES[number]}.parquet" for number in (1, 4)]
         merged = pq.read_table(pa.BufferReader(run.hub.read(run.repo, f"data/{NAMES[1]}.parquet")))
         assert {*merged["shard"].to_pylist()} == {*NAMES[1:4]}
+
+
+def finalize_in_parts(redis_url: str, run_id: str, without_failed: bool) -> Publication | NotReady:
+    """Publish a run as if two shards were as many as a commit may have."""
+    most, hub_output.SHARDS_A_COMMIT = hub_output.SHARDS_A_COMMIT, 2
+    try:
+        return finalize(redis_url, run_id, without_failed)
+    finally:
+        hub_output.SHARDS_A_COMMIT = most
 
 
 def delete_from_main(repo: str, path: str) -> None:
