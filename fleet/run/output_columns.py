@@ -49,8 +49,9 @@ def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
 
 
 def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
-    taken = set(input_schema.names) & set(spec.output_columns)
-    if BUCKET in taken:
+    added = {name.lower() for name in spec.output_columns}  # SQL sees no difference of case
+    taken = {name for name in input_schema.names if name.lower() in added}
+    if spec.buckets and any(name.lower() == BUCKET for name in taken):
         raise UsageError('The input already has a column "bucket", which --buckets adds. Leave out --buckets.')
     if taken:
         raise UsageError(

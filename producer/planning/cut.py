@@ -27,6 +27,7 @@ from producer.planning.options import Ranking
 
 _MOST_VALUES = 256  # of --within
 _MOST_EDGES = 2048  # of all values together; each may take 32 KiB
+_MOST_WEIGHT = 1 << 46  # of a shard: doubles add it up exactly, and 64 bits that of 100,000 shards
 _PASSES = ((21, 11), (10, 11), (0, 10))  # over the scores: the bits that each decides, by the lowest and their number
 _SIGN = 1 << 31
 
@@ -75,8 +76,12 @@ class RankedRun:
     def _read(self, values: Values) -> Iterator[Rows]:
         """The rows that have a score, by shard. Adds new values to `values`."""
         columns, within = self.columns, self.ranking.within
-        if within and within not in self.spec.output_columns:
-            raise UsageError(f"--within {within}: name a column of the run: {', '.join(self.spec.output_columns)}.")
+        names = [field.name for field in output_fields(self.spec) if not pa.types.is_floating(field.type)]
+        if within and within not in names:
+            raise UsageError(
+                f"--within {within}: name a column that scoring has added, of labels or whole numbers, not one of the input "
+                f"or of scores. The run has: {', '.join(names) or 'none'}."
+            )
         for receipt in self.receipts:
             with (
                 open_output(self.output_uri, receipt.run_id).open_file(receipt.scores) as file,
@@ -109,7 +114,13 @@ class RankedRun:
                     break
         column = pa.chunked_array(weights, file.schema.field(by).type)
         if not pa.types.is_integer(column.type) or (pc.min(column).as_py() or 0) < 0:
-            raise UsageError(f"--by {by}: a weight is a whole number, 0 or more; this column is {column.type}.")
+            raise UsageError(
+                f"--by {by}: a weight is a whole number, 0 or more, and not all of this {column.type} are."
+            )
+        if (pc.sum(column.cast(pa.float64(), safe=False)).as_py() or 0) > _MOST_WEIGHT:
+            raise UsageError(
+                f"--by {by}: the weights of {receipt.shard} are too high to add up. Are these numbers counts?"
+            )
         return np.asarray(column.fill_null(0).cast(pa.int64()))[: receipt.rows_in]
 
 

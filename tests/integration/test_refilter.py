@@ -40,7 +40,9 @@ NO_CUT = Cut()
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source") / "shards"
-    write_shards(folder, shards=SHARDS, rows=ROWS, seed=4)
+    for file in write_shards(folder, shards=SHARDS, rows=ROWS, seed=4):
+        table = pq.read_table(file)
+        pq.write_table(table.append_column("hash", pa.array([1 << 63] * len(table), pa.uint64())), file)
     first = folder / "000_00000.parquet"
     pq.write_table(with_first_texts(pq.read_table(first), [None, "  "]), first)
     return folder
@@ -342,9 +344,11 @@ class TestACut:
             "Name the score column with --column. The run has: score, score_LABEL_0": {
                 "cut": Cut(keep_top="5%", columns=("label",))
             },
-            "--within url: name a column of the run: score, label": {"cut": Cut(keep_top="5%", within="url")},
+            "--within url: name a column that scoring has added": {"cut": Cut(keep_top="5%", within="url")},
+            "--within score: .*The run has: label": {"cut": Cut(keep_top="5%", within="score")},
             "--by tokens: the input has no such column": {"cut": Cut(keep_top="5%", by="tokens")},
             "--by text: a weight is a whole number": {"cut": Cut(keep_top="5%", by="text")},
+            "--by hash: the weights of 000_00000 are too high": {"cut": Cut(keep_top="5%", by="hash")},
         }.items():
             with pytest.raises(UsageError, match=refusal):
                 earlier.plan(**choice)

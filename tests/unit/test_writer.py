@@ -150,6 +150,7 @@ def test_the_columns_that_say_where_a_row_is_from_can_be_named_or_left_out(
         ("at", ("s", "at"), 'already is a column ".+--row-columns .+ or --row-columns none'),
         ("x", ("s", "score"), 'already is a column ".+--row-columns .+ or --row-columns none'),
         ("int_score", ("shard", "row"), 'already has a column "int_score"'),
+        ("Score", ("shard", "row"), 'already has a column "Score"'),
     ],
 )
 def test_the_name_of_an_added_column_that_is_taken_is_refused(

@@ -236,13 +236,18 @@ Floats = npt.NDArray[np.float32]
 
 
 def apply(function: str, logits: Floats) -> Floats:
-    """Logits and scores have shape (rows, outputs). "none" returns the logits unchanged."""
+    """Logits and scores have shape (rows, outputs). "none" returns the logits unchanged.
+
+    The last bits of `exp` depend on the CPU. Those of float64 are lost in a float32, so stored logits give the same scores
+    again, and a row at the edge of a cut stays on its side.
+    """
+    if function == "none":
+        return logits
+    exact = logits.astype(np.float64)
     if function == "sigmoid":
-        with np.errstate(over="ignore"):  # a logit below -88 overflows to 1 / (1 + inf) = 0, the correct score
-            squashed: Floats = np.float32(1) / (np.float32(1) + np.exp(-logits))
-        return squashed
-    if function == "softmax":
-        powers: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
-        shares: Floats = powers / powers.sum(axis=1, keepdims=True)
-        return shares
-    return logits
+        with np.errstate(over="ignore"):  # a logit below -709 overflows to 1 / (1 + inf) = 0, the correct score
+            scores = 1 / (1 + np.exp(-exact))
+    else:
+        powers = np.exp(exact - exact.max(axis=1, keepdims=True))
+        scores = powers / powers.sum(axis=1, keepdims=True)
+    return scores.astype(np.float32)
