@@ -13,7 +13,7 @@ from fleet.ledger import Ledger
 from fleet.presence.demand import Load
 from fleet.process.broker import drop_messages, make_app
 from fleet.process.children import Child, handling, running, terminate
-from fleet.process.command_line import own_command
+from fleet.process.command_line import own_command, say
 from fleet.process.settings import Settings
 from fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
 from fleet.run.spec import RunSpec
@@ -75,6 +75,8 @@ def run_locally(
                     progress=progress,
                 )
             except KeyboardInterrupt:
+                if progress:
+                    say("Stopping: the workers end their batch and store its scores.")
                 stack.close()  # meanwhile, the finalizer ends what it publishes
                 ended = run_status(ledger, plan.spec.run_id)
                 if not ended.is_published:

@@ -122,7 +122,8 @@ def _text(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
 {_columns(spec)}
 
 The subset `scores` has a line for *every* row that was read, kept or not, so that another threshold needs no new scoring:
-`shard` and `row` say which row it is{_join(spec)}. `manifest.parquet` lists every file with its sha256 and provenance.
+`shard` and `row` say which row it is{_join(spec)}. `manifest.parquet` lists every file with its sha256 and provenance\
+{", and the first row of each shard in its file" if spec.target_file_bytes else ""}.
 {_scores(spec, receipts, beside)}
 ## How it was made
 
