@@ -89,7 +89,7 @@ def each_file(receipts: Iterable[Receipt]) -> Iterator[tuple[OutputFile, str]]:
     seen: set[str] = set()
     for receipt in receipts:
         for file in (receipt.data, receipt.scores):
-            if (told := f"{file.sha256} {file.path}") not in seen:
+            if (told := f"{file.sha256} {file.staged_path}") not in seen:
                 seen.add(told)
                 yield file, receipt.shard
 
