@@ -330,8 +330,8 @@ class Ledger(Attempts, Results):
         return None if version is None else int(version)
 
     def has_receipts_of(self, run_id: str, version: int | None) -> bool:
-        """Whether the receipts still have the version that `begin_publishing` has returned."""
-        return version == int(self.redis.hget(Keys(run_id).run, "receipts_version") or 0)
+        """Whether the receipts still have this version, of `begin_publishing`. True without one, as of a cancelled run."""
+        return version in (None, int(self.redis.hget(Keys(run_id).run, "receipts_version") or 0))
 
     def is_publishing(self, run_id: str) -> bool:
         """Whether a finalizer has begun a publication and not yet reported its end. It may be working, or dead."""
