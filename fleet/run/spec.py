@@ -155,7 +155,7 @@ class Shard:
 
     @property
     def scores_path(self) -> str:
-        return f"scores/{self.name}.parquet"
+        return scores_path_of(self.name)
 
 
 def data_path_of(shard: str) -> str:
@@ -163,9 +163,9 @@ def data_path_of(shard: str) -> str:
     return f"data/{shard}.parquet"
 
 
-def shard_of(path: str) -> str:
-    """The shard whose data or scores file this is."""
-    return path.partition("/")[2].removesuffix(".parquet")
+def scores_path_of(shard: str) -> str:
+    """Where the scores of all rows of a shard are."""
+    return f"scores/{shard}.parquet"
 
 
 def part_name(file: str, number: int) -> str:

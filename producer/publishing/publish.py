@@ -15,7 +15,7 @@ from fleet.ledger import Ledger, Publication
 from fleet.ledger.records import Description
 from fleet.process.wording import counted, place_taken
 from fleet.run.receipt import Receipt, Receipts
-from fleet.run.spec import RunSpec, shard_of
+from fleet.run.spec import RunSpec, data_path_of, scores_path_of
 from fleet.storage.inspection import Finding, Problem, lines_of
 from fleet.storage.manifest import Manifest
 from fleet.storage.opening import is_on_hub, manifest_at, open_output, published_at
@@ -210,8 +210,9 @@ def _stale(findings: Sequence[Finding], manifest: Manifest) -> list[str]:
     foreign = [finding.path for finding in findings if finding.problem is Problem.FOREIGN]
     if not foreign:
         return []
-    shards = {*(receipt.shard for receipt in manifest.receipts), *manifest.left_out}
-    return [path for path in foreign if shard_of(path) in shards]
+    shards = [*(receipt.shard for receipt in manifest.receipts), *manifest.left_out]
+    own = {path_of(shard) for shard in shards for path_of in (data_path_of, scores_path_of)}
+    return [path for path in foreign if path in own]
 
 
 def _refuse_another_run(spec: RunSpec, findings: Sequence[Finding]) -> None:

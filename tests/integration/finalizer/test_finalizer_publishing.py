@@ -90,18 +90,22 @@ class TestFinalizing:
         assert read is not None
         assert read.left_out == (C.name,)
 
-    def test_a_file_that_was_damaged_goes_if_its_shard_then_fails(self, run: FinalizerRun) -> None:
+    def test_a_file_that_was_damaged_goes_if_its_shard_then_fails_and_a_strangers_beside_it_stays(
+        self, run: FinalizerRun
+    ) -> None:
+        strangers = f"data/{B.name}"
         run.do(A, B, C)
         run.finalize()
         (run.out / B.data_path).write_bytes(b"PAR1")
+        (run.out / strangers).write_bytes(b"notes")
         run.ledger.requeue(run.run_id, {B.name: "damaged"})
         run.fail(B)
 
         run.finalize(without_failed=True)
 
         assert {B.data_path, B.scores_path}.isdisjoint(run.visible())
-        assert {A.data_path, C.data_path, C.scores_path} <= run.visible().keys()
-        assert run.findings() == []
+        assert {A.data_path, C.data_path, C.scores_path, strangers} <= run.visible().keys()
+        assert run.findings() == [f"{strangers} is not a file of this run"]
 
     def test_a_run_without_any_done_shard_is_never_published(self, run: FinalizerRun) -> None:
         run.fail(A, B, C)
