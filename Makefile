@@ -24,8 +24,8 @@ install: .venv/dev.installed  ## everything a developer needs, into .venv
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
 	$(BIN)/producer demo
 
-test: install                 ## the everyday tests, three at a time: many of them wait for processes
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 40 -m "$(EVERYDAY)"
+test: install                 ## the everyday tests, four at a time: many of them wait for processes
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 40 -m "$(EVERYDAY)"
 
 test-light: .venv-light/installed  ## the control side, without torch, on any Python: make test-light PYTHON=python3.13
 	.venv-light/bin/python -m pytest -p no:cacheprovider $(LIGHT_TESTS)
