@@ -74,60 +74,81 @@ class RankedRun:
         return exact_edges(lambda: self._read(values), values, shares)
 
     def _read(self, values: Values) -> Iterator[Rows]:
-        """The rows that have a score, by shard. Adds new values to `values`."""
-        columns, within = self.columns, self.ranking.within
-        names = [field.name for field in output_fields(self.spec) if not pa.types.is_floating(field.type)]
-        if within and within not in names:
-            raise UsageError(
-                f"--within {within}: name a column that scoring has added, of labels or whole numbers, not one of the input "
-                f"or of scores. The run has: {', '.join(names) or 'none'}."
-            )
+        """The rows that have a score and a value of `--within`, by shard. Adds new values to `values`."""
+        columns, by, within = self.columns, self.ranking.by, self.ranking.within
+        of_input = columns_of_input(self.spec, self.ranking)
+        stored = [*columns, *({within} - {*of_input, None})]
         for receipt in self.receipts:
             with (
                 open_output(self.output_uri, receipt.run_id).open_file(receipt.scores) as file,
                 translated(f"Reading {receipt.scores.path}"),
             ):
-                table = pq.ParquetFile(file).read(columns=[*columns, *filter(None, [within])], use_threads=False)
+                table = pq.ParquetFile(file).read(columns=stored, use_threads=False)
+            for name, column in zip(of_input, self._read_input(receipt, of_input), strict=True):
+                table = table.append_column(name, column)
             scores = np.fmax.reduce([table[name].to_numpy() for name in columns])
-            scored = np.flatnonzero(~np.isnan(scores))
-            numbers = _numbers(table[within].take(scored), values) if within else np.zeros(len(scored), np.int64)
-            weights = self._weights(receipt)[scored] if self.ranking.by else np.ones(len(scored), np.int64)
-            yield keys_of(scores[scored], numbers), weights
+            has_value = table[within].is_valid().to_numpy() if within else True
+            ranked = np.flatnonzero(~np.isnan(scores) & has_value)
+            numbers = (
+                _numbers(table[within].take(ranked), within, values) if within else np.zeros(len(ranked), np.int64)
+            )
+            weights = _weights(table[by], by, receipt)[ranked] if by else np.ones(len(ranked), np.int64)
+            yield keys_of(scores[ranked], numbers), weights
 
-    def _weights(self, receipt: Receipt) -> Integers:
-        """The column `--by` of a shard. The scores file has a line for each of its rows, in the same order."""
-        by, spec = self.ranking.by or "", self.spec
-        if by not in dict(spec.columns):
-            raise UsageError(f"--by {by}: the input has no such column; it has: {', '.join(dict(spec.columns))}.")
-        shard = self.shards.get(receipt.shard)
+    def _read_input(self, receipt: Receipt, names: Sequence[str]) -> list[pa.ChunkedArray]:
+        """These columns of a shard. The scores file has a line for each of its rows, in the same order."""
+        if not names:
+            return []
+        shard, spec = self.shards.get(receipt.shard), self.spec
         if shard is None:
-            raise UsageError(f"--by {by} is read from the input: name it with --input. It lacks {receipt.shard}.")
+            raise UsageError(f"{names[0]} is read from the input: name it with --input. It lacks {receipt.shard}.")
         if are_of_other_bytes(shard.identity, receipt.source_identity):
             raise ShardError(f"{shard.uri} has other bytes than those that were scored.")
-        rows, weights = 0, []
+        rows, batches = 0, []
         opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=receipt.first_row)
         with opened as file, translated(f"Reading {shard.uri}"):
-            for batch in file.batches([by], bad=IgnoredBadRows(), use_threads=False):
-                weights.append(batch.column(0))
+            for batch in file.batches(names, bad=IgnoredBadRows(), use_threads=False):
+                batches.append(batch.select(names))
                 rows += len(batch)
                 if rows >= receipt.rows_in:
                     break
-        column = pa.chunked_array(weights, file.schema.field(by).type)
-        if not pa.types.is_integer(column.type) or (pc.min(column).as_py() or 0) < 0:
-            raise UsageError(
-                f"--by {by}: a weight is a whole number, 0 or more, and not all of this {column.type} are."
-            )
-        if (pc.sum(column.cast(pa.float64(), safe=False)).as_py() or 0) > _MOST_WEIGHT:
-            raise UsageError(
-                f"--by {by}: the weights of {receipt.shard} are too high to add up. Are these numbers counts?"
-            )
-        return np.asarray(column.fill_null(0).cast(pa.int64()))[: receipt.rows_in]
+            schema = pa.schema([file.schema.field(name) for name in names])
+        columns: list[pa.ChunkedArray] = pa.Table.from_batches(batches, schema)[: receipt.rows_in].columns
+        return columns
 
 
-def _numbers(column: pa.ChunkedArray, values: Values) -> Integers:
+def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
+    """The columns that rows are ranked by, of those that only the input has. Raises UsageError if nothing has them."""
+    by, within, names = ranking.by, ranking.within, [name for name, _ in spec.columns]
+    added = [field.name for field in output_fields(spec) if not pa.types.is_floating(field.type)]
+    if by and by not in names:
+        raise UsageError(f"--by {by}: the input has no such column; it has: {', '.join(names)}.")
+    if within and within not in [*names, *added]:
+        raise UsageError(
+            f"--within {within}: name a column of the input, which has {', '.join(names)}, or one of labels or whole numbers "
+            f"that scoring has added: {', '.join(added) or 'none'}."
+        )
+    return [name for name in dict.fromkeys([by, within]) if name in names]
+
+
+def _weights(column: pa.ChunkedArray, name: str, receipt: Receipt) -> Integers:
+    if not pa.types.is_integer(column.type) or (pc.min(column).as_py() or 0) < 0:
+        raise UsageError(f"--by {name}: a weight is a whole number, 0 or more, and not all of this {column.type} are.")
+    if (pc.sum(column.cast(pa.float64(), safe=False)).as_py() or 0) > _MOST_WEIGHT:
+        raise UsageError(
+            f"--by {name}: the weights of {receipt.shard} are too high to add up. Are these numbers counts?"
+        )
+    return np.asarray(column.fill_null(0).cast(pa.int64()))
+
+
+def _numbers(column: pa.ChunkedArray, name: str, values: Values) -> Integers:
+    """The number of each row's value. Adds new values to `values`."""
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    if not is_text and not pa.types.is_integer(column.type):
+        raise UsageError(f"--within {name}: values are texts or whole numbers, not {column.type}.")
     values += [value for value in pc.unique(column).to_pylist() if value not in values]
     if len(values) > _MOST_VALUES:
-        raise UsageError(f"--within names a column of more than {_MOST_VALUES} values. Name one of fewer.")
+        raise UsageError(f"--within {name} has more than {_MOST_VALUES} values. Name a column of fewer.")
     return np.asarray(pc.index_in(column, pa.array(values, column.type)), np.int64)
 
 

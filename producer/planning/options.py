@@ -54,7 +54,9 @@ class Ranking:
     ] = None
     within: Annotated[
         str | None,
-        keep_option(metavar="NAME", help="Rank the rows of each value of a column, such as label, by themselves."),
+        keep_option(
+            metavar="NAME", help="Rank rows of each value of a column, such as label or a topic, by themselves."
+        ),
     ] = None
 
 

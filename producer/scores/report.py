@@ -24,7 +24,7 @@ from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import open_output
 from producer.opening import open_ledger_of, patient
-from producer.planning.cut import Edge, RankedRun, bucket_shares
+from producer.planning.cut import Edge, RankedRun, bucket_shares, columns_of_input
 from producer.planning.inputs import absolute_uri
 from producer.planning.options import Ranking
 from producer.scores.distribution import histograms_of, score_bins, score_table
@@ -132,7 +132,7 @@ def scored_run(target: str, settings: Settings) -> ScoredRun:
 @patient
 def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[str, ...]) -> list[Edge]:
     """The edges that `--buckets` would have over the shards that are done. Reads the input for columns that only it has."""
-    uris = (source or run.input_uris) if ranking.by else ()
+    uris = (source or run.input_uris) if columns_of_input(run.spec, ranking) else ()
     shards = source_shards(uris, run.receipts, run.output_uri) if uris else {}
     ranked = RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
     return ranked.edges(bucket_shares(parts))

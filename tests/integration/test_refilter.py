@@ -42,7 +42,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source") / "shards"
     for file in write_shards(folder, shards=SHARDS, rows=ROWS, seed=4):
         table = pq.read_table(file)
-        pq.write_table(table.append_column("hash", pa.array([1 << 63] * len(table), pa.uint64())), file)
+        table = table.append_column("hash", pa.array([1 << 63] * len(table), pa.uint64()))
+        topics = [(None, "it's", "news", "news")[row % 4] for row in range(len(table))]
+        pq.write_table(table.append_column("topic", pa.array(topics)), file)
     first = folder / "000_00000.parquet"
     pq.write_table(with_first_texts(pq.read_table(first), [None, "  "]), first)
     return folder
@@ -292,23 +294,26 @@ class TestACut:
         rows: pd.DataFrame = published_rows(earlier.output).to_pandas()
         return rows
 
-    def test_keeps_the_best_tokens_within_each_label_and_says_how_many(
-        self, earlier: Earlier, source: Path, rows: pd.DataFrame
+    @pytest.mark.parametrize("within", ["label", "topic"])
+    def test_keeps_the_best_tokens_within_each_label_or_value_of_the_input_and_says_how_many(
+        self, earlier: Earlier, source: Path, rows: pd.DataFrame, within: str
     ) -> None:
-        cut = Cut(keep_top="30%", by="token_count", within="label")
+        cut = Cut(keep_top="30%", by="token_count", within=within)
+        rows = rows[rows[within].notna()]
 
         again = earlier.refiltered(cut=cut)
 
-        best = pd.concat(best_of(of_label, 0.3, "token_count") for _, of_label in rows.groupby("label")).sort_index()
+        best = pd.concat(best_of(of_label, 0.3, "token_count") for _, of_label in rows.groupby(within)).sort_index()
         kept = published_rows(again).to_pandas()
         pd.testing.assert_frame_equal(kept, best.reset_index(drop=True))
         share = best["token_count"].sum() / rows["token_count"].sum()
         assert earlier.plan(cut=cut).notes == (f"Keeps {share:.2%} of token_count: {len(best)} rows.",)
         card = (again / "README.md").read_text()
         assert (
-            ": those with the highest `score`, which have 30% of all `token_count`, within each `label`. Every" in card
+            f": those with the highest `score`, which have 30% of all `token_count`, within each `{within}`. Every"
+            in card
         )
-        assert "  --keep-top 30% \\\n  --column score \\\n  --by token_count \\\n  --within label \\\n" in card
+        assert f"  --keep-top 30% \\\n  --column score \\\n  --by token_count \\\n  --within {within} \\\n" in card
         assert "--where" not in card
         assert verify(str(again), source=(str(source),)).faults == ()
 
@@ -331,6 +336,19 @@ class TestACut:
         assert f"\n| {' | '.join(map(repr, edges))} |\n" in card
         assert "--buckets 4" in card
 
+    def test_adds_buckets_within_each_value_of_the_input_and_none_without_a_value(
+        self, earlier: Earlier, source: Path, rows: pd.DataFrame
+    ) -> None:
+        again = earlier.refiltered(cut=Cut(buckets=2, within="topic"), keep_all=True)
+
+        halves = {topic: best_of(of_topic, 0.5)["score"].min() for topic, of_topic in rows.groupby("topic")}
+        expected = [
+            score >= halves[topic] if topic in halves else None
+            for topic, score in zip(rows["topic"], rows["score"], strict=True)
+        ]
+        assert published_rows(again)["bucket"].to_pylist() == expected
+        assert verify(str(again), source=(str(source),)).faults == ()
+
     def test_by_an_interrupted_command_is_the_same_run(self, earlier: Earlier) -> None:
         cut = Cut(keep_top="50%", buckets=20, by="token_count")
 
@@ -344,8 +362,8 @@ class TestACut:
             "Name the score column with --column. The run has: score, score_LABEL_0": {
                 "cut": Cut(keep_top="5%", columns=("label",))
             },
-            "--within url: name a column that scoring has added": {"cut": Cut(keep_top="5%", within="url")},
-            "--within score: .*The run has: label": {"cut": Cut(keep_top="5%", within="score")},
+            "--within score: .* numbers that scoring has added: label": {"cut": Cut(keep_top="5%", within="score")},
+            "--within language_score: values are texts or whole": {"cut": Cut(keep_top="5%", within="language_score")},
             "--by tokens: the input has no such column": {"cut": Cut(keep_top="5%", by="tokens")},
             "--by text: a weight is a whole number": {"cut": Cut(keep_top="5%", by="text")},
             "--by hash: the weights of 000_00000 are too high": {"cut": Cut(keep_top="5%", by="hash")},
