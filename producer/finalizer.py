@@ -202,6 +202,7 @@ class Publisher:
         return is_begun and self._waves.wants_look(run_id, done=counts.done, now=time.monotonic())
 
     def _is_ready(self, run_id: str, counts: Counts) -> bool:
+        """Whether it is worth a try. `finalize_run` looks more closely."""
         if counts.open or counts.failed or not counts.done:
             return False
         return not self._ledger.is_cancelled(run_id) or self._ledger.is_publishing(run_id)

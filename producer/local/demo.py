@@ -134,7 +134,7 @@ def _kill_line(killer: Killer, status: RunStatus, folder: Path) -> str:
     manifest = pq.read_table(folder / "kept" / "manifest.parquet", columns=["shard", "attempt"]).to_pylist()
     again = [line["shard"] for line in manifest if line["attempt"] > 1]
     killed = f"A worker was killed with SIGKILL after {killer.done_before} of {counted(status.counts.shards, 'shard')}."
-    return killed + (f" The other began again: {', '.join(again)}." if again else "")
+    return killed + (f" The other took over {', '.join(again)}." if again else "")
 
 
 def published_digests(output: Path) -> dict[str, str]:
