@@ -47,10 +47,11 @@ WANTED = {
         "--where 'edu_score >= 3 and tox_score < 0.5'",
         "see what each threshold would keep": "producer scores RUN --png scores.png",
         "publish another threshold, without a GPU": "producer refilter RUN --min-score 2.5 --output ./kept-2.5",
+        "publish only scores, and choose the rows afterwards": "producer enqueue --crawl CC-MAIN-2024-10 --where false",
         "publish the best 10 % of the tokens": "producer refilter RUN --keep-top 10% --by token_count --output ./best",
         "add 20 buckets by the higher of two scores": "producer refilter RUN --buckets 20 --by token_count "
         "--column edu_score --column dclm_score --keep-all --output ./marked",
-        "keep the best fifth of each label": "producer refilter RUN --buckets 5 --within label --where 'bucket = 4' "
+        "keep the best fifth of each topic": "producer refilter RUN --buckets 5 --within topic --where 'bucket = 4' "
         "--output ./tiers",
         "see the edges before a cut": "producer scores RUN --edges 20 --by token_count",
     },
