@@ -84,7 +84,7 @@ def check_output_columns(scorings: Sequence[Scoring]) -> None:
 
 
 def scores_schema(spec: RunSpec) -> pa.Schema:
-    """The schema of the side file. It has a line for every input row, so that another threshold needs no GPU."""
+    """The schema of the scores file. It has a line for every input row, so that another threshold needs no GPU."""
     return pa.schema([SHARD, ROW, *output_fields(spec), *logits_fields(spec), ERROR])
 
 

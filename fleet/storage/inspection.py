@@ -71,7 +71,7 @@ class StoredFile:
 
 
 def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
-    """Find what is wrong with the data and score files: first those in receipts, in the receipts' order, then foreign files.
+    """Find what is wrong with the data and scores files: first those in receipts, in the receipts' order, then foreign files.
 
     `stored` holds every file below `data/` and `scores/`, by path. A file of several shards is one finding, of the first.
     """

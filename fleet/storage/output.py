@@ -186,7 +186,7 @@ class Recovered:
     """Receipts found with an output, at most one per shard.
 
     For each `whole` receipt, all files exist with the right size. For a `partial` one, some are missing or damaged, but
-    the score file may exist.
+    the scores file may exist.
     """
 
     whole: tuple[Receipt, ...] = ()

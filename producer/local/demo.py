@@ -138,7 +138,7 @@ def _kill_line(killer: Killer, status: RunStatus, folder: Path) -> str:
 
 
 def published_digests(output: Path) -> dict[str, str]:
-    """The sha256 of each data and score file on disk."""
+    """The sha256 of each data and scores file on disk."""
     files = sorted(file for folder in ("data", "scores") for file in (output / folder).rglob("*.parquet"))
     return {str(file.relative_to(output)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 

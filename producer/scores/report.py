@@ -213,7 +213,7 @@ def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
 def _rows_of(
     output_uri: str, receipt: Receipt, scoring: Scoring, near: float | None, count: int, most_rows: int | None
 ) -> list[NearRow]:
-    """Choose rows of one shard. Its score file has a line for each row, in order."""
+    """Choose rows of one shard. Its scores file has a line for each row, in order."""
     with (
         open_output(output_uri, receipt.run_id).open_file(receipt.scores) as file,
         translated(f"Reading {receipt.scores.path}"),

@@ -1,4 +1,4 @@
-"""Check the rows of one shard: compare its data file and score file with each other, the receipt and the spec.
+"""Check the rows of one shard: compare its data file and scores file with each other, the receipt and the spec.
 
 Knows nothing of the input. Memory is limited to a batch, plus one number and one score per row of the shard.
 """
@@ -27,7 +27,7 @@ _BATCH_ROWS = 8192
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRows:
-    """The score file of a shard: one value per row, in row order."""
+    """The scores file of a shard: one value per row, in row order."""
 
     added: pa.Table  # the added columns
     errored: npt.NDArray[np.bool_]
@@ -36,7 +36,7 @@ class ScoredRows:
 
 
 def scored_rows(scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> tuple[ScoredRows, list[Fault]]:
-    """Read and check the score file of a shard."""
+    """Read and check the scores file of a shard."""
     path, table = receipt.scores.path, scores.read(use_threads=False)
     faults = [Fault(path=path, problem=problem) for problem in _score_problems(table, receipt, spec)]
     names = [field.name for field in output_fields(spec)]
@@ -107,7 +107,7 @@ def _refused_rows(data: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> int:
 
 
 def _place_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
-    """Check that each kept row appears once and in order, with the score that the score file has for it."""
+    """Check that each kept row appears once and in order, with the score that the scores file has for it."""
     shard_column, row_column = spec.row_columns or ("", "")
     columns = [shard_column, row_column, *rows.added.column_names]
     batches = kept_rows(data, receipt, most_rows=_BATCH_ROWS, columns=columns)
@@ -118,9 +118,9 @@ def _place_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, sp
     if np.any(np.diff(places) <= 0):
         yield "has a row twice, or rows out of order"
     if len(places) and (places.min() < 0 or places.max() >= len(rows.added)):
-        yield "has rows that the score file does not have"
+        yield "has rows that the scores file does not have"
     elif not _same_rows(table.select(rows.added.column_names), rows.added.take(pa.array(places))):
-        yield "has other scores than the score file"
+        yield "has other scores than the scores file"
     elif rows.errored[places].any():
         yield "has rows that could not be scored"
 

@@ -1,6 +1,6 @@
 """Compare one shard with the input: run the filter again over the input and the stored scores, and expect the same rows.
 
-Needs no model, because the score file has the score of every row.
+Needs no model, because the scores file has the score of every row.
 """
 
 from collections.abc import Iterator, Sequence

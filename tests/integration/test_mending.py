@@ -64,7 +64,7 @@ CASES = {
         rows=ROWS,
         verify=True,
     ),
-    "a score file is deleted": Case(
+    "a scores file is deleted": Case(
         happens=(("delete", SCORES_B),), said=(f"{SCORES_B} is missing",), shards=(B,), rows=ROWS
     ),
     "the manifest is deleted": Case(

@@ -68,9 +68,9 @@ def score_shard(
         with ThreadPoolExecutor(2, "upload") as both:
             staged_data = both.submit(_stage, data_file, shard.data_path, counts.rows_kept, output, claim, progress)
             staged_scores = both.submit(_stage, scores_file, shard.scores_path, counts.rows_in, output, claim, progress)
-            data, side = staged_data.result(), staged_scores.result()
+            data, scores = staged_data.result(), staged_scores.result()
         made = _provenance(claim, scorers, progress.vitals, worker=worker, started_at=started_at)
-        receipt = _receipt(claim, data, side, counts, scorings, made)
+        receipt = _receipt(claim, data, scores, counts, scorings, made)
     output.store_receipt(receipt)
     return receipt
 
@@ -157,7 +157,7 @@ def _kept_rows(keep: Filter | None, scored: pa.Table, errors: Mapping[int, str])
 def _receipt(
     claim: Claim,
     data: OutputFile,
-    side: OutputFile,
+    scores: OutputFile,
     counts: RowCounts,
     scorings: tuple[ScoringReceipt, ...],
     made: Provenance,
@@ -170,7 +170,7 @@ def _receipt(
         source_changed=claim.shard.changed,
         first_row=claim.shard.first_row,
         data=data,
-        scores=side,
+        scores=scores,
         rows_in=counts.rows_in,
         rows_kept=counts.rows_kept,
         rows_dropped=counts.rows_dropped,

@@ -48,7 +48,7 @@ class StoredScores:
     def __init__(self, published: Published) -> None:
         self._published = published
         self._places = {receipt.shard: number for number, receipt in enumerate(published.receipts)}
-        self._open: tuple[tuple[str, str], SideScores] | None = None  # of a shard, and its identity
+        self._open: tuple[tuple[str, str], ScoresFile] | None = None  # of a shard, and its identity
 
     def of(self, score_column: str) -> "StoredColumn":
         """The scorer of one scoring of the run."""
@@ -67,7 +67,7 @@ class StoredScores:
         columns = [scoring.score_column for scoring in self._published.spec.scorings]
         return dict(zip(columns, found, strict=True))
 
-    def _scores_file(self, place: Place) -> "SideScores":
+    def _scores_file(self, place: Place) -> "ScoresFile":
         wanted = place.shard, place.source_identity
         if self._open is None or self._open[0] != wanted:
             self._open = (wanted, self._opened(self._receipt(place).scores))
@@ -87,7 +87,7 @@ class StoredScores:
             )
         return receipt
 
-    def _opened(self, file: OutputFile) -> "SideScores":
+    def _opened(self, file: OutputFile) -> "ScoresFile":
         """A copy of a scores file, which is removed when it is closed. Raises ShardError if it is not the published one.
 
         A file that is not is read a second time, because the transfer may have damaged it.
@@ -101,7 +101,7 @@ class StoredScores:
                         shutil.copyfileobj(stored, copy)
                 copy.seek(0)
                 if hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256:
-                    return SideScores(pq.ParquetFile(copy.name), self._published.spec)
+                    return ScoresFile(pq.ParquetFile(copy.name), self._published.spec)
         raise ShardError(
             f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."
         )
@@ -133,7 +133,7 @@ def load_stored_scores(model: Model, _settings: Any) -> StoredScores:
     return StoredScores(published_run(model.name, model.revision))
 
 
-class SideScores:
+class ScoresFile:
     """The scores in the scores file of a shard, by window.
 
     The file holds the raw logits and a digest of the texts, as a checkpoint does. Ask for windows in order: only one row group

@@ -50,7 +50,7 @@ class Scored:
 
     @property
     def rows(self) -> pd.DataFrame:
-        """All lines of the score files."""
+        """All lines of the scores files."""
         files = sorted(Path(self.output, "scores").rglob("*.parquet"))
         return pd.concat(map(pd.read_parquet, files), ignore_index=True)
 

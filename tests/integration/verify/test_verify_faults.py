@@ -97,7 +97,7 @@ class TestRows:
     def test_a_score_that_differs_from_the_score_file_is_found(self, dataset: Dataset) -> None:
         dataset.rewrite(a_file(dataset), lambda rows: _with(rows, "score", pc.add(rows["score"], 1)))
 
-        assert dataset.faults() == [f"{a_file(dataset)}: has other scores than the score file"]
+        assert dataset.faults() == [f"{a_file(dataset)}: has other scores than the scores file"]
 
     @pytest.mark.parametrize("score", [7.5, math.nan])
     def test_a_score_file_with_another_distribution_than_the_card_is_found(

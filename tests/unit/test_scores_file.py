@@ -1,4 +1,4 @@
-"""Scores that are read from a shard's side file equal those written to it, bit for bit, window by window."""
+"""Scores that are read from a shard's scores file equal those written to it, bit for bit, window by window."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +17,7 @@ from support.records import a_shard, a_spec
 from support.written_shards import write_shard
 from worker.scoring import Scores
 from worker.shard.reader import Window
-from worker.shard.stored_scores import SideScores
+from worker.shard.stored_scores import ScoresFile
 from worker.shard.writer import ShardWriter, row_errors, with_scores
 
 ROWS, WINDOW_ROWS = 50, 8
@@ -37,7 +37,7 @@ def some_scores(outputs: int) -> Scores:
     return Scores(values=values, errors=errors)
 
 
-def side_file(folder: Path, spec: RunSpec, scores: Scores) -> bytes:
+def scores_file(folder: Path, spec: RunSpec, scores: Scores) -> bytes:
     rows = pa.table({"text": [str(row) for row in range(ROWS)], "id": [str(row) for row in range(ROWS)]}, schema=SCHEMA)
     options: dict[str, Any] = {"errors": scores.errors, "kept": [], "spec": spec, "window_rows": WINDOW_ROWS}
     return write_shard(folder, rows, scores.values, **options).scores.read_bytes()
@@ -68,11 +68,11 @@ def windows(scores: Scores) -> Iterator[tuple[int, Scores]]:
 )
 def test_the_scores_of_every_window_come_back(outputs: int, function: str, group_rows: int, tmp_path: Path) -> None:
     spec, scores = a_spec_of(outputs=outputs, function_to_apply=function), some_scores(outputs)
-    content = regrouped(side_file(tmp_path, spec, scores), group_rows)
+    content = regrouped(scores_file(tmp_path, spec, scores), group_rows)
 
-    side = SideScores(pq.ParquetFile(BytesIO(content)), spec)
+    stored = ScoresFile(pq.ParquetFile(BytesIO(content)), spec)
     for first, expected in windows(scores):
-        (found,) = side.scores_of(first, digests_of(first)) or ()
+        (found,) = stored.scores_of(first, digests_of(first)) or ()
         assert found.has_all_rows
         assert found.errors == expected.errors
         assert found.values.tobytes() == expected.values.tobytes()
@@ -84,19 +84,19 @@ def test_the_scores_of_every_window_come_back(outputs: int, function: str, group
 )
 def test_other_texts_and_other_windows_have_no_scores(first_row: int, digests: list[str], tmp_path: Path) -> None:
     spec = a_spec_of()
-    content = side_file(tmp_path, spec, some_scores(1))
+    content = scores_file(tmp_path, spec, some_scores(1))
 
-    side = SideScores(pq.ParquetFile(BytesIO(content)), spec)
-    assert side.scores_of(first_row, digests) is None
+    stored = ScoresFile(pq.ParquetFile(BytesIO(content)), spec)
+    assert stored.scores_of(first_row, digests) is None
 
 
 def test_a_file_of_an_earlier_release_says_of_no_text_that_it_has_its_scores(tmp_path: Path) -> None:
     spec, sink = a_spec_of(), pa.BufferOutputStream()
-    pq.write_table(pq.read_table(BytesIO(side_file(tmp_path, spec, some_scores(1)))).replace_schema_metadata(), sink)
+    pq.write_table(pq.read_table(BytesIO(scores_file(tmp_path, spec, some_scores(1)))).replace_schema_metadata(), sink)
     content = sink.getvalue().to_pybytes()
 
-    side = SideScores(pq.ParquetFile(BytesIO(content)), spec)
-    assert side.scores_of(0, digests_of(0)) is None
+    stored = ScoresFile(pq.ParquetFile(BytesIO(content)), spec)
+    assert stored.scores_of(0, digests_of(0)) is None
 
 
 def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> No
     )
     content = files.close()[1].path.read_bytes()
 
-    side = SideScores(pq.ParquetFile(BytesIO(content)), spec)
-    found = side.scores_of(0, ["texts", "others"])
-    assert side.scores_of(0, ["others", "texts"]) is None
+    stored = ScoresFile(pq.ParquetFile(BytesIO(content)), spec)
+    found = stored.scores_of(0, ["texts", "others"])
+    assert stored.scores_of(0, ["others", "texts"]) is None
 
     assert found is not None
     assert [part.errors for part in found] == [part.errors for part in scores]
