@@ -19,6 +19,7 @@ from fleet.inputs.parquet_file import ParquetInput, open_parquet
 from fleet.storage.errors import did_you_mean, translated
 from fleet.storage.hub_files import filesystem_of
 
+_LINES = {"JSON Lines": JsonLines, "CSV": CsvFile}
 _READ_AHEAD_BYTES = 32 << 20  # of a file of lines, which is read in order
 _GLOB = set("*?[")
 _OFTEN_METADATA = ".json"  # also the ending of what stands beside data, such as `dataset_info.json`
@@ -45,8 +46,7 @@ def open_input(
     with translated(f"Opening {uri}"):
         filesystem, path = filesystem_of(uri)
         opened = partial(filesystem.open, path, "rb", block_size=_READ_AHEAD_BYTES)
-    kind = JsonLines if known.kind == "JSON Lines" else CsvFile
-    yield kind(opened, known.codec, uri, columns, only=only)
+    yield _LINES[known.kind](opened, known.codec, uri, columns, only=only)
 
 
 @dataclass(frozen=True, kw_only=True)
