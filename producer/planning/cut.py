@@ -101,7 +101,9 @@ class RankedRun:
             return []
         shard, spec = self.shards.get(receipt.shard), self.spec
         if shard is None:
-            raise UsageError(f"{names[0]} is read from the input: name it with --input. It lacks {receipt.shard}.")
+            raise UsageError(
+                f"The column {names[0]} is read from the input. Name that with --input: it must have {receipt.shard}."
+            )
         if are_of_other_bytes(shard.identity, receipt.source_identity):
             raise ShardError(f"{shard.uri} has other bytes than those that were scored.")
         rows, batches = 0, []
