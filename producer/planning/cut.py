@@ -20,6 +20,7 @@ from fleet.inputs.opening import open_input
 from fleet.run.output_columns import output_fields
 from fleet.run.receipt import Receipt
 from fleet.run.spec import BestRows, Buckets, RunSpec, Shard
+from fleet.run.text import is_text
 from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import open_output
@@ -85,7 +86,7 @@ class RankedRun:
             ):
                 table = pq.ParquetFile(file).read(columns=stored, use_threads=False)
             for name, column in zip(of_input, self._read_input(receipt, of_input), strict=True):
-                table = table.append_column(name, column)
+                table = table.append_column(name, _decoded(column))
             scores = np.fmax.reduce([table[name].to_numpy() for name in columns])
             has_value = table[within].is_valid().to_numpy() if within else True
             ranked = np.flatnonzero(~np.isnan(scores) & has_value)
@@ -133,6 +134,10 @@ def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
     return [name for name in dict.fromkeys([by, within]) if name in names]
 
 
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
 def _weights(column: pa.ChunkedArray, name: str, receipt: Receipt) -> Integers:
     if not pa.types.is_integer(column.type) or (pc.min(column).as_py() or 0) < 0:
         raise UsageError(f"--by {name}: a weight is a whole number, 0 or more, and not all of this {column.type} are.")
@@ -145,8 +150,7 @@ def _weights(column: pa.ChunkedArray, name: str, receipt: Receipt) -> Integers:
 
 def _numbers(column: pa.ChunkedArray, name: str, values: Values) -> Integers:
     """The number of each row's value. Adds new values to `values`."""
-    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    if not is_text and not pa.types.is_integer(column.type):
+    if not is_text(column.type) and not pa.types.is_integer(column.type):
         raise UsageError(f"--within {name}: values are texts or whole numbers, not {column.type}.")
     values += [value for value in pc.unique(column).to_pylist() if value not in values]
     if len(values) > _MOST_VALUES:
@@ -184,7 +188,8 @@ def best_rows(run: RankedRun, keep_top: str) -> tuple[BestRows, str, str]:
     if within is None:
         return best, f"{score} >= {edges[0].score!r}", note
     cases = (f"WHEN {_quoted(edge.value)} THEN {edge.score!r}::DOUBLE" for edge in edges)
-    return best, f'{score} >= CASE "{within}" {" ".join(cases)} END', note
+    name = within.replace('"', '""')
+    return best, f'{score} >= CASE "{name}" {" ".join(cases)} END', note
 
 
 def _quoted(value: str | int | None) -> str:

@@ -20,9 +20,10 @@ def scratch_folder(parent: Path | None) -> Iterator[Path]:
     parent = parent or Path(tempfile.gettempdir())
     with (
         tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True) as folder,
-        Path(folder, _LOCK).open("w") as lock,
+        Path(folder, "new").open("w") as lock,
     ):
         fcntl.flock(lock, fcntl.LOCK_EX)
+        Path(folder, "new").rename(Path(folder, _LOCK))  # only now, because a free lock means an unused folder
         yield Path(folder)
 
 

@@ -133,9 +133,13 @@ def _bucket_column(rows: pa.Table, buckets: Buckets) -> pa.Array:
     found = np.full(len(rows), -1)
     for value, edges in buckets.edges:
         places = np.searchsorted(np.array(edges, np.float32), scores, side="right")
-        has_value = pc.equal(rows[buckets.within], value).fill_null(False).to_numpy() if buckets.within else True
+        has_value = _equals(rows[buckets.within], value) if buckets.within else True
         found = np.where(has_value, places, found)
     return pa.array(found, mask=np.isnan(scores) | (found < 0))
+
+
+def _equals(column: pa.ChunkedArray, value: str | int | None) -> npt.NDArray[np.bool_]:
+    return np.asarray(pc.equal(column, pa.scalar(value, column.type)).fill_null(False))
 
 
 def _row_columns(window: Window, shard: Shard) -> tuple[pa.Array, pa.Array]:
