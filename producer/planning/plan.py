@@ -30,7 +30,7 @@ from fleet.run.sequence_classifier import threshold_of
 from fleet.run.spec import RunSpec, Shard, disclosed_inputs, file_name
 from fleet.run.text import chosen_columns, template_of, text_columns
 from fleet.storage.opening import Published, content_of, is_on_hub, open_output, open_place
-from fleet.storage.output import CARD_PATH
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.opening import patient
 from producer.planning.cut import RankedRun, best_rows, buckets_of
 from producer.planning.destination import check_folders, check_hub, check_output_place, with_output
@@ -229,15 +229,19 @@ def refuse_secrets(option: str, uri: str) -> None:
 
 
 def _check_output_is_apart(options: RunOptions) -> None:
-    """A folder is read with all folders below it: an output there would be the next run's input."""
+    """A folder is read with all folders below it: an output there would be the next run's input, as what a glob matches."""
     output = _real_path(options.output_uri)
     for uri in options.input_uris:
         source = _real_path(uri.partition("**")[0])
-        if output and source and source.is_dir() and output.is_relative_to(source):
+        if not output or not source:
+            continue
+        if source.is_dir() and output.is_relative_to(source):
             raise UsageError(
                 f"The output {output} lies in the input folder. Choose another --output, or name files with --input, "
                 f"not the folder {source}."
             )
+        if (output / MANIFEST_PATH).match(str(source)):
+            raise UsageError(f"The files of the output {output} would match --input {uri}. Choose another --output.")
 
 
 def _real_path(uri: str) -> Path | None:

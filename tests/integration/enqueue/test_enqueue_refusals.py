@@ -96,7 +96,9 @@ class TestRefusals:
         refused(replace(options, input_uris=(f"{linked_input}",), output_uri=f"{source}/out"), says)
         refused(replace(options, input_uris=(f"file://{source}",), output_uri=f"file://{source}/out"), says)
         refused(replace(options, input_uris=(f"{linked_input}/**/*.parquet",), output_uri=f"{source}/out"), says)
-        assert plan_run(replace(options, input_uris=(f"{source}/*.parquet",), output_uri=f"{source}/out")).shards
+        by_glob = replace(options, input_uris=(f"{source}/*.parquet",))
+        refused(replace(by_glob, output_uri=f"{linked_input}"), f"The files of the output {source} would match --input")
+        assert plan_run(replace(by_glob, output_uri=f"{source}/out")).shards
 
     def test_an_input_with_two_columns_of_one_name_is_an_error(self, options: RunOptions, source: Path) -> None:
         twice = pa.table([["a"], ["b"], ["c"]], names=["text", "id", "id"])
