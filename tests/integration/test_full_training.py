@@ -191,3 +191,4 @@ def test_a_training_that_diverges_says_so_and_publishes_nothing(spec: TrainOptio
         trained(wild)
 
     assert not Path(spec.output).exists()
+    assert not spec.checkpoint_folder.exists()

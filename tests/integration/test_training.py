@@ -211,7 +211,9 @@ TEXTS = [f"text {number}" for number in range(20)]
         ),
         ({"text": TEXTS, "label": [0.5, 1.0] * 10}, {"task": "classification"}, "are double, and classes are texts"),
         ({"text": TEXTS, "label": ["a", "b"] * 10}, {"task": "regression"}, "are string, not numbers"),
-        ({"text": TEXTS, "label": ["a", *"b" * 19]}, {}, "No rows can be held out: .* Give more rows of each class"),
+        ({"text": TEXTS, "label": ["a", *"b" * 19]}, {}, "These classes have a single row: a. Each needs two"),
+        ({"text": TEXTS, "label": ["a", "b"] * 10}, {"held_out": 0.01}, "1 of 20 rows would be held out, .* 2 classes"),
+        ({"text": TEXTS, "label": ["a", "b"] * 10}, {"threshold": 1.0}, "--threshold is for labels that are numbers"),
     ],
 )
 def test_labels_that_cannot_be_learned_are_one_clear_error(
@@ -247,6 +249,8 @@ def test_a_model_is_never_overwritten(tmp_path: Path) -> None:
     [
         ({"base_model": "./nowhere"}, "There is no model folder .*nowhere"),
         ({"max_tokens": 9000}, "takes 3 to 512 tokens, not 9000"),
+        ({"batch_rows": 8}, "--batch-rows is for training all weights. Add --full"),
+        ({"full": True, "learning_rate": -1.0}, "--learning-rate is a number above 0"),
     ],
 )
 def test_a_model_that_cannot_be_trained_so_is_one_clear_error(

@@ -86,9 +86,11 @@ def _trained(
     logits = np.asarray(trainer.predict(trainer.eval_dataset).predictions)
     dtype = _dtype_on(arguments.device, options)
     if not np.isfinite(logits).all():
+        if arguments.process_index == 0:
+            forget(options.checkpoint_folder)  # else they would refuse the other options
         raise UsageError(
             f"The training has diverged: the model's outputs are not finite numbers. Lower --learning-rate, which is "
-            f"{options.learning_rate:g}, or choose another --dtype than {dtype}."
+            f"{options.learning_rate:g}, or choose another --dtype than {dtype}. Its checkpoints are deleted."
         )
     first_step = _step_of(checkpoint) if checkpoint else 0
     step_rows = arguments.world_size * options.batch_rows * options.accumulate

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.opening import list_files, open_input
-from fleet.process.wording import counted
+from fleet.process.wording import counted, first_of
 from fleet.run.choices import DEFAULT_LABEL_COLUMN, DEFAULT_TEXT_COLUMN
 from fleet.run.scorers import published_run
 from fleet.run.scoring import Scoring
@@ -24,6 +24,7 @@ from worker.training.options import TrainOptions
 
 Targets = NDArray[np.float64] | NDArray[np.int64]  # one per row: the number, or the index of the class
 _FEWEST_ROWS = 20
+_NAMED_CLASSES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +197,8 @@ def read_split(options: TrainOptions, source: LabelSource) -> Split:
         )
     target = _target_of(labels, source, options)
     every = Rows(texts=texts, targets=target.of(labels, source.shown))
+    if options.threshold is not None and not target.is_regression:
+        raise UsageError("--threshold is for labels that are numbers, and these are classes. Leave it out.")
     threshold = _threshold(every, options.threshold) if target.is_regression else None
     measured = None
     if options.validation is None:
@@ -307,13 +310,23 @@ def _learned_and_held_out(rows: Rows, target: Target, options: TrainOptions) -> 
     """Row numbers. Classes have the same shares in both parts."""
     from sklearn.model_selection import train_test_split
 
-    try:
-        parts: list[NDArray[np.int64]] = train_test_split(
-            np.arange(len(rows)),
-            test_size=max(1, round(options.held_out * len(rows))),
-            random_state=options.seed,
-            stratify=None if target.is_regression else rows.targets,
-        )
-    except ValueError as error:
-        raise UsageError(f"No rows can be held out: {error} Give more rows of each class, or --validation.") from error
+    held_out = max(1, round(options.held_out * len(rows)))
+    if target.classes:
+        counts = np.bincount(rows.targets.astype(np.int64), minlength=len(target.classes))
+        if rare := [name for name, count in zip(target.classes, counts, strict=True) if count < 2]:
+            raise UsageError(
+                f"These classes have a single row: {first_of(rare, _NAMED_CLASSES)}. Each needs two, one to learn from and "
+                "one to measure on. Leave such rows out, give more, or give --validation."
+            )
+        if min(held_out, len(rows) - held_out) < len(target.classes):
+            raise UsageError(
+                f"{held_out:,} of {counted(len(rows), 'row')} would be held out, and each part needs a row of each of "
+                f"{len(target.classes):,} classes. Choose another --held-out, or give more rows or --validation."
+            )
+    parts: list[NDArray[np.int64]] = train_test_split(
+        np.arange(len(rows)),
+        test_size=held_out,
+        random_state=options.seed,
+        stratify=None if target.is_regression else rows.targets,
+    )
     return parts

@@ -1,5 +1,6 @@
 """Describe a training, as options of `worker train` and as a value. Knows no torch."""
 
+import math
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,15 @@ TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]
 DEMO_ENCODER = "demo"  # the name of the demo's small encoder as a base model
 DEMO_ENCODER_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 NOT_OF_THE_WEIGHTS = ("checkpoints", "loader_processes")  # options that do not change what is trained
+_OF_FULL = (
+    "epochs",
+    "learning_rate",
+    "batch_rows",
+    "accumulate",
+    "checkpoint_steps",
+    "checkpoints",
+    "loader_processes",
+)
 _data = partial(typer.Option, rich_help_panel="What to learn from")
 _measure = partial(typer.Option, rich_help_panel="What to measure")
 _full = partial(typer.Option, rich_help_panel="With --full")
@@ -103,6 +113,17 @@ class TrainOptions:
     dtype: Annotated[TrainDtype, typer.Option(help="Number format. auto: 16 bits if the device is faster with it.")] = (
         "auto"
     )
+
+    def check(self) -> None:
+        """Raises UsageError for options that do not go together, and a learning rate with which nothing is learned."""
+        if not 0 < self.learning_rate < math.inf:
+            raise UsageError(f"--learning-rate is a number above 0, like 5e-5, not {self.learning_rate:g}.")
+        idle = [
+            field for field in fields(self) if field.name in _OF_FULL and getattr(self, field.name) != field.default
+        ]
+        if idle and not self.full:
+            option = f"--{idle[0].name.replace('_', '-')}"
+            raise UsageError(f"{option} is for training all weights. Add --full, or leave it out.")
 
     @property
     def checkpoint_folder(self) -> Path:

@@ -58,6 +58,7 @@ def train(
     Raises UsageError for labels, models and outputs that do not fit, and Stopped when a signal ended it.
     """
     _check_installed()
+    options.check()
     is_first = int(os.environ.get("RANK", 0)) == 0
     if not is_first and not options.full:
         return None
