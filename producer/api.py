@@ -15,6 +15,7 @@ from fleet.process.broker import make_app
 from fleet.process.command_line import keywords_told, options_from, with_help_of
 from fleet.process.redis_away import as_ours
 from fleet.process.settings import read_settings
+from fleet.run.options import split_at_commas
 from producer.local.run import run_locally
 from producer.opening import open_ledger_of, output_of
 from producer.planning.enqueue import Enqueued
@@ -61,7 +62,7 @@ def run(
         if workers is not None and workers < 1:
             raise UsageError(f"workers={workers!r} is wrong: the least is 1.")
         settings = read_settings(redis_url=redis_url)
-        plan = plan_run(options_from(options, RunOptions, keywords))
+        plan = plan_run(options_from(options, RunOptions, keywords, labels=split_at_commas))
         return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
 
 
@@ -98,7 +99,7 @@ def enqueue(
         ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(
-                options_from(options, RunOptions, keywords)
+                options_from(options, RunOptions, keywords, labels=split_at_commas)
             )  # after Redis has answered, since planning may take long
             return enqueue_plan(plan, ledger, app, settings, verify=verify, steering=steering)
 

@@ -258,19 +258,27 @@ def _as_typer_takes_it(annotation: Any) -> Any:
     return Annotated[(list[str], *annotation.__metadata__)]
 
 
-def options_from(options: Kind | None, kind: type[Kind], keywords: Mapping[str, Any]) -> Kind:
-    """The options, or those that the keyword arguments say; None was not given.
+def options_from(
+    options: Kind | None, kind: type[Kind], keywords: Mapping[str, Any], **split: Callable[[list[str]], list[str]]
+) -> Kind:
+    """The options, or those that the keyword arguments say; None was not given. `split` parts a keyword that is one text.
 
     Raises TypeError for an unknown keyword or both at once, UsageError for a wrong value.
     """
     if options is not None:
         if keywords:
             raise TypeError(f"Pass {kind.__name__} or keyword arguments, not both.")
+        if not isinstance(options, kind):
+            raise TypeError(f"options is a {kind.__name__}, not a {type(options).__name__}.")
         return options
     known = keywords_of(kind)
     if unknown := [name for name in keywords if name not in known]:
         raise TypeError(f"There is no option {unknown[0]!r}. The options are: {', '.join(known)}.")
-    given = {name: value for name, value in keywords.items() if value is not None}
+    given = {
+        name: split[name]([value]) if name in split and isinstance(value, str) else value
+        for name, value in keywords.items()
+        if value is not None
+    }
     return kind(**{known[name][0]: _checked(name, value, known[name][1]) for name, value in given.items()})
 
 

@@ -118,6 +118,8 @@ class TestSeveralModels:
     def test_without_names_are_refused(self) -> None:
         with pytest.raises(shardsift.UsageError, match="^model is a name or a folder, or a dict that names several"):
             shardsift.load_scorer(["one", "other"])  # type: ignore[call-overload]
+        with pytest.raises(shardsift.UsageError, match="'1' cannot name columns"):
+            shardsift.load_scorer({1: "one"})  # type: ignore[call-overload]
 
     def test_whose_columns_would_have_one_name_are_refused(self, tiny_model: Path) -> None:
         loaded = shardsift.load_scorer({"edu": tiny_model, "int_edu": tiny_model}, **LOAD)

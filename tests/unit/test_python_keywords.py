@@ -10,6 +10,7 @@ import typer
 import shardsift
 from fleet.errors import UsageError
 from fleet.process.command_line import keywords_of, keywords_told, options_from, with_keywords
+from fleet.run.options import split_at_commas
 from producer.cli import cli
 from producer.planning.options import RunOptions
 from worker.cli import cli as worker_cli
@@ -53,12 +54,19 @@ def test_paths_and_single_inputs_are_taken() -> None:
     assert options_from(None, RunOptions, {"labels": iter(["a", "b"])}).labels == ("a", "b")
 
 
+@pytest.mark.parametrize(("given", "labels"), [("a,b", ("a", "b")), (["a, b"], ("a, b",)), ("@a,b", ("@a,b",))])
+def test_labels_in_one_text_are_parted_at_commas_as_on_the_command_line(given: Any, labels: tuple[str, ...]) -> None:
+    assert options_from(None, RunOptions, {"labels": given}, labels=split_at_commas).labels == labels
+
+
 def test_options_are_taken_as_a_value_too() -> None:
     options = RunOptions(input_uris=("a",))
 
     assert options_from(options, RunOptions, {}) is options
     with pytest.raises(TypeError, match="Pass RunOptions or keyword arguments, not both"):
         options_from(options, RunOptions, {"input": "b"})
+    with pytest.raises(TypeError, match="options is a RunOptions, not a dict"):
+        options_from({"input": "b"}, RunOptions, {})  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize(

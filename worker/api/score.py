@@ -20,7 +20,7 @@ from fleet.process.settings import read_settings
 from fleet.process.wording import counted
 from fleet.run.choices import DEFAULT_MODEL, Dtype
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
-from fleet.run.options import ScoreOptions, options_by_model, recipe_options, scoring_of
+from fleet.run.options import ScoreOptions, options_by_model, recipe_options, scoring_of, split_at_commas
 from fleet.run.output_columns import ERROR, check_output_columns
 from fleet.run.scorers import check_requirements, resolve_model, scorer_kind
 from fleet.run.scoring import Scoring, check_names_differ, score_column_of
@@ -156,7 +156,10 @@ def load_scorer(
     the others.
     """
     if unknown := settings.keys() - set(_SETTINGS):
-        raise TypeError(f"There is no argument {min(unknown)!r}. Those of load_scorer are: {', '.join(_SETTINGS)}.")
+        raise TypeError(
+            f"There is no argument {min(unknown)!r}. Those of load_scorer are: scorer, dtype, "
+            f"{', '.join(_SETTINGS)}. How texts are scored is for score()."
+        )
     chosen = read_settings(dtype=dtype, **settings)
     with keywords_told(), quiet_imports():
         names = _checked_names(model)
@@ -202,10 +205,10 @@ def score(
         several, a dict with the name that the columns of each begin with: the texts are read once, tokenized once for models
         that tokenize alike, and the encoder that models have in common runs once.
     text_pairs: a second text for each, for a model that scores pairs, such as a reranker; of any kind that texts can be.
-    labels: zero-shot classification: choose from these labels, with a model of natural language inference such as
-        facebook/bart-large-mnli. A label's score says how far the text entails `hypothesis_template` with the label in it; the
-        scores of a text add up to 1, or with `multi_label=True` each label is judged by itself. Of several models, those of
-        inference choose from the labels, and the others keep their own.
+    labels: zero-shot classification: choose from these labels, or from those of one text with commas between them, with a model
+        of natural language inference such as facebook/bart-large-mnli. A label's score says how far the text entails
+        `hypothesis_template` with the label in it; the scores of a text add up to 1, or with `multi_label=True` each label is
+        judged by itself. Of several models, those of inference choose from the labels, and the others keep their own.
     max_tokens: how many tokens the model reads of a text, special ones included. Default: as many as it takes.
     passages: what is read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it, where a passage
         of `max_tokens` begins every N tokens, and the last one earlier, so that it ends with the text; "finepdfs" reads as the
@@ -221,7 +224,7 @@ def score(
     options: a `ScoreOptions`, in place of labels, max_tokens and the others.
     dtype, device and the others: as for `load_scorer`.
 
-    A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text without a token, a pair that lacks one
+    A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text with no token, a pair that lacks one
     of its texts. `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts, ValueError if there are more
     texts than second texts or fewer, and UsageError for a model that cannot be loaded.
     """
@@ -245,7 +248,7 @@ def _checked_names(model: Any) -> Mapping[str, ModelName]:
     if not model:
         raise UsageError("model is empty. Name at least one, as in {'edu': MODEL}.")
     for name in model:
-        score_column_of(name)
+        score_column_of(str(name))
     check_names_differ(model)
     return model
 
@@ -270,7 +273,7 @@ def scorings_of(
     The recipe's template is the user's to apply, because here a text is put together already.
     """
     with _arguments_told():
-        given = options_by_model(models, options_from(options, ScoreOptions, keywords))
+        given = options_by_model(models, options_from(options, ScoreOptions, keywords, labels=split_at_commas))
         return tuple(
             scoring_of(
                 model,

@@ -76,7 +76,7 @@ def load_scorer(
     With `load`, the model is what that returns. It is called again for each candidate that is tried.
     """
     if threads:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(min(threads, os.cpu_count() or 1))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     # Otherwise batches of many sizes would fragment a GPU's memory.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
