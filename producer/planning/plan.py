@@ -1,5 +1,6 @@
 """From the user's options to a checked run. Nothing is written yet."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -411,6 +412,8 @@ def _kept_lines(options: RunOptions, scorings: Sequence[Scoring]) -> list[str]:
 
 def _check_min_score(min_score: float, scoring: Scoring) -> None:
     function, labels = scoring.function_to_apply, scoring.outputs
+    if not math.isfinite(min_score):
+        raise UsageError(f"--min-score {min_score:g} is not a number that a score can reach.")
     if function != "none" and min_score > 1:
         raise UsageError(
             f"--min-score {min_score:g} keeps no row: these scores are probabilities from 0 to 1, by {function}."

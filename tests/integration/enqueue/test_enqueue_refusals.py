@@ -39,7 +39,7 @@ class TestRefusals:
         [
             ({"text_column": "content"}, 'has no column "content"'),
             ({"where": "nope > 3"}, 'there is no column "nope"; there are: text, id, length, shard, row, score'),
-            ({"min_score": float("nan")}, "cannot be used"),
+            ({"min_score": float("nan")}, "--min-score nan is not a number that a score can reach"),
             ({"min_score": 3.0, "where": "score > 3"}, "Use only one of"),
             ({"where": " "}, "--where is empty: is a shell variable unset"),
             ({"row_columns": "row"}, "--row-columns takes two names, like shard,row, or none; it was 'row'"),
