@@ -236,7 +236,7 @@ def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fractio
     """The number of each edge's value. Those of a value without weight are left out."""
     numbers = [number for number in sorted(range(len(values)), key=values.__getitem__) if totals[number]]
     if not numbers:
-        raise UsageError("There are no best rows: no row has both a score and a weight.")
+        raise UsageError("There are no rows to rank: none has a score and what --by and --within name.")
     if len(numbers) * len(shares) > _MOST_EDGES:
         raise UsageError(f"These are more than {_MOST_EDGES:,} edges of {len(numbers)} values. Ask for fewer buckets.")
     return np.repeat(numbers, len(shares))

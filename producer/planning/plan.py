@@ -230,7 +230,7 @@ def refuse_secrets(option: str, uri: str) -> None:
 
 
 def _check_output_is_apart(options: RunOptions) -> None:
-    """A folder is read with all folders below it: an output there would be the next run's input, as what a glob matches."""
+    """An output among the files of the input would be the next run's input. A folder is read with all folders below it."""
     output = _real_path(options.output_uri)
     for uri in options.input_uris:
         source = _real_path(uri.partition("**")[0])
@@ -241,8 +241,8 @@ def _check_output_is_apart(options: RunOptions) -> None:
                 f"The output {output} lies in the input folder. Choose another --output, or name files with --input, "
                 f"not the folder {source}."
             )
-        if (output / MANIFEST_PATH).match(str(source)):
-            raise UsageError(f"The files of the output {output} would match --input {uri}. Choose another --output.")
+        if source.parent == output or (output / MANIFEST_PATH).match(str(source)):
+            raise UsageError(f"The output {output} would be among the files of --input {uri}. Choose another --output.")
 
 
 def _real_path(uri: str) -> Path | None:

@@ -143,7 +143,7 @@ def edge_lines(edges: Sequence[Edge], ranking: Ranking, parts: int) -> Iterator[
     share = f"share of {ranking.by or 'rows'}"
     yield f"bucket  {'begins at':>22}  {'rows from there':>15}  {share}  {ranking.within or ''}".rstrip()
     for bucket, edge in zip(cycle(range(1, parts)), edges, strict=False):
-        value = "" if edge.value is None else edge.value
+        value = "" if edge.value is None else " ".join(str(edge.value).split())
         told = f"{edge.weight / edge.total:.2%}".rjust(len(share))
         yield f"{bucket:6}  {edge.score!r:>22}  {edge.rows:15,}  {told}  {value}".rstrip()
 

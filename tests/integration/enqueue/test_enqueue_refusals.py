@@ -97,7 +97,10 @@ class TestRefusals:
         refused(replace(options, input_uris=(f"file://{source}",), output_uri=f"file://{source}/out"), says)
         refused(replace(options, input_uris=(f"{linked_input}/**/*.parquet",), output_uri=f"{source}/out"), says)
         by_glob = replace(options, input_uris=(f"{source}/*.parquet",))
-        refused(replace(by_glob, output_uri=f"{linked_input}"), f"The files of the output {source} would match --input")
+        among = f"The output {source}(/below)? would be among the files of --input"
+        refused(replace(by_glob, output_uri=f"{linked_input}"), among)
+        refused(replace(options, input_uris=(f"{source}/a.parquet",), output_uri=f"{source}"), among)
+        refused(replace(options, input_uris=(f"{source}/*/*.parquet",), output_uri=f"{source}/below"), among)
         assert plan_run(replace(by_glob, output_uri=f"{source}/out")).shards
 
     def test_an_input_with_two_columns_of_one_name_is_an_error(self, options: RunOptions, source: Path) -> None:
