@@ -69,7 +69,7 @@ def open_ledger_of(run_id: str | None, settings: Settings) -> Iterator[tuple[Set
             found, ledger = stack.enter_context(open_ledger(settings))
             ledger.spec(run_id)
         except UsageError as error:
-            raise UsageError(f"There is no folder {run_id!r} here, and no such run: {error}") from error
+            raise UsageError(f"{run_id!r} is no folder here, and cannot be looked up as a run: {error}") from error
         yield found, ledger, run_id
 
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import redis
 
 from fleet.errors import UsageError
-from fleet.process.redis_away import as_ours, is_refusal
+from fleet.process.redis_away import advice_on, as_ours, is_refusal
 from fleet.process.settings import Settings
 
 OLDEST_REDIS = (6, 2)
@@ -29,6 +29,7 @@ def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
             "or use `producer run`, which starts a Redis and workers on this machine."
         )
     try:
+        _check_url(settings.ledger_url)
         client = redis.Redis.from_url(
             settings.ledger_url,
             decode_responses=True,
@@ -46,8 +47,31 @@ def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
     except redis.RedisError as error:
         if is_refusal(error):
             raise UsageError(str(as_ours(error, f"Redis at {address}"))) from error
-        raise UsageError(f"No Redis answers at {address} ({error}). Start it, or correct REDIS_URL.") from error
+        hint = " By rediss:// it must speak TLS." if settings.ledger_url.startswith("rediss:") else ""
+        raise UsageError(f"No Redis answers at {address} ({error}). Start it, or correct REDIS_URL.{hint}") from error
     return client
+
+
+def _check_url(url: str) -> None:
+    """Raises ValueError for what the client would ignore: a database that is no number, and what follows a #."""
+    parts = urlsplit(url)
+    if parts.fragment or (parts.scheme != "unix" and not parts.path.strip("/").isdigit() and parts.path.strip("/")):
+        raise ValueError(url)
+
+
+def why_no_writes(client: redis.Redis) -> str:
+    """Why Redis refuses to write, and what to do; empty if it does not, or does not say."""
+    try:
+        info = client.info()
+    except redis.ResponseError:  # this user, or a managed service, does not allow it
+        return ""
+    states = {
+        "READONLY": info.get("role") == "slave" and bool(info.get("slave_read_only", 1)),
+        "OOM": 0 < info.get("maxmemory", 0) <= info.get("used_memory", 0),
+        "MISCONF": info.get("aof_last_write_status") == "err",
+    }
+    answer = next((code for code, holds in states.items() if holds), None)
+    return f"Redis refuses to write ({answer}). {advice_on(redis.ResponseError(answer))}" if answer else ""
 
 
 def _wait_for_answer(client: redis.Redis, address: str, wait_seconds: float) -> None:

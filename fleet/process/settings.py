@@ -5,6 +5,7 @@ A setting must never change what a run publishes; that belongs in the RunSpec.
 
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -31,7 +32,12 @@ class Settings(BaseSettings):
     """Each field is read from the environment variable `SHARDSIFT_<FIELD>`, or from its alias."""
 
     model_config = SettingsConfigDict(
-        env_prefix="SHARDSIFT_", extra="ignore", populate_by_name=True, frozen=True, env_ignore_empty=True
+        env_prefix="SHARDSIFT_",
+        extra="ignore",
+        populate_by_name=True,
+        frozen=True,
+        env_ignore_empty=True,
+        allow_inf_nan=False,
     )
 
     redis_url: Annotated[str | None, NoDecode, Process.SEVERAL] = Field(
@@ -240,6 +246,18 @@ def read_secret(file: Path) -> str:
         return file.read_text().strip()
     except OSError as error:
         raise UsageError(f"The password file {file} cannot be read: {error.strerror}.") from error
+
+
+def check_state_dir(settings: Settings) -> None:
+    """Make the folder of the state if it is not there. Raises UsageError if nothing can be written there."""
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=settings.state_dir):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"SHARDSIFT_STATE_DIR is {settings.state_dir}, where nothing can be written ({error.strerror}). Name another folder."
+        ) from error
 
 
 def read_settings(**given: Any) -> Settings:

@@ -30,7 +30,7 @@ from tornado.template import DictLoader
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.process.broker import make_app
-from fleet.process.settings import Settings, read_secret
+from fleet.process.settings import Settings, check_state_dir, read_secret
 from producer.flower.pages import add_runs_pages
 
 _SAVE_MS = 10_000
@@ -54,7 +54,7 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
             f"Flower's user and password until it stops: {auth}  (choose them with SHARDSIFT_FLOWER_AUTH)\n"
         )
     os.environ["FLOWER_BASIC_AUTH"] = auth  # not as an argument, which `ps` would show
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    check_state_dir(settings)
     celery = make_app("flower", settings)
     application = _new_application(
         celery,

@@ -14,7 +14,7 @@ from fleet.presence.demand import Load
 from fleet.process.broker import drop_messages, make_app
 from fleet.process.children import Child, handling, running, terminate
 from fleet.process.command_line import own_command, say
-from fleet.process.settings import Settings
+from fleet.process.settings import Settings, check_state_dir
 from fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
 from fleet.run.spec import RunSpec
 from producer.finalizer import ONLY_RUN
@@ -47,6 +47,7 @@ def run_locally(
     """
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in plan.spec.scorings]
     check_requirements(kinds)
+    check_state_dir(settings)
     with (
         handling(signal.SIGTERM, by=signal.default_int_handler),  # so that it also stops the children cleanly
         machine_redis(settings, create=True) as settings,

@@ -29,6 +29,8 @@ def verdict(status: RunView) -> str:
     """One line, such as `on track, 50 min to 1 h 10 min left`, or what is wrong and the command that helps."""
     if status.is_published:
         return status.word
+    if status.no_writes:
+        return f"{status.word}: {status.no_writes}"
     if status.word != "running":
         lines = [*what_it_waits_for(status), *_on_no_finalizer(status), *what_next(status)]
         said = lines[:1]
@@ -60,7 +62,9 @@ def level(status: RunView) -> Level:
     """How much the run needs a person. A doubtful one goes on, or waits for something that a person decides."""
     if status.word in _BAD:
         return "bad"
-    is_doubtful = status.word in _DOUBTFUL or status.counts.failed or status.silent or status.stalled
+    is_doubtful = (
+        bool(status.no_writes) or status.word in _DOUBTFUL or status.counts.failed or status.silent or status.stalled
+    )
     is_doubtful = is_doubtful or status.is_unserved or status.lacks_finalizer
     return "doubtful" if is_doubtful or (status.publish_error and not status.is_published) else "good"
 
@@ -165,6 +169,9 @@ def _on_no_kept_row(status: RunView) -> Iterator[str]:
 
 def what_it_waits_for(status: RunView) -> Iterator[str]:
     """Say what must happen before the run goes on. Nothing if it runs or has ended."""
+    if status.no_writes:
+        yield status.no_writes
+        return
     match status.word:
         case "cancelled" if status.replaced_by:
             yield place_taken(status.replaced_by)
@@ -243,7 +250,7 @@ def why_unable(status: RunView) -> Iterator[str]:
 
 
 def _on_no_finalizer(status: RunView) -> Iterator[str]:
-    if status.lacks_finalizer:
+    if status.lacks_finalizer and not status.no_writes:
         yield (
             "No finalizer is running: no finished run is published, and no lost shard is sent again. "
             "Start one: producer finalizer"

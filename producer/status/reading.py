@@ -76,6 +76,7 @@ def run_status(
         machines=tuple(machine for machine in present.machines if machine.may_serve(load)),
         unable=tuple(machine for machine in present.machines if machine.failed_to_serve(load)),
         finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),
+        no_writes=present.no_writes,
         worker_command=_worker_command(spec),
         price_per_gpu_hour=steering.price_per_gpu_hour if price_per_gpu_hour is None else price_per_gpu_hour,
         is_of_this_machine=is_of_this_machine,

@@ -7,6 +7,7 @@ from typing import Self
 import redis
 
 from fleet.ledger import Counts, Failure, Pace, Publication, RunningShard
+from fleet.ledger.connect import why_no_writes
 from fleet.ledger.records import Steering
 from fleet.presence.announcements import (
     FinalizerState,
@@ -72,6 +73,7 @@ class RunView:
     machines: tuple[MachineState, ...] = ()  # those that start workers for it
     unable: tuple[MachineState, ...] = ()  # those that could not serve it lately
     finalizers: tuple[FinalizerState, ...] = ()  # those that publish it
+    no_writes: str = ""  # why Redis refuses to write, and what to do; then workers and finalizers cannot be seen
     worker_command: str = "worker start"
     price_per_gpu_hour: float | None = None  # each worker has one GPU
     is_of_this_machine: bool = False  # a `producer run`: this one, or one with a Redis of its own
@@ -234,6 +236,7 @@ class Present:
     workers: tuple[WorkerState, ...] = ()
     machines: tuple[MachineState, ...] = ()
     finalizers: tuple[FinalizerState, ...] = ()
+    no_writes: str = ""
 
     @classmethod
     def read(cls, client: redis.Redis) -> Self:
@@ -241,4 +244,5 @@ class Present:
             workers=tuple(list_workers(client)),
             machines=tuple(list_machines(client)),
             finalizers=tuple(list_finalizers(client)),
+            no_writes=why_no_writes(client),
         )

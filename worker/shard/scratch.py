@@ -10,18 +10,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fleet.errors import TransientError
+
 _PREFIX = "shardsift-scratch-"
 _LOCK = "lock"
 
 
 @contextmanager
 def scratch_folder(parent: Path | None) -> Iterator[Path]:
-    """A folder in `parent` or the system's temporary folder. It is removed after the block."""
+    """A folder in `parent` or the system's temporary folder. It is removed after the block. Raises TransientError."""
     parent = parent or Path(tempfile.gettempdir())
-    with (
-        tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True) as folder,
-        Path(folder, "new").open("w") as lock,
-    ):
+    try:
+        made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise TransientError(
+            f"The scratch folder {parent} cannot be used ({error.strerror}): name another with SHARDSIFT_SCRATCH_DIR.",
+            of_machine=True,
+        ) from error
+    with made as folder, Path(folder, "new").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         Path(folder, "new").rename(Path(folder, _LOCK))  # only now, because a free lock means an unused folder
         yield Path(folder)

@@ -15,7 +15,7 @@ from fleet.process.wording import counted
 
 ALL = "all"
 _DEVICES = "CUDA_VISIBLE_DEVICES"
-_NAME = re.compile(r"[\w-][\w.-]*")  # a part of file names and, before an @ and the host, of the worker's name
+_NAME = re.compile(r"[\w-][\w.-]{0,63}")  # a part of file names and, before an @ and the host, of the worker's name
 _LIST_SECONDS = 30.0  # nvidia-smi takes seconds if the driver is not loaded
 
 
@@ -49,7 +49,7 @@ def find_places(
     there, and if the GPUs cannot be dealt out without a rest. Whether there is the `device`, each worker finds out with torch.
     """
     if name is not None and not _NAME.fullmatch(name):
-        raise UsageError(f"--name {name}: a name has letters, digits, and any of . _ - between them.")
+        raise UsageError(f"--name {name}: a name has letters, digits, and any of . _ - between them, 64 at most.")
     if gpus not in (ALL, "0") and device not in ("auto", "cuda"):
         raise UsageError(f"--gpus {gpus} and --device {device} contradict each other. Leave one out.")
     if gpus == "0" and device.startswith("cuda"):
