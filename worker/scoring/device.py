@@ -164,7 +164,8 @@ TOLERANCES = {
 }
 
 
-Way = Literal["graphed", "packed", "padded", "plain"]  # plain: as transformers runs the model
+# plain: as transformers runs the model; unpadded: and only texts of one length at once
+Way = Literal["graphed", "packed", "padded", "plain", "unpadded"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +177,8 @@ class Candidate:
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing to compare it with."""
-        return self.way == "plain"
+        """Whether the model is left as it is."""
+        return self.way in ("plain", "unpadded")
 
 
 def _formats(dtype: str, device: torch.device, model_type: str, first: str | None) -> list[str]:
@@ -213,12 +214,12 @@ def candidates(
 ) -> list[Candidate]:
     """The candidates, best first: each format in the `ways` of running batches, of which float32 has the padded one only.
 
-    The last is the plain one, which always passes, if `may_be_plain` and `dtype` allow it.
+    The last is the plain one without padding, which always passes, if `may_be_plain` and `dtype` allow it.
     """
     formats = _formats(dtype, device, model_type, first)
     found = [Candidate(dtype=one, way=way) for one in formats for way in ways if one != "float32" or way == "padded"]
     if may_be_plain and formats[-1] == "float32":
-        found.append(Candidate(dtype="float32", way="plain"))
+        found += [Candidate(dtype="float32", way=way) for way in ("plain", "unpadded")]
     return found
 
 

@@ -70,8 +70,8 @@ def load_scorer(
     `parity_rows` sample texts are scored both ways first; 0 leaves that out, and graphs with it. Raises ModelError for what is
     no sequence classifier and for a device that is not here, and ParityError if what was asked for does not give the model's
     own scores.
-    "auto" begins with the format `first` if the device is made for it, and ends with float32 as transformers runs it, which is
-    never refused.
+    "auto" begins with the format `first` if the device is made for it, and ends with float32 as transformers runs it, at last
+    with texts of one length at a time, which is never refused.
     With `sharding` for several devices, the model is divided over them; `backend` and `compile` then do nothing.
     With `load`, the model is what that returns. It is called again for each candidate that is tried.
     """
@@ -159,7 +159,7 @@ def _backend(
     """The model as the candidate runs it. A plain candidate is left as it is."""
     model, model_type = saved.model, saved.model.config.model_type
     if candidate.is_plain:
-        return padded(model, saved.tokenizer, device)
+        return padded(model, saved.tokenizer, device, by_length=candidate.way == "unpadded")
     first_only = saved.tokenizer.padding_side == "right" and reduce_last_layer(model)
     if candidate.way != "padded":
         packs = packed(model, device, first_only=first_only)

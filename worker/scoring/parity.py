@@ -1,6 +1,6 @@
 """The parity gate: a worker serves a model only if the optimised model reproduces the scores of the plain one.
 
-The plain one is what a model card shows: the tokenizer called with padding, the model called in float32.
+The plain one is what a pipeline does: the model called in float32, with one text at a time, so that there is no padding.
 """
 
 import logging
@@ -12,6 +12,7 @@ import torch
 
 from worker.scoring import ModelError, NoRoom, ParityError
 from worker.scoring.backends import Backend
+from worker.scoring.backends.padded import restore_attention
 from worker.scoring.device import TOLERANCES, Candidate, release_memory
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity_trial import Logits, ParityTrial, sample_texts
@@ -19,7 +20,6 @@ from worker.scoring.saved_model import SavedModel
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 
-_REFERENCE_ROWS = 16  # at once
 _ADVICE = (
     "Enqueue the run with --dtype auto, which ends with float32. Start the worker without --compile and --sharding tensor, if it "
     "has them."
@@ -51,19 +51,11 @@ def float32_logits(saved: SavedModel, texts: list[str], device: torch.device | N
 
 @torch.inference_mode()
 def _logits(saved: SavedModel, texts: list[str], device: torch.device) -> Logits:
-    """Texts of similar length share a batch to limit padding."""
-    by_length = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     logits = np.empty((len(texts), saved.outputs), dtype=np.float32)
-    for first in range(0, len(texts), _REFERENCE_ROWS):
-        rows = by_length[first : first + _REFERENCE_ROWS]
-        inputs = saved.tokenizer(
-            [texts[row] for row in rows],
-            padding="longest",
-            truncation=True,
-            max_length=saved.max_tokens,
-            return_tensors="pt",
-        )
-        logits[rows] = saved.model(**inputs.to(device)).logits.cpu().numpy()
+    for row, text in enumerate(texts):
+        inputs = saved.tokenizer(text, truncation=True, max_length=saved.max_tokens, return_tensors="pt")
+        restore_attention(saved.model)
+        logits[row] = saved.model(**inputs.to(device)).logits.cpu().numpy()
     return logits
 
 
@@ -99,13 +91,13 @@ def checked_scorer(
 def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Candidate) -> None:
     """Raises ParityError, with the figures, if the logits differ by more than the tolerance of the candidate's format.
 
-    A plain candidate is the model itself: only logits that are not finite are refused.
+    The plain model without padding is the model itself: only logits that are not finite are refused.
     """
     tolerance = TOLERANCES[candidate.dtype]
     limit = tolerance.error * parity.scale
     if not np.isfinite(parity.fast).all():
         problem = "some logits are not finite"
-    elif candidate.is_plain:
+    elif candidate.way == "unpadded":
         return
     elif parity.max_error > limit:
         problem = f"a logit differs by {parity.max_error:.2g}, and at most {limit:.2g} is allowed"
@@ -114,8 +106,8 @@ def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Ca
     else:
         return
     raise ParityError(
-        f"The model {model} scores differently in {candidate.dtype} ({backend}) than in float32: of {parity.rows} sample texts, "
-        f"{problem}."
+        f"The model {model} scores differently in {candidate.dtype} ({backend}) than in float32, one text at a time: of "
+        f"{parity.rows} sample texts, {problem}."
     )
 
 
@@ -136,7 +128,7 @@ def first_faithful(
                 raise ParityError(f"{error} {_ADVICE}") from None
             logger.warning("%s The next best is tried.", error)
         except Exception as error:
-            if isinstance(error, ModelError) or candidate.way in ("padded", "plain"):
+            if isinstance(error, ModelError) or candidate.way in ("padded", "plain", "unpadded"):
                 raise
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             logger.warning("In %s, %s batches are not used: %s", candidate.dtype, candidate.way, reason)

@@ -66,7 +66,7 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
             f"The model {model} has no trained classification head (missing: {missing}). Fine-tune one first."
         )
     check_tokenizer(model, tokenizer)
-    agree_on_padding(loaded, tokenizer)
+    _keep_last_token(loaded, tokenizer)
     return SavedModel(
         model=loaded.eval(),
         tokenizer=tokenizer,
@@ -85,15 +85,27 @@ def check_tokenizer(name: str, tokenizer: Any) -> None:
 
 
 def agree_on_padding(model: Any, tokenizer: Any) -> None:
-    """Give the model and the tokenizer a padding token that both have.
+    """Give the model and the tokenizer a padding token that both have, as a training needs it.
 
-    GPT-2's and Llama's tokenizers have none, or one that was added to the tokenizer alone. Any will do: attention leaves it out.
+    GPT-2's and Llama's tokenizers have none, or one that was added to the tokenizer alone.
     """
     vocabulary = getattr(model.config, "vocab_size", None) or _UNLIMITED
     if tokenizer.pad_token is None or tokenizer.pad_token_id >= vocabulary:
         tokenizer.pad_token = tokenizer.eos_token
     if model.config.pad_token_id is None or model.config.pad_token_id >= vocabulary:
         model.config.pad_token_id = tokenizer.pad_token_id
+
+
+def _keep_last_token(model: Any, tokenizer: Any) -> None:
+    """Mark a config that names no padding token of the vocabulary by the id -1.
+
+    A decoder's head then reads the last token of a text, whatever it is. With a padding token, it reads the last other token.
+    """
+    vocabulary, pad_id = getattr(model.config, "vocab_size", None) or _UNLIMITED, model.config.pad_token_id
+    if tokenizer.pad_token is None or tokenizer.pad_token_id >= vocabulary:
+        tokenizer.pad_token = tokenizer.eos_token
+    if pad_id is None or not 0 <= pad_id < vocabulary:
+        model.config.pad_token_id = -1
 
 
 def tokens_taken(tokenizer: Any, model: Any) -> int:

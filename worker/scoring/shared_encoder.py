@@ -61,7 +61,7 @@ def joint_backend(backends: Sequence[Backend]) -> JointBackend | None:
 
     A pooler belongs to the head that it was trained with.
     """
-    plain = tuple(backend for backend in backends if isinstance(backend, (Padded, Packed)))
+    plain = tuple(one for one in backends if isinstance(one, Packed) or (isinstance(one, Padded) and not one.by_length))
     models = [backend.model for backend in plain]
     if len(models) < len(backends) or any(map(is_compiled, models)) or len({type(model) for model in models}) > 1:
         return None

@@ -1,4 +1,4 @@
-"""Pad every text of a batch to the longest. Works for any model."""
+"""Pad every text of a batch to the longest, or with `by_length` none: then texts of one length are computed at once."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -21,22 +21,33 @@ Filled = npt.NDArray[np.bool_]  # which places of a padded batch hold a token
 class Padded:
     model: Any
     device: torch.device
-    pad_id: int
+    pad_id: int | None  # None: the model's head reads the last token, so padding is what no text of a batch ends with
     pad_left: bool  # as the tokenizer does, and the model expects
     takes_token_types: bool  # the model expects token type ids; they are all zero for single texts
     has_cache: bool  # the model would keep keys and values for a next token, which there is not
     masks_keys: bool = False  # the mask has the shape that attention takes, see `without_waiting`
+    by_length: bool = False  # for models into whose scores padding leaks
 
     @property
     def name(self) -> str:
+        if self.by_length:
+            return "equal lengths"
         return "padded, compiled" if is_compiled(self.model) else "padded"
 
     @torch.inference_mode()
     def logits(self, batch: Tokens) -> torch.Tensor:
+        if not self.by_length:
+            return self._logits(batch)
+        order = np.argsort(batch.lengths, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(batch.lengths[order])) + 1)
+        logits = torch.cat([self._logits(batch.take(group)) for group in groups])
+        return logits[to_device(np.argsort(order), self.device)]
+
+    def _logits(self, batch: Tokens) -> torch.Tensor:
         lengths = batch.lengths
         places = np.arange(lengths.max())
         filled = places >= lengths.max() - lengths[:, None] if self.pad_left else places < lengths[:, None]
-        padded = np.full(filled.shape, self.pad_id, dtype=np.int32)
+        padded = np.full(filled.shape, self._filler(batch, filled), dtype=np.int32)
         padded[filled] = batch.ids
         inputs: dict[str, Any] = {"input_ids": to_device(padded, self.device).long()}
         if not filled.all():  # without a mask, attention takes its fast path
@@ -46,9 +57,19 @@ class Padded:
             inputs["token_type_ids"] = self._token_types(batch, filled)
         if self.has_cache:
             inputs["use_cache"] = False
+        restore_attention(self.model)
         run = self.model.forward if 1 in filled.shape else self.model  # torch would recompile for a size of 1
         logits: torch.Tensor = run(**inputs).logits
         return logits.float()
+
+    def _filler(self, batch: Tokens, filled: Filled) -> int:
+        """The padding token, of which the model's head is told."""
+        if self.pad_id is not None:
+            return self.pad_id
+        lasts = set(batch.ids[batch.offsets[1:] - 1].tolist())
+        filler = -1 if filled.all() else next(token for token in range(len(lasts) + 1) if token not in lasts)
+        self.model.config.pad_token_id = filler
+        return filler
 
     def _token_types(self, batch: Tokens, filled: Filled) -> torch.Tensor:
         types = np.zeros(filled.shape, dtype=np.int8)
@@ -57,16 +78,29 @@ class Padded:
         return to_device(types, self.device).long()
 
 
-def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None) -> Padded:
-    """The backend for a model and its tokenizer. `run` computes in place of the model, if given."""
+def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None, by_length: bool = False) -> Padded:
+    """The backend for a model and its tokenizer. `run` computes in place of the model, if given.
+
+    The padding token is that of the model: its head looks for it.
+    """
+    reads_last = model.config.pad_token_id == -1
     return Padded(
         model=run or model,
         device=device,
-        pad_id=int(tokenizer.pad_token_id or 0),
+        pad_id=(-1 if run else None) if reads_last else model.config.pad_token_id,
+        by_length=by_length or bool(run and reads_last),  # only this process could tell its head another token
         pad_left=tokenizer.padding_side == "left",
         takes_token_types="token_type_ids" in tokenizer.model_input_names,
         has_cache="use_cache" in signature(model.forward).parameters,
     )
+
+
+def restore_attention(model: Any) -> None:
+    """Undo that BigBird goes over to full attention for good after a short text."""
+    encoder: Any = getattr(model, "base_model", None)
+    wanted = getattr(getattr(model, "config", None), "attention_type", None)
+    if wanted != getattr(encoder, "attention_type", wanted):
+        encoder.set_attention_type(wanted)
 
 
 def without_waiting(batches: Padded) -> Padded:

@@ -2,6 +2,7 @@
 
 import logging
 import tempfile
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -45,6 +46,8 @@ def load_sharded(
     def loaded(one: Candidate) -> SequenceClassifier:
         load = load_by_tensor if by_tensor and not one.is_plain else load_by_layers
         saved, backend = load(model, one.dtype, revision, sharding, device)
+        if one.way == "unpadded":
+            backend = replace(backend, padded=replace(backend.padded, by_length=True))
         try:
             return checked_scorer(
                 model, saved, backend, one, reference=reference, device=device, max_batch_tokens=max_batch_tokens

@@ -138,10 +138,14 @@ def _find_frame(tokenizer: Any, second: str | None) -> Frames | None:
         return None
     empty, filled = (tokenizer(text, second, truncation=False, padding=False, verbose=False) for text in ("", _PROBE))
     ids, content = filled["input_ids"], backend.encode(_PROBE, add_special_tokens=False).ids
-    types = [0] * len(ids) if second is None else filled.get("token_type_ids", [0] * len(ids))
+    types = filled.get("token_type_ids", [0] * len(ids))
     for start in range(len(ids) - len(content) + 1):
         head, tail = ids[:start], ids[start + len(content) :]
-        if [*head, *content, *tail] == ids and [*head, *tail] == empty["input_ids"] and not any(types[: -len(tail)]):
+        if (
+            [*head, *content, *tail] == ids
+            and [*head, *tail] == empty["input_ids"]
+            and not any(types[: len(ids) - len(tail)])
+        ):
             tail_types = types[len(ids) - len(tail) :]  # those of head and text are 0
             return Frames(head=np.array(head, np.int32), tails=flat([tail], [tail_types]))
     return None

@@ -138,7 +138,7 @@ class _PlainEncoder:
             max_length=self._max_tokens,
             padding=False,
             return_attention_mask=False,
-            return_token_type_ids=bool(others) and "token_type_ids" in self._tokenizer.model_input_names,
+            return_token_type_ids="token_type_ids" in self._tokenizer.model_input_names,
             verbose=False,
         )
         return flat(encoded["input_ids"], encoded.get("token_type_ids"))
