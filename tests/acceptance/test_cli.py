@@ -143,10 +143,16 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments: tuple[str, .
         (("status", "kept"), "kept is a folder. To check it, run: producer verify ./kept"),
         (("status", "hf://datasets/ada/kept"), "is a URI. To check it, run: producer verify hf://datasets/ada/kept"),
         (("status", "./nope"), "There is no folder ./nope, and a run id has no slash."),
-        (("status", "nope"), "There is no folder 'nope' here, and no such run: The ledger has no run 'nope'. Newest"),
+        (
+            ("status", "nope"),
+            "'nope' is no folder here, and cannot be looked up as a run: The ledger has no run 'nope'. Newest",
+        ),
         (("status", "model"), "model is a model, not a dataset."),
         (("verify", "model"), "model is a model, not a dataset."),
-        (("verify", "nope"), "There is no folder 'nope' here, and no such run: The ledger has no run 'nope'. Newest"),
+        (
+            ("verify", "nope"),
+            "'nope' is no folder here, and cannot be looked up as a run: The ledger has no run 'nope'. Newest",
+        ),
     ],
 )
 def test_a_folder_and_a_run_are_told_apart(arguments: tuple[str, ...], said: str, fleet: Fleet, tmp_path: Path) -> None:
@@ -167,7 +173,7 @@ def test_without_a_redis_a_name_that_is_no_folder_is_told_so_too(tmp_path: Path)
     done = call_command("producer", "verify", "nope", environment=nothing, folder=tmp_path)
 
     assert done.returncode == 2
-    assert "There is no folder 'nope' here, and no such run: No Redis is named" in done.stderr
+    assert "'nope' is no folder here, and cannot be looked up as a run: No Redis is named" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["enqueue", "finalizer", "flower"])

@@ -141,7 +141,7 @@ def test_gpus_that_cannot_be_dealt_out_are_refused(
     assert reason in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["a@b", "team/a", "../a", "", "two words"])
+@pytest.mark.parametrize("name", ["a@b", "team/a", "../a", "", "two words", "x" * 65])
 def test_a_name_that_cannot_be_a_part_of_a_workers_name_or_a_files_is_refused(
     name: str, machine: Callable[..., None]
 ) -> None:

@@ -53,6 +53,21 @@ START = "worker start --model HuggingFaceFW/fineweb-edu-classifier"
 NO_WORKER = f"No worker serves this run. Start one: {START}"
 
 
+def test_a_redis_that_is_full_is_told_and_not_that_nobody_is_there(ledger: Ledger) -> None:
+    ledger.create_run(SPEC, [A, B], now=0)
+    ledger.redis.config_set("maxmemory", 1)
+    try:
+        status = run_status(ledger, SPEC.run_id)
+    finally:
+        ledger.redis.config_set("maxmemory", 0)
+
+    full = "Redis refuses to write (OOM). It is full (OOM): raise its maxmemory, or remove other data."
+    assert verdict(status) == f"queued: {full}"
+    assert level(status) == "doubtful"
+    assert what_next(status) == [full]
+    assert run_status(ledger, SPEC.run_id).no_writes == ""
+
+
 @pytest.fixture
 def run(ledger: Ledger) -> str:
     ledger.create_run(SPEC, [A, B], now=0)

@@ -3,6 +3,9 @@
 import threading
 from pathlib import Path
 
+import pytest
+
+from fleet.errors import TransientError
 from worker.shard.scratch import remove_abandoned, scratch_folder
 
 
@@ -23,6 +26,12 @@ def test_a_folder_that_is_being_made_while_a_worker_starts_stays(tmp_path: Path)
     starting.join()
 
     assert lost == 0
+
+
+def test_a_place_that_cannot_be_used_is_named_with_its_setting(tmp_path: Path) -> None:
+    told = pytest.raises(TransientError, match="nope cannot be used .* name another with SHARDSIFT_SCRATCH_DIR")
+    with told, scratch_folder(tmp_path / "nope"):
+        pass
 
 
 def test_the_folder_of_a_process_that_has_ended_is_removed(tmp_path: Path) -> None:

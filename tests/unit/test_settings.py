@@ -9,7 +9,7 @@ import pytest
 from kombu.utils.url import parse_url
 
 from fleet.errors import UsageError
-from fleet.process.settings import Process, Settings
+from fleet.process.settings import Process, Settings, check_state_dir, read_settings
 
 ROOT = Path(__file__).parents[2]
 ODD_PASSWORD = "p@ss/w:rd #1%?&é"
@@ -68,6 +68,24 @@ class TestPassword:
 
         with pytest.raises(UsageError, match="absent cannot be read: No such file or directory"):
             _ = settings.broker_url
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "-1"])
+def test_a_time_that_is_none_is_refused(seconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDSIFT_LEASE_SECONDS", seconds)
+
+    with pytest.raises(UsageError, match="SHARDSIFT_LEASE_SECONDS"):
+        read_settings()
+
+
+def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    check_state_dir(Settings(state_dir=tmp_path / "new/folder"))
+    with pytest.raises(
+        UsageError, match=r"SHARDSIFT_STATE_DIR is .*, where nothing can be written \(Not a directory\)"
+    ):
+        check_state_dir(Settings(state_dir=tmp_path / "file/state"))
 
 
 class TestBrokerUrl:

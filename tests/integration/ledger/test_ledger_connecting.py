@@ -84,6 +84,8 @@ class TestConnecting:
             "http://:s3cret@host:1",
             "redis://:s3cret/x@host:6379/0",
             "redis://:s3cret@host:port",
+            "redis://:s3cret@host:6379/x",
+            "redis://:s3cret#x@host:6379/0",
             "s3cret",
         ],
     )
