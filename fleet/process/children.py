@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import IO
@@ -22,6 +21,17 @@ Child = subprocess.Popen[bytes]
 # A shell that makes a folder, and removes it when its stdin is closed, however its parent ends. Neither a signal nor a closed
 # stdout may end the shell before it has removed the folder.
 _KEEPER = """trap '' PIPE HUP INT TERM; mkdir -m 700 "$1" || exit; echo made 2>&-; read -r _; rm -rf "$1" """
+# The same as `end_with_parent`, then the process becomes another program. A function for between fork and exec would not do: if
+# a thread of Arrow or another library enters Python at that moment, Python 3.11 hangs there.
+_BECOME = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    os.kill(os.getpid(), signal.SIGTERM)
+for number in signal.SIGPIPE, signal.SIGXFSZ:  # which Python ignores
+    signal.signal(number, signal.SIG_DFL)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 @contextmanager
@@ -53,7 +63,8 @@ def start(
 
     It has its own session, so Ctrl-C reaches only the parent, which then stops its children cleanly.
     """
-    parent = os.getpid()
+    if sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid()), *command]
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -61,7 +72,6 @@ def start(
         stderr=output,
         env={**os.environ, **(environment or {})},
         start_new_session=True,
-        preexec_fn=partial(end_with_parent, parent, signal.SIGTERM) if sys.platform == "linux" else None,
     )
 
 
@@ -114,7 +124,6 @@ def end_with_parent(parent: int, number: signal.Signals) -> None:
     """Send this process the signal `number` when `parent` ends, or now if it already has.
 
     `parent` is the pid as the parent recorded it. `os.getppid()` would be wrong if the parent died before this call.
-    On Linux, this may be called between fork and exec.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
