@@ -1,6 +1,7 @@
 """A process starts whatever the threads of its parent do, with the signals of a fresh one."""
 
 import io
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -35,8 +36,9 @@ def test_processes_start_while_threads_of_a_library_enter_python(tmp_path: Path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_process_ignores_no_signal(tmp_path: Path) -> None:
+def test_a_process_ignores_no_signal_that_python_does(tmp_path: Path) -> None:
     with running(["grep", "SigIgn", "/proc/self/status"], log=tmp_path / "log", stop_seconds=10) as child:
         child.wait(20)
 
-    assert (tmp_path / "log").read_text().split() == ["SigIgn:", "0" * 16]
+    ignored = int((tmp_path / "log").read_text().split()[1], base=16)
+    assert not any(ignored >> (number - 1) & 1 for number in (signal.SIGPIPE, signal.SIGXFSZ))
