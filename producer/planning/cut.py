@@ -78,7 +78,7 @@ class RankedRun:
         """The rows that have a score and a value of `--within`, by shard. Adds new values to `values`."""
         columns, by, within = self.columns, self.ranking.by, self.ranking.within
         of_input = columns_of_input(self.spec, self.ranking)
-        stored = [*columns, *({within} - {*of_input, None})]
+        stored = [*columns, within] if within and within not in of_input else [*columns]
         for receipt in self.receipts:
             with (
                 open_output(self.output_uri, receipt.run_id).open_file(receipt.scores) as file,
@@ -103,7 +103,8 @@ class RankedRun:
         shard, spec = self.shards.get(receipt.shard), self.spec
         if shard is None:
             raise UsageError(
-                f"The column {names[0]} is read from the input. Name that with --input: it must have {receipt.shard}."
+                f"The column {names[0]} is read from the input. Name the input with --input: it must have the shard "
+                f"{receipt.shard}."
             )
         if are_of_other_bytes(shard.identity, receipt.source_identity):
             raise ShardError(f"{shard.uri} has other bytes than those that were scored.")

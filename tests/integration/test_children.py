@@ -14,7 +14,7 @@ from fleet.process.children import running
 
 
 @pytest.mark.slow  # 20 s
-@pytest.mark.timeout(120)  # it would wait for ever
+@pytest.mark.timeout(120)  # it hung
 def test_processes_start_while_threads_of_a_library_enter_python(tmp_path: Path) -> None:
     content = io.BytesIO()
     pq.write_table(pa.table({str(column): range(2_000) for column in range(40)}), content)

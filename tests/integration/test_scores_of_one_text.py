@@ -50,7 +50,7 @@ def end_texts(tokenizer: Any) -> Any:
 
 
 def type_texts(tokenizer: Any) -> Any:
-    """A tokenizer that gives a single text the token type 1. BERT's own would make its template anew."""
+    """A tokenizer that gives a single text the token type 1. BERT's own class replaces its template."""
     ids = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]")]
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:1 [SEP]:1", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
@@ -120,7 +120,7 @@ def saved(case: Case, folder: Path) -> Path:
 
 
 def alone(model: Path) -> NDArray[np.float32]:
-    """The logits that transformers' pipeline gives to each text by itself. BigBird forgets its attention: it is loaded anew."""
+    """The logits that transformers' pipeline gives to each text by itself. BigBird is loaded for each, since it changes."""
     plain = None
     logits = []
     for text in TEXTS:

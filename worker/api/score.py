@@ -158,7 +158,7 @@ def load_scorer(
     if unknown := settings.keys() - set(_SETTINGS):
         raise TypeError(
             f"There is no argument {min(unknown)!r}. Those of load_scorer are: scorer, dtype, "
-            f"{', '.join(_SETTINGS)}. How texts are scored is for score()."
+            f"{', '.join(_SETTINGS)}. Options of how texts are scored go to score()."
         )
     chosen = read_settings(dtype=dtype, **settings)
     with keywords_told(), quiet_imports():

@@ -120,7 +120,7 @@ def test_the_exact_edges_of_equal_parts_are_shown_before_a_cut(scored: Scored) -
     kept = best_first >= tenth["score"]
     assert (tenth["rows"], tenth["weight"], tenth["total"]) == (kept.sum(), tokens[kept].sum(), tokens.sum())
     assert tokens[best_first > tenth["score"]].sum() < 0.1 * tokens.sum() <= tenth["weight"]
-    with pytest.raises(UsageError, match="The column token_count is read from the input. Name that with --input"):
+    with pytest.raises(UsageError, match="The column token_count is read from the input. Name the input with --input"):
         edges_of_run(scored_run(scored.output, scored.settings), Ranking(by="token_count"), 4, source=())
 
 
