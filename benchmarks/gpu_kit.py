@@ -1,6 +1,6 @@
 """What to run first on a CUDA GPU: is it right, how fast, and what limits. Needs torch, transformers and what they bring.
 
-for part in right size; do python -m benchmarks.gpu_kit $part OUT [TOKENIZER]; done
+for part in right graphs size; do python -m benchmarks.gpu_kit $part OUT [TOKENIZER]; done
 python -m benchmarks.scorer --device cuda --models bert-base --lengths fineweb --output OUT [--tokenizer TOKENIZER]
 for part in shards two; do python -m benchmarks.gpu_kit $part OUT [TOKENIZER]; done
 
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,10 +67,15 @@ class Kit:
             save_random(config, folder, tokenizer=words)
         return str(folder)
 
-    def scorer(self, model: Model | str, way: str, dtype: str = "auto") -> SequenceClassifier:
-        """The model without the gate, in a way to run batches. On a CPU, all ways are padded."""
+    def scorer(self, model: Model | str, way: str, dtype: str = "auto", *, threads: int = 1) -> SequenceClassifier:
+        """The model without the gate, in a way to run batches. On a CPU, all ways are padded.
+
+        With one thread, no tokenizer processes are started, which takes seconds.
+        """
         asked: Any = "padded" if way == "padded" else "packed"
-        scorer = load_scorer(self.model(model), dtype, backend=asked, parity_rows=0, max_batch_tokens=SIZES[-1] // 2)
+        scorer = load_scorer(
+            self.model(model), dtype, backend=asked, parity_rows=0, max_batch_tokens=SIZES[-1] // 2, threads=threads
+        )
         if way == "graphed" and isinstance(scorer.backend, Packed):
             graph = Graphed(scorer.backend, tokens=scorer.max_batch_tokens, longest=scorer.tokenizer.max_tokens)
             return replace(scorer, backend=graph)
@@ -78,6 +83,7 @@ class Kit:
 
 
 def _small(model_type: str, vocabulary: int) -> PreTrainedConfig:
+    decoder = {"num_key_value_heads": 2, "head_dim": 64} if FAMILIES[model_type].has_cache else {}
     return AutoConfig.for_model(
         model_type,
         vocab_size=vocabulary,
@@ -86,6 +92,7 @@ def _small(model_type: str, vocabulary: int) -> PreTrainedConfig:
         num_hidden_layers=4,
         num_attention_heads=4,
         intermediate_size=512,
+        **decoder,
     )
 
 
@@ -101,11 +108,19 @@ def environment(kit: Kit) -> Facts:
 
 def ways_agree(kit: Kit) -> Facts:
     """The largest difference of a logit from float32 and padded, of each family, format and way, beside the logits' spread."""
+    yield from _agreement(kit, MODELS if TINY else (*MODELS, *FAMILIES), "padded", "packed")
+
+
+def graphs_agree(kit: Kit) -> Facts:
+    yield from _agreement(kit, MODELS, "graphed")
+
+
+def _agreement(kit: Kit, models: Iterable[Model | str], *ways: str) -> Facts:
     texts = sample_texts(16 if TINY else 500)
-    for model in MODELS if TINY else (*MODELS, *FAMILIES):
+    for model in models:
         exact = kit.scorer(model, "padded", "float32").score(texts).values
         for dtype in DTYPES:
-            for way in ("padded", "packed", "graphed"):
+            for way in ways:
                 yield f"{model}, {dtype}, {way}", _tried(_error, kit, model, way, dtype, texts, exact)
 
 
@@ -126,7 +141,7 @@ def start(kit: Kit) -> Facts:
 def peaks(kit: Kit) -> Facts:
     size = 512 if TINY else 8_192
     square = [torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
-    seconds = _seconds(lambda: [square[0] @ square[1] for _ in range(20)])
+    seconds = min(_seconds(lambda: [square[0] @ square[1] for _ in range(20)]) for _ in range(3))
     yield f"{size}³", 20 * 2 * size**3 / seconds
     for model in MODELS:
         yield f"shapes of {model}", matmul_peak(_shape(kit, model), torch.bfloat16, DEVICE)
@@ -134,8 +149,13 @@ def peaks(kit: Kit) -> Facts:
 
 def rates(kit: Kit) -> Facts:
     for model in MODELS:
-        for way in ("padded", "packed", "graphed"):
+        for way in ("padded", "packed"):
             yield f"{model}, {way}", _tried(_rate, kit, model, way)
+
+
+def graph_rates(kit: Kit) -> Facts:
+    for model in MODELS:
+        yield f"{model}, graphed", _tried(_rate, kit, model, "graphed")
 
 
 def sizes(kit: Kit) -> Facts:
@@ -190,7 +210,7 @@ def shards(kit: Kit) -> Facts:
 
     for model, lengths in [(MODELS[0], Lengths.FINEWEB), (MODELS[-1], Lengths.FINEWEB), (MODELS[0], Lengths.SHORT)]:
         texts = make_texts(lengths, ROWS, tokenizer=read_tokenizer(kit.tokenizer))
-        run = OursShard(kit.scorer(model, "graphed")).prepare(texts)
+        run = OursShard(kit.scorer(model, "graphed", threads=os.cpu_count() or 1)).prepare(texts)
         run()
         yield f"{model}, {lengths}", {"rows_per_second": ROWS / _seconds(run)}
 
@@ -208,7 +228,8 @@ def one_process(kit: Kit) -> Facts:
 
 
 PARTS: dict[str, tuple[Callable[[Kit], Facts], ...]] = {
-    "right": (environment, ways_agree, start, peaks, rates, lack_of_memory),
+    "right": (environment, peaks, rates, ways_agree, lack_of_memory),
+    "graphs": (environment, graph_rates, graphs_agree, start),
     "size": (environment, peaks, sizes, profile),
     "shards": (environment, shards),
     "two": (environment, two_processes),

@@ -56,7 +56,7 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
     assert status.returncode == 3
     assert f"It is paused. Resume it: producer resume {run_id}\n" in status.stdout
     assert f"The run is paused. Resume it: producer resume {run_id}\n" in again.stderr
-    assert resumed.stderr == f"Run {run_id} is resumed.\n"
+    assert resumed.stderr.startswith(f"Run {run_id} is resumed.\n")  # its worker may not have told yet that it is free
     assert {line["attempt"] for line in manifest_lines(tmp_path / "out")} == {1}
 
 

@@ -39,6 +39,15 @@ _SOON_SECONDS = 5.0  # for a window; on a slower device, other workers may take 
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 
 
+class _Pace:
+    """How fast this process scores. It is known from its earlier shards, which matters for shards of one or two windows."""
+
+    window_seconds = math.inf  # of the last window
+
+
+_PACE = _Pace()
+
+
 def score_shard(
     claim: Claim,
     scorers: Sequence[Scorer[Any]],
@@ -87,7 +96,7 @@ def _write_windows(
     vitals.counts = writer.counts
     keep = Filter(spec.where, writer.kept_schema) if spec.where else None
     scoring = WindowScoring(claim.shard, spec.scorings, scorers, checkpoint)
-    write_seconds, window_seconds = 0.0, math.inf  # of the last window
+    write_seconds = 0.0  # of the last window
 
     def fetch_and_write(prepared: PreparedWindow, launched: Launched) -> None:
         nonlocal write_seconds
@@ -99,7 +108,7 @@ def _write_windows(
 
     def read() -> Iterator[Window]:
         yield from read_windows(file, claim.shard, spec)
-        if window_seconds < _SOON_SECONDS and scoring.is_of_device:
+        if _PACE.window_seconds < _SOON_SECONDS and scoring.is_of_device:
             progress.on_read()
 
     with (
@@ -118,7 +127,7 @@ def _write_windows(
             vitals.waited(Phase.WRITE, write_seconds, rest=Phase.DEVICE)
             progress.check()
             progress.on_window()
-            window_seconds = time.monotonic() - begun
+            _PACE.window_seconds = time.monotonic() - begun
             vitals.enter(Phase.INPUT)
         progress.on_launched()
         vitals.enter(Phase.DEVICE)

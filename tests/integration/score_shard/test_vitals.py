@@ -1,5 +1,6 @@
 """An attempt knows where its time went, and when the next shard may begin."""
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from support.claimed_shards import one_shard
 from support.scored_alone import score_alone
 from worker.scoring import ScorerInfo, Scores
 from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.shard.score_shard import _PACE
 from worker.shard.vitals import Progress
 
 WINDOWS = 8
@@ -71,17 +73,21 @@ class Noted(Progress):
         self.noted.append(("launched", self.launches))
 
 
+@pytest.mark.parametrize("windows", [1, 2, WINDOWS])
 def test_the_next_shard_begins_before_the_device_has_all_windows_but_not_beside_a_scorer_that_does_not_expect_it(
-    scorer: SequenceClassifier, tmp_path: Path
+    windows: int, scorer: SequenceClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shards = one_shard(tmp_path / "in", pa.table({"text": ["a text"] * 40 * WINDOWS}))
-    of_device, own = Noted(), Noted()
+    monkeypatch.setattr(_PACE, "window_seconds", math.inf)
+    shards = one_shard(tmp_path / "in", pa.table({"text": ["a text"] * 40 * windows}))
+    first, second, own = Noted(), Noted(), Noted()
 
-    for number, (one, progress) in enumerate(((scorer, of_device), (SlowScorer(0, 0.01), own))):
+    for number, (one, progress) in enumerate([(scorer, first), (scorer, second), (SlowScorer(0, 0.01), own)]):
         score_alone(shards / "000_00000.parquet", tmp_path / str(number), one, progress=progress, window_rows=40)
 
-    (read, launches), last = of_device.noted
+    (read, launches), last = second.noted
     assert read == "read"
-    assert 0 < launches < WINDOWS
-    assert last == ("launched", WINDOWS)
-    assert own.noted == [("launched", WINDOWS)]
+    assert launches < windows
+    assert last == ("launched", windows)
+    assert own.noted == [("launched", windows)]
+    if windows == 1:  # nothing is known of the pace yet
+        assert first.noted == [("launched", 1)]

@@ -35,7 +35,8 @@ class Graphed:
         self._texts = tokens // _TOKENS_PER_TEXT
         self._longest = longest
         is_cuda = packed.device.type == "cuda"
-        options: dict[str, Any] = {"freezing": True, "max_autotune": is_cuda}
+        # Without max_autotune: on an H100, cuBLAS won all large products, and trying the others took minutes.
+        options: dict[str, Any] = {"freezing": True}
         self._run = torch.compile(self._run_packed, dynamic=False, fullgraph=True, options=options)
         self._graphs: dict[frozenset[str], _Graph] | None = {} if is_cuda else None
 
