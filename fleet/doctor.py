@@ -13,7 +13,7 @@ import typer
 from huggingface_hub import constants
 
 from fleet.errors import ShardsiftError, UsageError
-from fleet.ledger.base import PREFIX
+from fleet.ledger.base import PREFIX, refuse_other_version
 from fleet.ledger.connect import address_of, connect
 from fleet.process.command_line import print_json
 from fleet.process.redact import redacted
@@ -112,6 +112,8 @@ def redis_check(settings: Settings) -> Check:
 def _redis(settings: Settings) -> Verdict:
     try:
         client = connect(settings)
+        with suppress(redis.ResponseError):  # the check of the rights says which this user lacks
+            refuse_other_version(client)
     except UsageError as error:
         return wrong(str(error), "" if error.__cause__ is None or is_refusal(error.__cause__) else _REDIS_MEND)
     info: dict[str, Any] = {}

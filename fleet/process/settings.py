@@ -3,6 +3,8 @@
 A setting must never change what a run publishes; that belongs in the RunSpec.
 """
 
+import os
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -263,8 +265,9 @@ def check_state_dir(settings: Settings) -> None:
 def read_settings(**given: Any) -> Settings:
     """Read the settings from the environment, except for those that are given and not None.
 
-    Raises UsageError that names the variable or the argument with an invalid value.
+    Raises UsageError that names the variable or the argument with an invalid value, or a variable that is misspelled.
     """
+    _refuse_misspelled()
     arguments = {name: value for name, value in given.items() if value is not None}
     try:
         return Settings(**arguments)
@@ -275,6 +278,13 @@ def read_settings(**given: Any) -> Settings:
             raise UsageError(f"{name}={arguments[name]!r} is wrong: {wrong['msg']}.") from error
         variable = name if name.isupper() else f"SHARDSIFT_{name.upper()}"
         raise UsageError(f"The environment variable {variable} has a wrong value: {wrong['msg']}.") from error
+
+
+def _refuse_misspelled() -> None:
+    known = [f"SHARDSIFT_{field.upper()}" for field in Settings.model_fields]
+    for name in os.environ:
+        if name.startswith("SHARDSIFT_") and name not in known and (near := get_close_matches(name, known, 1, 0.9)):
+            raise UsageError(f"There is no setting {name}. Did you mean {near[0]}?")
 
 
 def _with_password(url: str, password: str) -> str:

@@ -123,6 +123,16 @@ class TestEnvironment:
         assert getattr(Settings(), name) == value
 
 
+def test_a_misspelled_variable_is_told_with_the_right_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDSIFT_VENV", "a variable of somebody else")
+    monkeypatch.setenv("SHARDSIFT_MAX_BATCH_TOKEN", "4096")
+
+    with pytest.raises(
+        UsageError, match=r"no setting SHARDSIFT_MAX_BATCH_TOKEN\. Did you mean SHARDSIFT_MAX_BATCH_TOKENS"
+    ):
+        read_settings()
+
+
 class TestProcess:
     """docs/settings.md groups the settings by the processes that read them, so each group must be true."""
 

@@ -11,6 +11,8 @@ import pytest
 
 from fleet.doctor import OF_WORKERS, Result, hub_check, redis_check, rights_check
 from fleet.ledger import Ledger
+from fleet.ledger.base import VERSION_KEY
+from fleet.ledger.connect import connect
 from fleet.presence.announcements import MachineState, announce, announce_machine, withdraw
 from fleet.presence.demand import Wanted
 from fleet.process.settings import Settings
@@ -51,6 +53,15 @@ def test_one_that_does_not_tell_its_settings_is_a_warning() -> None:
 
     assert found.result is Result.WARNING
     assert "noeviction" in found.mend
+
+
+def test_the_ledger_of_another_version_is_the_only_line_of_the_fleet(tmp_path: Path) -> None:
+    with redis_server(tmp_path) as server:
+        connect(settings := Settings(redis_url=server.url)).set(VERSION_KEY, "0")
+        found = diagnosed(fleet_checks(settings))
+
+    assert list(found) == ["redis"]
+    assert "another version" in found["redis"].says
 
 
 def test_one_that_is_not_reached_is_the_only_line_of_the_fleet() -> None:
