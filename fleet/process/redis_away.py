@@ -21,7 +21,7 @@ _NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError)  # and not their ki
 _REASON_WORDS = 3  # such as "OOM command not"
 _CELERYS_LOGGER, _CELERYS_ATTEMPT = "celery.worker.consumer.consumer", "consumer: Cannot connect to"
 _CELERYS_LOSS = "%s (%r)"  # "Connection to broker lost", although Redis answered: a worker says what instead
-_NOISE = "Skipping prefetch count reduction"
+_NOISE = ("Skipping prefetch count reduction", "Frequent restarts detected")  # Celery also says why it restarts
 
 _PAUSE_SECONDS = 1.0
 # What to do about an answer of Redis, by words of it or of its class: the client cuts off the codes that it has a class for.

@@ -48,9 +48,10 @@ def test_celerys_line_of_a_refusal_does_not_stand_for_ours() -> None:
 
     celerys = [record("%s (%r)", lost, error, name=CELERYS) for error in (refused, redis.ConnectionError("closed"))]
     celerys += [record("consumer: Cannot connect to %s: %s.\n%s\n", "redis://a", refused, "soon", name=CELERYS)]
+    celerys += [record("Frequent restarts detected: %r", Exception("5 in 1s"), name=CELERYS)]
     passed = [once.filter(one) for one in (*celerys, waiting(as_ours(refused)))]
 
-    assert passed == [False, True, True, True]
+    assert passed == [False, True, True, False, True]
 
 
 def refusal(answer: str) -> redis.RedisError:
