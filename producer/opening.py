@@ -4,7 +4,7 @@ import logging
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -64,12 +64,8 @@ def open_ledger_of(run_id: str | None, settings: Settings) -> Iterator[tuple[Set
             yield found, ledger, _newest_run(ledger)
         return
     refuse_place(run_id)
-    with ExitStack() as stack:
-        try:
-            found, ledger = stack.enter_context(open_ledger(settings))
-            ledger.spec(run_id)
-        except UsageError as error:
-            raise UsageError(f"{run_id!r} is no folder here, and cannot be looked up as a run: {error}") from error
+    with open_ledger(settings) as (found, ledger):
+        ledger.spec(run_id)
         yield found, ledger, run_id
 
 
@@ -81,8 +77,11 @@ def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
     if is_place(target):
         refuse_model(target)
         return target, None
-    with open_ledger_of(target, settings) as (_, ledger, run_id):
-        return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
+    try:
+        with open_ledger_of(target, settings) as (_, ledger, run_id):
+            return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
+    except UsageError as error:
+        raise UsageError(f"{target!r} is no folder here, and cannot be looked up as a run: {error}") from error
 
 
 def published_output_of(run_id: str, settings: Settings) -> tuple[str, RunSpec]:

@@ -143,10 +143,7 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments: tuple[str, .
         (("status", "kept"), "kept is a folder. To check it, run: producer verify ./kept"),
         (("status", "hf://datasets/ada/kept"), "is a URI. To check it, run: producer verify hf://datasets/ada/kept"),
         (("status", "./nope"), "There is no folder ./nope, and a run id has no slash."),
-        (
-            ("status", "nope"),
-            "'nope' is no folder here, and cannot be looked up as a run: The ledger has no run 'nope'. Newest",
-        ),
+        (("cancel", "nope"), "producer: The ledger has no run 'nope'. Newest runs"),
         (("status", "model"), "model is a model, not a dataset."),
         (("verify", "model"), "model is a model, not a dataset."),
         (
