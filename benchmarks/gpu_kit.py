@@ -13,6 +13,7 @@ TINY=1 tries the steps themselves, on a CPU.
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,7 @@ DTYPES = ("bfloat16",) if TINY else ("float16", "bfloat16")
 SIZES = (2_048,) if TINY else (8_192, 16_384, 32_768, 65_536)
 ROWS = 64 if TINY else 16_384
 WINDOW_ROWS = 8_192
+SECONDS = 90  # at most for a fact that may need to compile
 Facts = Iterator[tuple[str, object]]
 
 
@@ -132,10 +134,14 @@ def _error(kit: Kit, model: str, way: str, dtype: str, texts: list[str], exact: 
 def start(kit: Kit) -> Facts:
     """What a worker chooses at its start, and how long that takes; then again, with the code of the first start."""
     for turn in ("first", "second"):
-        torch._dynamo.reset()
-        began = time.perf_counter()
-        info = load_scorer(kit.model(MODELS[0])).info
-        yield turn, {"backend": info.backend, "dtype": info.dtype, "seconds": time.perf_counter() - began}
+        yield turn, _tried(_start, kit)
+
+
+def _start(kit: Kit) -> object:
+    torch._dynamo.reset()
+    began = time.perf_counter()
+    info = load_scorer(kit.model(MODELS[0])).info
+    return {"backend": info.backend, "dtype": info.dtype, "seconds": time.perf_counter() - began}
 
 
 def peaks(kit: Kit) -> Facts:
@@ -266,11 +272,18 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _tried(measure: Callable[..., object], *arguments: object) -> object:
-    """What was measured, or why it could not be. A GPU with several faults shows them all."""
+    """What was measured, or why it could not be, within a time. A GPU with several faults shows them all."""
+    signal.alarm(SECONDS)
     try:
         return measure(*arguments)
     except Exception as error:
         return f"failed: {type(error).__name__}: {error}"[:500]
+    finally:
+        signal.alarm(0)
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError(f"more than {SECONDS} s")
 
 
 def main(part: str, out: Path, tokenizer: str) -> None:
@@ -293,6 +306,7 @@ def main(part: str, out: Path, tokenizer: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGALRM, _too_long)
     name, place, *given = sys.argv[1:]
     if not given:
         from worker.training.base_model import verified_demo_encoder
