@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from torch._inductor.utils import run_and_get_code
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
@@ -146,14 +147,15 @@ def test_a_decoder_judges_a_text_by_its_last_token_that_is_not_padding(kind: str
 
 # --- at one fixed size ----------------------------------------------------------------------------------------------------
 
-SIZE = 1_024  # tokens, and so 64 texts
+SIZE = 1_024  # tokens, and so 16 texts
 BATCHES = {
     "of few long texts": [500, 400],
     "that is full": [500, 500, 24],
-    "of texts of one token": [1] * 40 + [490],
+    "of texts of one token": [1] * 10 + [490],
     "with too few tokens": [30] * 3,
     "of too many texts": [9] * 100,
     "larger than the size": [500] * 3,
+    "with a longer text": [510, 490],
 }
 
 
@@ -190,9 +192,34 @@ def test_one_compilation_serves_every_batch(kind: str) -> None:
         check_graphed(kind, BATCHES)
 
 
-def test_texts_that_are_longer_than_a_batch_are_not_for_a_fixed_size() -> None:
-    with pytest.raises(ValueError, match="texts may have 2,048 tokens, more than the 1,024 of a batch"):
-        Graphed(packed(made("bert"), CPU, attention=stand_in), tokens=SIZE, longest=2_048)
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_weights_are_frozen_so_that_their_products_are_joined() -> None:
+    torch._dynamo.reset()
+    graphed = Graphed(packed(made("bert"), CPU, attention=stand_in), tokens=SIZE, longest=500)
+
+    _, code = run_and_get_code(graphed.logits, random_tokens(BATCHES["that is full"]))
+
+    assert "_frozen_param" in "".join(code)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_batches_of_another_kind_run_packed_if_they_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    eager = packed(made("bert"), CPU, attention=stand_in)
+    graphed, fresh = (Graphed(eager, tokens=SIZE, longest=500) for _ in range(2))
+    tokens = random_tokens(BATCHES["that is full"])
+    with_types = replace(tokens, types=np.ones(len(tokens.ids), dtype=np.int8))
+    graphed.logits(tokens)
+    for one in (graphed, fresh):
+        monkeypatch.setattr(one, "_run", failing)
+
+    assert torch.equal(graphed.logits(with_types), eager.logits(with_types))
+    with pytest.raises(RuntimeError, match="no room for a graph"):  # at the trial, which then takes another way
+        fresh.logits(tokens)
+
+
+def failing(_: object) -> torch.Tensor:
+    raise RuntimeError("no room for a graph")
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "modernbert, mean"])

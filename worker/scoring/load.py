@@ -101,8 +101,7 @@ def load_scorer(
     model_type, read = held[0].model.config.model_type, held[0].read_tokenizer
     reference = _reference(held[0], parity_rows, place) if parity_rows else None
     budget = max_batch_tokens or default_batch_tokens(place)
-    may_graph = reference is not None and held[0].max_tokens <= budget
-    ways = _ways(model_type, place, asked=backend, may_graph=may_graph)
+    ways = _ways(model_type, place, asked=backend, may_graph=reference is not None)
 
     def loaded(candidate: Candidate) -> SequenceClassifier:
         saved = held.pop() if held else fresh()

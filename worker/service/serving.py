@@ -34,7 +34,10 @@ def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
         scorer = load_model(settings, scratch_dir=Path(folder), on_lost_rank=_end_without_rank)
     else:  # in a user's process
         scorer = load_model(settings)
-    return with_tuned_budget(scorer, settings)
+    tuned = with_tuned_budget(scorer, settings)
+    if tuned.backend.name != "graphed" or tuned is scorer:
+        return tuned
+    return load_model(settings.model_copy(update={"max_batch_tokens": tuned.max_batch_tokens}))  # as another graph
 
 
 def load_model(

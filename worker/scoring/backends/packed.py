@@ -6,21 +6,17 @@ head gets one state per text. A test for each family checks that the logits equa
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from worker.scoring.device import to_device
 from worker.scoring.tokenizing.tokens import Tokens
 
 ATTENTION = "shardsift_packed"  # our name among transformers' attention implementations
-# Torch 2.11 groups heads without being asked, and knows no such option.
-_GROUPED_HEADS: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
 
 
 # (query, key, value, query starts, key starts, most queries, most keys; scale, window size) → attended
@@ -34,8 +30,18 @@ def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: 
     text starts, and the end of the last one; the most queries and keys are those of any one text. `window_size` is of keys
     visible before and after a query; -1: all.
     """
-    attended = varlen_attn(*states_and_lengths, scale=scale, window_size=window_size, **_GROUPED_HEADS)
-    assert isinstance(attended, torch.Tensor)  # it returns a tuple only if asked for more outputs
+    before, after = window_size
+    is_causal = window_size == (-1, 0)
+    # What `torch.nn.attention.varlen` calls. That would copy queries, keys and values when it is compiled.
+    attended: torch.Tensor = torch.ops.aten._flash_attention_forward(
+        *states_and_lengths,
+        0.0,  # dropout
+        is_causal,
+        False,  # a mask, for debugging
+        scale=scale,
+        window_size_left=before,
+        window_size_right=after,
+    )[0]
     return attended
 
 
