@@ -126,7 +126,7 @@ class LineRows(ABC):
         first = self._next_piece(source)
         if first:
             yield first.removeprefix(_BOM)
-        elif self.codec:  # no compressor writes nothing at all
+        elif self.codec and not file.tell():  # no compressor writes nothing at all
             raise ShardError(f"Reading {self.uri}: the file is empty, so it is not a {self.codec} file.")
         while first and (piece := self._next_piece(source)):
             yield piece

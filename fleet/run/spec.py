@@ -126,7 +126,8 @@ def is_run_id(text: str) -> bool:
 
 # One file of the input or a part of it, and where its outputs go.
 
-_NAME = re.compile(r"[\w=+,@.\-]+(/[\w=+,@.\-]+)*")
+_SEGMENT = r"[\w=+,@.()\-]+( +[\w=+,@.()\-]+)*"
+_NAME = re.compile(f"{_SEGMENT}(/{_SEGMENT})*")
 _NAME_LIMIT_CHARS = 512
 _PART = re.compile(r"\.part-\d+$")
 
@@ -146,7 +147,8 @@ class Shard:
     def __post_init__(self) -> None:
         if not is_safe_name(self.name):
             raise ValueError(
-                f"Shard name {self.name!r} cannot be used as an output path. Rename the file to letters, digits and _-.=+,@"
+                f"Shard name {self.name!r} cannot be used as an output path. Rename it: use letters, digits, inner spaces and "
+                "_-.=+,@()"
             )
 
     @property

@@ -26,6 +26,7 @@ from fleet.storage.errors import translated
 from fleet.storage.hub_files import HubFiles
 from fleet.storage.identity import identity_of
 
+_NAMED = 3  # of the files that cannot be read
 _ONE_FOLDER = "Rename one, leave one out, or pass their common parent folder as the only --input."
 _FOOTER_THREADS = 16
 _NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # what fsspec raises for a URL that it cannot use
@@ -60,7 +61,7 @@ def list_input(*uris: str) -> Input:
     parts = [_list(uri) for uri in uris]
     _refuse_files_named_twice(uris, parts)
     shards = tuple(shard for part in parts for shard in part.shards)
-    _refuse_same_names(shards)
+    _refuse_same_names(shards, advice=_ONE_FOLDER if len(uris) > 1 else "Rename one.")
     return Input(
         uris=tuple(uri for part in parts for uri in part.uris),
         revision=parts[0].revision if len(parts) == 1 else digest_of(shards),
@@ -116,7 +117,7 @@ def _file(shard: Shard) -> Hashable:
     return shard.uri
 
 
-def _refuse_same_names(shards: Iterable[Shard], *, advice: str = _ONE_FOLDER) -> None:
+def _refuse_same_names(shards: Iterable[Shard], *, advice: str) -> None:
     uris: dict[str, str] = {}
     for shard in shards:
         if shard.name in uris:
@@ -215,12 +216,23 @@ def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Ite
 
 
 def count_rows(shards: tuple[Shard, ...]) -> int:
-    """The number of rows to score, from the files' footers. Files without one are read whole. Raises UsageError."""
-    try:
-        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            return sum(pool.map(_rows, shards))
-    except ShardError as error:
-        raise UsageError(f"The rows cannot be counted. {error}") from error
+    """The number of rows to score, from the files' footers. Files without one are read whole.
+
+    Raises UsageError with all files that cannot be read.
+    """
+
+    def rows_or_error(shard: Shard) -> int | ShardError:
+        try:
+            return _rows(shard)
+        except ShardError as error:
+            return error
+
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        found = list(pool.map(rows_or_error, shards))
+    if errors := [str(one) for one in found if isinstance(one, ShardError)]:
+        unread = f"{len(errors):,} of {counted(len(shards), 'shard')} cannot be read"
+        raise UsageError(f"The rows cannot be counted: {unread}. {' '.join(errors[:_NAMED])}")
+    return sum(one for one in found if isinstance(one, int))
 
 
 def _first_rows(shards: tuple[Shard, ...], limit: int) -> Iterator[Shard]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from fleet.process.wording import counted, first_of
+from fleet.run.spec import data_path_of
 from fleet.storage.inspection import lines_of
 
 _LINES = 20
@@ -78,7 +79,10 @@ class Verification:
             yield f"{shards} not compared with the input, because --input names no such files: {named}"
         yield from self.edited
         yield from lines_of(self.faults, limit=_LINES)
-        if any(fault.is_mendable for fault in self.faults):
+        paths = {data_path_of(shard) for shard in self.left_out}
+        if paths:
+            yield f"After fixing what made {counted(len(paths), 'shard')} fail, run: producer retry {self.run_id}"
+        if any(fault.is_mendable and fault.path not in paths for fault in self.faults):
             yield "To repair it, run the command that started the run again, with --verify added."
         if not all(fault.is_mendable for fault in self.faults):
             yield "Files that are not of this run are left alone. Remove them yourself."

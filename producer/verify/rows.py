@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from fleet.errors import UsageError
 from fleet.process.wording import counted
-from fleet.run.filter import Filter
+from fleet.run.filter import filter_of_thread
 from fleet.run.output_columns import ERROR, ROW, SHARD, output_fields, row_fields, scores_schema
 from fleet.run.receipt import Receipt, empty_histogram, with_values
 from fleet.run.spec import RunSpec
@@ -99,7 +99,7 @@ def _kept_names(spec: RunSpec) -> list[str]:
 def _refused_rows(data: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> int:
     """Kept rows of the shard that the filter would have dropped."""
     try:
-        keep = Filter(spec.where or "", data.schema_arrow)
+        keep = filter_of_thread(spec.where or "", data.schema_arrow)
     except UsageError:  # the file lacks a column of the filter, which the column check has already reported
         return 0
     batches = (pa.Table.from_batches([batch]) for batch in kept_rows(data, receipt, most_rows=_BATCH_ROWS))

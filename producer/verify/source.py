@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from fleet.errors import UsageError
 from fleet.inputs.input_file import IgnoredBadRows, InputFile
 from fleet.process.wording import counted
-from fleet.run.filter import Filter
+from fleet.run.filter import Filter, filter_of_thread
 from fleet.run.output_columns import kept_schema, row_fields
 from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec, Shard
@@ -104,7 +104,7 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
         for field in rows.added.schema:
             table = table.append_column(field, rows.added[field.name].slice(place, len(table)))
         if spec.where and keep is None:
-            keep = Filter(spec.where, table.schema)
+            keep = filter_of_thread(spec.where, table.schema)
         passed = keep.keep(table) if keep else np.arange(len(table))
         kept = passed[~rows.errored[place + passed]]
         plain = pa.schema([schema.field(name) for name in names])

@@ -29,7 +29,7 @@ from support.hub_fleet import (
 from support.ledger_states import claimed
 from support.records import a_manifest, a_shard
 
-SHARDS = A, B, C, D = tuple(a_shard(f"crawl/{name}") for name in "abcd")
+SHARDS = A, B, C, D = tuple(a_shard(f"crawl/{name}") for name in ("a", "b (1) ü", "c", "d"))
 
 
 # --- what the clients do, each in its process ------------------------------------------------------------------------

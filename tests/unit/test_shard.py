@@ -21,6 +21,7 @@ ODD = ["..", ".", "/", "//", "a", "\x00", "\n", "\r", "\x7f", "\u2028", "%2e", "
         "a..b",
         "...",
         "ü/数据",
+        "my files/part  (1)",
         "a" * 512,
     ],
 )
@@ -38,7 +39,9 @@ def test_names_of_real_datasets_are_accepted(name: str) -> None:
         "..",
         "a/../b",
         "a\n",
-        "a b",
+        " a",
+        "a /b",
+        "a\tb",
         "a\\b",
         "~/a:b",
         "hf://a",
@@ -47,7 +50,7 @@ def test_names_of_real_datasets_are_accepted(name: str) -> None:
 )
 def test_other_names_are_refused(name: str) -> None:
     assert not is_safe_name(name)
-    with pytest.raises(ValueError, match="Rename the file"):
+    with pytest.raises(ValueError, match="Rename it: use letters"):
         a_shard(name)
 
 
@@ -58,7 +61,7 @@ def test_no_accepted_name_leaves_its_folder(name: str) -> None:
     if is_safe_name(name):
         assert not {"", ".", ".."} & set(name.split("/"))
         assert name.isprintable()
-        assert not set(name) & set("\\:*?#% ")
+        assert not set(name) & set("\\:*?#%")
 
 
 @given(st.lists(st.text("abc_-.=+,@09", min_size=1, max_size=8), min_size=1, max_size=5))

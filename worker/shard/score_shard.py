@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from fleet.errors import ShardError, UsageError
 from fleet.inputs.input_file import InputFile
 from fleet.inputs.opening import open_input
 from fleet.ledger.records import Claim
-from fleet.run.filter import Filter
+from fleet.run.filter import Filter, filter_of_thread
 from fleet.run.output_columns import scoring_fields
 from fleet.run.receipt import OutputFile, Parity, Phase, Provenance, Receipt, ScoringReceipt
 from fleet.run.scoring import Scoring
@@ -94,7 +95,7 @@ def _write_windows(
 ) -> None:
     spec, vitals = claim.spec, progress.vitals
     vitals.counts = writer.counts
-    keep = Filter(spec.where, writer.kept_schema) if spec.where else None
+    keep = filter_of_thread(spec.where, writer.kept_schema) if spec.where else None
     scoring = WindowScoring(claim.shard, spec.scorings, scorers, checkpoint)
     write_seconds = 0.0  # of the last window
 
@@ -230,6 +231,7 @@ def scoring_receipts(spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowC
     )
 
 
+@cache
 def _version(package: str) -> str | None:
     """None if the package is not installed: a worker that loads no model has no torch."""
     try:
@@ -256,7 +258,7 @@ def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float
     if scoring.zero_shot:  # the trial was of the model's own outputs
         return None
     try:
-        keep = Filter(spec.where, pa.schema(scoring_fields(scoring)))
+        keep = filter_of_thread(spec.where, pa.schema(scoring_fields(scoring)))
     except UsageError:  # the filter uses columns that the sample does not have
         return None
     by_reference, by_fast = (
