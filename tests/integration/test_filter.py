@@ -1,5 +1,6 @@
 """The filter keeps the rows that SQL selects, and refuses conditions that use more than one row."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import UsageError
-from fleet.run.filter import Filter
+from fleet.run.filter import Filter, filter_of_thread
 
 QUICK = settings(max_examples=30, deadline=None)  # each example opens a database
 SCHEMA = pa.schema(
@@ -191,3 +192,12 @@ class TestLimits:
 
         with pytest.raises(UsageError, match="it needs more than 64 MiB of memory for one row; make it"):
             large.keep(rows)
+
+
+def test_a_thread_makes_a_filter_once_and_shares_it_with_no_other() -> None:
+    first = filter_of_thread("score >= 3", SCHEMA)
+
+    assert filter_of_thread("score >= 3", SCHEMA) is first
+    assert filter_of_thread("score >= 2", SCHEMA) is not first
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(filter_of_thread, "score >= 3", SCHEMA).result() is not first

@@ -321,6 +321,11 @@ class TestLayout:
 
         assert [row["text"] for row in rows_of(file)] == ["a", "b", "c"]
 
+    def test_a_gzip_file_of_nothing_has_no_rows(self, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b""))
+
+        assert rows_of(tmp_path / "a.jsonl.gz", TEXT) == []
+
     def test_several_gzip_members_are_one_file(self, tmp_path: Path) -> None:
         content = gzip.compress(b'{"text": "a"}\n{"te') + gzip.compress(b'xt": "b"}\n')
         (tmp_path / "a.jsonl.gz").write_bytes(content)

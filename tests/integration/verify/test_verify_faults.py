@@ -207,6 +207,9 @@ class TestSource:
         assert dataset.faults(with_source=True) == [
             f"data/{shard}.parquet: is missing: its shard failed, and the run was published without it"
         ]
+        told = str(dataset.verify())
+        assert f"After fixing what made 1 shard fail, run: producer retry {dataset.manifest.run_id}" in told
+        assert "To repair it" not in told
 
     def test_shards_of_which_the_source_has_no_file_are_named_and_no_damage(self, dataset: Dataset) -> None:
         first, *others = sorted(dataset.source.glob("*.parquet"))
