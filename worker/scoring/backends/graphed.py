@@ -1,14 +1,15 @@
-"""Run packed batches at one fixed size: compiled once and, on a GPU, recorded as a CUDA graph, so that a batch is one launch.
+"""Run packed batches at fixed sizes: compiled once and, on a GPU, recorded as a CUDA graph, so that a batch is one launch.
 
-A batch is filled up with dummy texts to a number of tokens, and with empty texts to a number of texts. Compiling for one size
+A batch is filled up with dummy texts to a number of tokens, and with empty texts to a number of texts. Compiling for a size
 joins the products of query, key and value, and fuses GELU and the normalisations.
 """
 
 import logging
+from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch._inductor import config as inductor
 
@@ -16,15 +17,16 @@ from worker.scoring.backends.packed import Inputs, Packed
 from worker.scoring.device import to_device
 from worker.scoring.tokenizing.tokens import Tokens
 
-# The attention kernel starts a block for each text and each 128 tokens of the longest one, also where there are none.
-_TOKENS_PER_TEXT = 64  # at least, on average over a batch; batches of shorter texts run packed
-_LONGEST = 512  # tokens; batches with longer texts run packed
+# Tokens of a text, on average over a batch and at most. Other batches run packed. The attention kernel starts a block for each
+# text and each 128 tokens of the longest one, also where there are none, so many texts and long ones are in different sizes.
+_SIZES = ((64, 512), (16, 128))
 _FULL_ENOUGH = 0.5  # of the tokens; smaller batches run packed, which is faster for them
+_MOST_ERROR = 0.05  # of a logit, as for bfloat16
 logger = logging.getLogger(__name__)
 
 
 class Graphed:
-    """`packed` at a size of `tokens`, for texts of `longest` tokens at most. The first batch takes a minute to compile.
+    """`packed` at a size of `tokens`, for texts of `longest` tokens at most. The first batch of a size takes a minute to compile.
 
     With a CUDA graph, logits are copied before the next batch overwrites them.
     """
@@ -34,56 +36,64 @@ class Graphed:
     def __init__(self, packed: Packed, *, tokens: int, longest: int) -> None:
         self.packed = packed
         self._tokens = tokens
-        self._texts = tokens // _TOKENS_PER_TEXT
-        self._longest = min(longest, _LONGEST, tokens)
+        self._longest = longest
+        self._sizes = [(tokens // average, min(longest, most, tokens)) for average, most in _SIZES]
         # Without max_autotune: on an H100, cuBLAS won all large products, and trying the others took minutes.
-        self._run = torch.compile(self._run_packed, dynamic=False, fullgraph=True)
-        self._graphs: dict[frozenset[str], _Graph | None] = {}  # None: it cannot be recorded
+        self._run = torch.compile(packed.run, dynamic=False, fullgraph=True)
+        self._graphs: dict[Hashable, _Graph | None] = {}  # by the inputs' shapes; None: it cannot be recorded
 
     def of_size(self, tokens: int) -> "Graphed":
         return Graphed(self.packed, tokens=tokens, longest=self._longest)
 
     @torch.inference_mode()
     def logits(self, batch: Tokens) -> torch.Tensor:
-        filled = self._filled(batch)
-        computed = None if filled is None else self._computed(self.packed.inputs(batch, filled))
-        return self.packed.logits(batch) if computed is None else computed[: len(batch)].clone()
+        for texts, longest in self._sizes:
+            filled = self._filled(batch, texts, longest)
+            if filled is not None:
+                inputs = self.packed.inputs(batch, filled)
+                here = {name: to_device(array, self.packed.device) for name, array in inputs.items()}
+                if graph := self._graph_of(here, texts=len(batch), longest=longest):
+                    return graph.replay(here)[: len(batch)].clone()
+        return self.packed.logits(batch)
 
-    def _filled(self, batch: Tokens) -> Tokens | None:
-        """The batch at the fixed size; None if it does not fit, or is too small."""
-        taken, texts = len(batch.ids), len(batch)
-        dummies = np.arange(taken, self._tokens, self._longest)  # where they start
-        fits = texts + len(dummies) <= self._texts and batch.lengths.max() <= self._longest
+    def _filled(self, batch: Tokens, texts: int, longest: int) -> Tokens | None:
+        """The batch at a fixed size; None if it does not fit, or is too small."""
+        taken = len(batch.ids)
+        dummies = np.arange(taken, self._tokens, longest)  # where they start
+        fits = len(batch) + len(dummies) <= texts and batch.lengths.max() <= longest
         if not (fits and _FULL_ENOUGH * self._tokens <= taken <= self._tokens):
             return None
-        offsets = np.full(self._texts + 1, self._tokens)
-        offsets[:texts] = batch.offsets[:-1]
-        offsets[texts : texts + len(dummies)] = dummies
+        offsets = np.full(texts + 1, self._tokens)
+        offsets[: len(batch)] = batch.offsets[:-1]
+        offsets[len(batch) : len(batch) + len(dummies)] = dummies
         free = (0, self._tokens - taken)
         types = None if batch.types is None else np.pad(batch.types, free)
         return Tokens(ids=np.pad(batch.ids, free), offsets=offsets, types=types)
 
-    def _run_packed(self, inputs: Inputs) -> torch.Tensor:
-        return self.packed.run(inputs, longest=self._longest)
-
-    def _computed(self, inputs: dict[str, npt.NDArray[Any]]) -> torch.Tensor | None:
-        here = {name: to_device(array, self.packed.device) for name, array in inputs.items()}
-        kind = frozenset(here)  # with or without token types
-        if kind not in self._graphs:
-            self._graphs[kind] = self._recorded(here)
-        graph = self._graphs[kind]
-        return graph.replay(here) if graph else None
-
-    def _recorded(self, inputs: Inputs) -> "_Graph | None":
-        """The first graph is recorded at a trial, which looks for another way if that fails; a later one is done without."""
+    def _graph_of(self, inputs: Inputs, *, texts: int, longest: int) -> "_Graph | None":
+        """The graph for inputs of such shapes. The first is recorded at a trial, which looks for another way if that fails."""
+        kind = (len(inputs["starts"]), frozenset(inputs))  # with or without token types
+        if kind in self._graphs:
+            return self._graphs[kind]
+        self._graphs[kind] = None
         try:
             with inductor.patch(freezing=True):  # which comes too late as an option of torch.compile
-                return _Graph(self._run, inputs, self.packed.device)
+                graph = _Graph(partial(self._run, longest=longest), inputs, self.packed.device)
+            _check_close(graph.replay(inputs)[:texts], self.packed.run(inputs, longest=longest)[:texts])
         except Exception as error:
-            if not self._graphs:
+            if len(self._graphs) == 1:
                 raise
-            logger.warning("Batches with token types are not graphed: %s", error)
+            logger.warning("Batches of some %d tokens a text are not graphed: %s", longest, error)
             return None
+        self._graphs[kind] = graph
+        return graph
+
+
+def _check_close(logits: torch.Tensor, expected: torch.Tensor) -> None:
+    """Raise RuntimeError for logits that cannot be those of the model: the gate need not have seen a batch of each size."""
+    error = float((logits - expected).abs().max())
+    if not error <= _MOST_ERROR * max(1.0, float(expected.abs().max())):
+        raise RuntimeError(f"a logit differs by {error:.3g}")
 
 
 class _Graph:

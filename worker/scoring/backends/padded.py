@@ -122,8 +122,7 @@ def compile_in_place(module: torch.nn.Module, device: torch.device) -> None:
     """The model compiles on its first call, for all input sizes at once. That takes a minute or two."""
     if not _compiles(device):
         return
-    # Freezing packs the weights for the CPU's matrix units. As an option, it also holds in the threads that score.
-    module.compile(dynamic=True, options={"freezing": device.type == "cpu"})
+    module.compile(dynamic=True)
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
