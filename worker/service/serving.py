@@ -15,6 +15,7 @@ from fleet.process.settings import Settings
 from fleet.process.tuned import Key, find_tuned
 from fleet.run.model import Model, is_folder_revision
 from fleet.run.sequence_classifier import revision_of_folder, unchanged_folder
+from worker.scoring.device import release_memory
 from worker.scoring.load import load_scorer
 from worker.scoring.quiet import quiet_transformers
 from worker.scoring.sequence_classifier import SequenceClassifier
@@ -35,9 +36,12 @@ def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
     else:  # in a user's process
         scorer = load_model(settings)
     tuned = with_tuned_budget(scorer, settings)
-    if tuned.backend.name != "graphed" or tuned is scorer:
+    if tuned is scorer or tuned.backend.name != "graphed":
         return tuned
-    return load_model(settings.model_copy(update={"max_batch_tokens": tuned.max_batch_tokens}))  # as another graph
+    budget = tuned.max_batch_tokens
+    del scorer, tuned
+    release_memory()
+    return load_model(settings.model_copy(update={"max_batch_tokens": budget}))  # whose graphs are tried, too
 
 
 def load_model(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._dynamo import config as dynamo
 from torch._inductor import config as inductor
 
 from worker.scoring.backends.packed import Inputs, Packed
@@ -77,7 +78,8 @@ class Graphed:
             return self._graphs[kind]
         self._graphs[kind] = None
         try:
-            with inductor.patch(freezing=True):  # which comes too late as an option of torch.compile
+            # Freezing comes too late as an option of torch.compile. All models and sizes of a process compile the same function.
+            with inductor.patch(freezing=True), dynamo.patch(recompile_limit=256):
                 graph = _Graph(partial(self._run, longest=longest), inputs, self.packed.device)
             _check_close(graph.replay(inputs)[:texts], self.packed.run(inputs, longest=longest)[:texts])
         except Exception as error:
