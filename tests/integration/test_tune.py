@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,8 @@ from fleet.process.settings import Settings
 from fleet.run.sequence_classifier import resolve_classifier
 from support.nli import nli_classifier
 from support.processes import call_command
+from worker.scoring.backends.padded import Padded
+from worker.service import serving
 from worker.service.serving import load_served_model
 
 pytestmark = pytest.mark.usefixtures("one_thread", "pictures")
@@ -83,6 +86,24 @@ def test_a_workers_model_uses_the_result_unless_the_user_chose(
     assert f"Using batches of {entry['max_batch_tokens']} tokens, which `worker tune` found best" in caplog.text
     assert scorer.score(["A text."]).errors == {}
     assert chosen.max_batch_tokens == 777
+
+
+def test_a_graph_of_the_result_is_loaded_and_so_tried_like_any_other(
+    tuned: Tuned, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (entry,) = json.loads((tuned.folder / "tuning.json").read_text())
+    (tmp_path / "tuning.json").write_text(json.dumps([entry | {"key": entry["key"] | {"backend": "graphed"}}]))
+    monkeypatch.setattr(Padded, "name", "graphed")  # as on a GPU
+    monkeypatch.setattr(serving, "load_scorer", Mock(side_effect=serving.load_scorer))
+    settings = Settings(
+        model=str(tiny_model), dtype="float32", threads=1, parity_rows=0, state_dir=tmp_path, redis_url=None
+    )
+
+    scorer = load_served_model(resolve_classifier(str(tiny_model), None), settings)
+
+    loaded = [call.kwargs["max_batch_tokens"] for call in serving.load_scorer.call_args_list]
+    assert loaded == [0, entry["max_batch_tokens"]]
+    assert scorer.max_batch_tokens == entry["max_batch_tokens"]
 
 
 def test_it_measures_every_passage_with_every_label(tmp_path: Path) -> None:
