@@ -169,7 +169,6 @@ def sizes(kit: Kit) -> Facts:
     for model in MODELS:
         for way in ("packed", "graphed"):
             for size in SIZES:
-                torch._dynamo.reset()  # which compiles a function for eight sizes at most
                 yield f"{model}, {way}, {size:,} tokens", _tried(_rate, kit, model, way, size)
 
 

@@ -80,7 +80,7 @@ def load_scorer(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     # Otherwise batches of many sizes would fragment a GPU's memory.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    # cuDNN's attention is planned anew for each shape of a batch: on an H100, for 6 s of the first window.
+    # cuDNN plans its attention for each new shape of a batch: on an H100, for 6 s of the first window.
     torch.backends.cuda.enable_cudnn_sdp(False)
     place = choose_device(device)
     if sharding and sharding.devices > 1:

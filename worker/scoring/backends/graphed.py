@@ -85,7 +85,7 @@ class Graphed:
         except Exception as error:
             if len(self._graphs) == 1:
                 raise
-            logger.warning("Batches of some %d tokens a text are not graphed: %s", longest, error)
+            logger.warning("Batches of texts of up to %d tokens are not graphed: %s", longest, error)
             return None
         self._graphs[kind] = graph
         return graph
@@ -99,7 +99,7 @@ def _check_close(logits: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 class _Graph:
-    """A recorded run. Inputs and output have fixed places in the device's memory. On a CPU it only is a compiled one."""
+    """A recorded run. Inputs and output have fixed places in the device's memory. On a CPU the run is only compiled."""
 
     def __init__(self, run: Any, inputs: Inputs, device: torch.device) -> None:
         self._run = run
