@@ -77,6 +77,15 @@ class OutputFile:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class RowsOfFile:
+    """Where the rows of one shard are: a file may have those of several."""
+
+    file: OutputFile
+    first_row: int
+    rows: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parity:
     """How far the logits of the worker's fast way were from the model's own, on the sample it scored when it started."""
@@ -133,7 +142,8 @@ class Receipt:
     data: OutputFile  # of several shards, if the run has a target size of files
     data_first_row: int = 0  # in the data file, of the shard's kept rows
     own_data_bytes: int = 0  # size of the shard's own data file, if its rows are in one with those of other shards now
-    scores: OutputFile
+    scores: OutputFile  # likewise
+    scores_first_row: int = 0  # in the scores file, of the shard's rows
     rows_in: int
     rows_kept: int
     rows_dropped: int
@@ -145,6 +155,14 @@ class Receipt:
     def __post_init__(self) -> None:
         if self.rows_in != self.rows_kept + self.rows_dropped + self.rows_errored:
             raise ValueError(f"Receipt of shard {self.shard} does not add up: {self}")
+
+    @property
+    def kept(self) -> RowsOfFile:
+        return RowsOfFile(self.data, self.data_first_row, self.rows_kept)
+
+    @property
+    def scored(self) -> RowsOfFile:
+        return RowsOfFile(self.scores, self.scores_first_row, self.rows_in)
 
     def to_json(self) -> bytes:
         return _RECEIPT.dump_json(self)

@@ -17,6 +17,7 @@ from fleet.inputs.columns import NAMED_TYPES, SEEN, Columns
 from fleet.inputs.formats import CSV_LAYOUT, kind_of
 from fleet.run.choices import DEFAULT_TEXT_COLUMN
 from fleet.run.output_columns import repeated_column
+from fleet.run.receipt import Receipt
 from fleet.run.scoring import Scoring
 
 
@@ -238,12 +239,17 @@ def as_metadata(digests: Mapping[int, Sequence[str]]) -> dict[str, str]:
     return {_DIGESTS_KEY: json.dumps(digests)}
 
 
-def digests_in(scores: pq.ParquetFile) -> dict[tuple[int, int], list[str]]:
-    """The digests of each window of a scores file, by its first row and the one after it. Empty if it says none."""
-    found = json.loads(scores.metadata.metadata.get(_DIGESTS_KEY.encode(), b"{}"))
-    starts = [*map(int, found)]
-    ends = [*starts[1:], *(first + scores.metadata.num_rows for first in starts[:1])]
-    return dict(zip(zip(starts, ends, strict=True), found.values(), strict=True))
+def digests_in(scores: pq.ParquetFile, receipt: Receipt) -> dict[tuple[int, int], list[str]]:
+    """The digests of each window of a shard, by its first row and the one after it. Empty if its scores file says none."""
+    told = json.loads(scores.metadata.metadata.get(_DIGESTS_KEY.encode(), b"{}"))
+    starts = [row - int(next(iter(told))) for row in map(int, told)]  # in the scores file
+    ends = [*starts[1:], scores.metadata.num_rows]
+    first, rows = receipt.scores_first_row, receipt.rows_in
+    return {
+        (receipt.first_row + start - first, receipt.first_row + end - first): digests
+        for start, end, digests in zip(starts, ends, told.values(), strict=False)
+        if first <= start < first + rows
+    }
 
 
 def text_digest(texts: pa.LargeStringArray) -> str:

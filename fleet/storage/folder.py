@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from fleet.errors import OutputDamaged, ShardError, TransientError, UsageError
 from fleet.run.receipt import OutputFile, Receipt
-from fleet.run.spec import RunSpec, data_path_of, disclosed_spec
+from fleet.run.spec import RunSpec, data_path_of, disclosed_spec, scores_path_of
 from fleet.storage.errors import translated
 from fleet.storage.files import READERS, Files, hashed
 from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, files_of
@@ -280,7 +280,8 @@ class FolderOutput(Output):
 
     def _remove_staged(self, receipts: Sequence[Receipt]) -> None:
         """Remove all attempts at the published shards, but not at others: a shard that is retried may be staged now."""
-        files = {file.path for file in files_of(receipts)} | {data_path_of(receipt.shard) for receipt in receipts}
+        files = {file.path for file in files_of(receipts)}
+        files |= {path_of(receipt.shard) for receipt in receipts for path_of in (data_path_of, scores_path_of)}
         for path in sorted(files):
             self._files.remove(f"{self._workplace}/staged/{path}")  # another finalizer may remove it as well
 

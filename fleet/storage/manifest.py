@@ -67,7 +67,9 @@ _SCHEMA = pa.schema(
         "finished_at": _TIME,
     }
 )
-_MERGED = [pa.field("data_first_row", pa.int64()), pa.field("own_data_bytes", pa.int64())]  # only if shards are merged
+_MERGED = [  # only if shards are merged
+    pa.field(name, pa.int64()) for name in ("data_first_row", "own_data_bytes", "scores_first_row")
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -208,11 +208,11 @@ def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
     try:
         receipt = Receipt.from_json(content)
         shard = Shard(name=receipt.shard, uri=receipt.source_uri, identity=receipt.source_identity)
-        first = replace(shard, name=receipt.data.path.removeprefix("data/").removesuffix(".parquet"))  # of its file
+        first = replace(shard, name=receipt.data.path.removeprefix("data/").removesuffix(".parquet"))  # of its files
     except ValueError as error:
         logger.warning("Skipped %s: not a receipt (%s)", source, " ".join(str(error).split())[:200])
         return None
-    if receipt.run_id != run_id or (receipt.data.path, receipt.scores.path) != (first.data_path, shard.scores_path):
+    if receipt.run_id != run_id or (receipt.data.path, receipt.scores.path) != (first.data_path, first.scores_path):
         logger.warning("Skipped %s: not a receipt of run %s", source, run_id)
         return None
     return receipt

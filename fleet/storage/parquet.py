@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.run.receipt import Receipt
+from fleet.run.receipt import RowsOfFile
 from fleet.storage.errors import translated
 
 _ROW_GROUP_BYTES = 64 << 20  # in Arrow; the Hub's viewer recommends row groups of about 100 MB
@@ -82,12 +82,12 @@ class _HashedFile:
         self._file.close()
 
 
-def kept_rows(
-    file: pq.ParquetFile, receipt: Receipt, *, most_rows: int, columns: Sequence[str] | None = None
+def rows_of(
+    file: pq.ParquetFile, found: RowsOfFile, *, most_rows: int, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The kept rows of a shard. Its data file may have those of other shards too, which are left out."""
-    first, end = receipt.data_first_row, receipt.data_first_row + receipt.rows_kept
-    if receipt.data.rows == receipt.rows_kept:  # all rows, even if the file has more of them than it should
+    """The rows of a shard, without those of other shards in the same file."""
+    first, end = found.first_row, found.first_row + found.rows
+    if found.file.rows == found.rows:  # all rows, even if the file has more of them than it should
         end = file.metadata.num_rows
     rows = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     starts = [0, *accumulate(rows)]
@@ -98,3 +98,9 @@ def kept_rows(
         if start < stop:
             yield batch.slice(start, stop - start)
         place += len(batch)
+
+
+def table_of(file: pq.ParquetFile, found: RowsOfFile, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of a shard at once, with these columns or all."""
+    fields = map(file.schema_arrow.field, columns or file.schema_arrow.names)
+    return pa.Table.from_batches(rows_of(file, found, most_rows=_ROW_GROUP_ROWS, columns=columns), pa.schema(fields))

@@ -24,6 +24,7 @@ from fleet.run.text import is_text
 from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import open_output
+from fleet.storage.parquet import table_of
 from producer.planning.options import Ranking
 
 _MOST_VALUES = 256  # of --within
@@ -84,7 +85,7 @@ class RankedRun:
                 open_output(self.output_uri, receipt.run_id).open_file(receipt.scores) as file,
                 translated(f"Reading {receipt.scores.path}"),
             ):
-                table = pq.ParquetFile(file).read(columns=stored, use_threads=False)
+                table = table_of(pq.ParquetFile(file), receipt.scored, stored)
             for name, column in zip(of_input, self._read_input(receipt, of_input), strict=True):
                 table = table.append_column(name, _decoded(column))
             scores = np.fmax.reduce([table[name].to_numpy() for name in columns])

@@ -1,7 +1,7 @@
 """Choose the output of a run, and check early that its places are usable and that the Hub answers."""
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -11,11 +11,12 @@ from fsspec import get_filesystem_class
 from fleet.errors import UsageError
 from fleet.run.choices import CRAWLS_DATASET
 from fleet.run.model import with_revision
-from fleet.run.spec import Shard
+from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import place_of
 from fleet.storage.hub_access import check_hub_answers, hub_token
 from fleet.storage.opening import is_on_hub
 from producer.planning.options import RunOptions
+from producer.publishing.merge import MOST_SHARDS
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
 _FILES_A_FOLDER = 10_000  # the Hub's limit: https://huggingface.co/docs/hub/storage-limits
@@ -65,15 +66,25 @@ def check_output_place(uri: str, *, public: bool = False) -> None:
         raise UsageError(f"--output {uri} cannot be used: {error}.") from error
 
 
-def check_folders(uri: str, shards: Iterable[Shard]) -> None:
+def check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:
     """Raises UsageError if the output is on the Hub and a folder would have more files than it takes."""
-    folders = Counter(shard.name.rpartition("/")[0] for shard in shards) if is_on_hub(uri) else Counter()
-    for folder, files in folders.most_common(1):
-        if files > _FILES_A_FOLDER:
-            raise UsageError(
-                f"The Hub takes at most {_FILES_A_FOLDER:,} files in a folder, and {f'data/{folder}'.rstrip('/')} would "
-                f"have {files:,}. Sort the input into folders, raise --rows-per-task, or publish to a folder or bucket."
-            )
+    files = defaultdict[str, float](float)
+    for shard in shards if is_on_hub(spec.output_uri) else ():
+        files[shard.name.rpartition("/")[0]] += _share_of_file(shard, spec.target_file_bytes)
+    folder = max(files, key=files.__getitem__, default="")
+    if files[folder] > _FILES_A_FOLDER:
+        raise UsageError(
+            f"The Hub takes at most {_FILES_A_FOLDER:,} files in a folder, and {f'data/{folder}'.rstrip('/')} would have "
+            f"{files[folder]:,.0f}. Merge them by --target-file-size, sort the input into folders, or publish to a folder "
+            "or bucket."
+        )
+
+
+def _share_of_file(shard: Shard, target_bytes: int | None) -> float:
+    """Of a data file, at most: its rows are assumed to take no more than twice the bytes of the input."""
+    if target_bytes is None or shard.size_bytes is None:
+        return 1
+    return min(1, max(1 / MOST_SHARDS, 2 * shard.size_bytes / target_bytes))
 
 
 def check_hub(options: RunOptions) -> None:

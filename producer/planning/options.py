@@ -35,7 +35,8 @@ License = Annotated[str | None, output_option(metavar="NAME", help="Licence of t
 TargetFileSize = Annotated[
     str | None,
     output_option(
-        metavar="SIZE", help="Merge the kept rows of shards, in order, into files of about this size, like 512MB."
+        metavar="SIZE",
+        help="Merge shards, in order, into data files of about this size, or none. Default: 512MB on the Hub, else none.",
     ),
 ]
 Public = Annotated[bool, output_option("--public", help="Create the dataset on the Hub as public.")]

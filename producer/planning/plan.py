@@ -51,6 +51,7 @@ from producer.publishing.hub_cards import is_accepted
 
 _LOOKS_FOR_TYPES = 100  # shards
 _BYTES = TypeAdapter(Annotated[ByteSize, Field(ge=10_000)])
+_HUB_FILE_BYTES = 512_000_000  # as long as nothing else is asked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ class Plan:
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
 
     def __post_init__(self) -> None:
-        check_folders(self.spec.output_uri, self.shards)
+        check_folders(self.spec, self.shards)
 
 
 @patient
@@ -95,7 +96,9 @@ def plan_run(options: RunOptions) -> Plan:
         row_columns=_row_columns(options),
         limit_rows=options.limit_rows,
         rows_per_task=options.rows_per_task,
-        target_file_bytes=_target_file_bytes(options),
+        target_file_bytes=_target_file_bytes(
+            options, by_default=_HUB_FILE_BYTES if is_on_hub(options.output_uri) else None
+        ),
         max_bad_rows=options.max_bad_rows,
     )
     check_filter(spec, schema)
@@ -260,16 +263,16 @@ def _row_columns(options: RunOptions) -> tuple[str, str] | None:
     return names
 
 
-def _target_file_bytes(options: RunOptions) -> int | None:
+def _target_file_bytes(options: RunOptions, *, by_default: int | None) -> int | None:
     text = options.target_file_size
-    if text is None:
-        return None
+    if text is None or text == "none":
+        return by_default if text is None else None
     with suppress(ValidationError):
         size_bytes = int(_BYTES.validate_python(text))
         if not text.strip().isdecimal():
             return size_bytes
     raise UsageError(
-        f"--target-file-size takes a number and a unit, like 512MB or 1GB, and at least 10kB; it was {text!r}."
+        f"--target-file-size takes a number and a unit, like 512MB or 1GB, at least 10kB, or none; it was {text!r}."
     )
 
 
@@ -314,7 +317,7 @@ def plan_refilter(
         scorings=tuple(replace(scoring, scores_from=model_of(published)) for scoring in spec.scorings),
         where=condition(options, spec.scorings),
         buckets=buckets_of(ranked, cut.buckets) if cut.buckets else None,
-        target_file_bytes=_target_file_bytes(options) or spec.target_file_bytes,
+        target_file_bytes=_target_file_bytes(options, by_default=spec.target_file_bytes),
         output_uri=absolute_uri(options.output_uri),
     )
     with open_input(source.shards[0].uri, spec.columns, only=spec.only_columns) as file:

@@ -1,15 +1,16 @@
-"""Merge the kept rows of consecutive shards into files of about the size that the run asks for, in the input's order.
+"""Merge consecutive shards, in the input's order: a data file of about the size that the run asks for, and a scores file of them.
 
-The receipts say which file has the rows of which shards, and the ledger keeps no other record. So a finalizer that died is
-followed by one that goes on with the next file.
+The receipts say which files have the rows of which shards, and the ledger keeps no other record. So a finalizer that died is
+followed by one that goes on with the next files.
 """
 
 import hashlib
 import logging
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
@@ -20,18 +21,23 @@ import pyarrow.parquet as pq
 from fleet.errors import OutputDamaged, ShardError
 from fleet.ledger import Ledger
 from fleet.process.wording import counted
-from fleet.run.receipt import OutputFile, Receipt
-from fleet.run.spec import RunSpec, data_path_of
+from fleet.run.receipt import OutputFile, Receipt, RowsOfFile
+from fleet.run.spec import RunSpec, data_path_of, scores_path_of
+from fleet.run.text import as_metadata, digests_in
 from fleet.storage.errors import translated
 from fleet.storage.output import Output
-from fleet.storage.parquet import ParquetFileWriter, kept_rows
+from fleet.storage.parquet import ParquetFileWriter, rows_of
 
 _ROWS = 1000  # written at once; row groups end after a multiple of it
+MOST_SHARDS = 1000  # of a file: the metadata of a scores file, read for each of them, have some 30 bytes for each
+PartOf = Callable[[Receipt], RowsOfFile]
+_KEPT: PartOf = attrgetter("kept")
+_SCORED: PartOf = attrgetter("scored")
 logger = logging.getLogger(__name__)
 
 
 def merge_shards(ledger: Ledger, spec: RunSpec, output: Output, receipts: Iterable[Receipt], *, is_over: bool) -> int:
-    """Write the data files that the spec asks for and that are not there yet. Returns how many. May run twice.
+    """Write the files that the spec asks for and that are not there yet. Returns for how many groups of shards. May run twice.
 
     `receipts` are those of the run's first shards. Only if the run `is_over`, the last file may be smaller than the target.
     Raises OutputDamaged for a stored file that is lost or damaged, and what the output raises.
@@ -41,16 +47,20 @@ def merge_shards(ledger: Ledger, spec: RunSpec, output: Output, receipts: Iterab
     groups = [group for group in _groups(receipts, spec.target_file_bytes, is_over=is_over) if not _is_in_place(group)]
     for group in groups:
         output.save(group)  # else they cannot be read from the Hub
-        data = _merged(output, group)
-        first_rows = accumulate((receipt.rows_kept for receipt in group), initial=0)
+        data = _merged(output, group, _KEPT, data_path_of(group[0].shard))
+        scores = _merged(output, group, _SCORED, scores_path_of(group[0].shard))
         moved = [
             replace(
                 receipt,
                 data=data,
                 data_first_row=first,
                 own_data_bytes=receipt.own_data_bytes or receipt.data.size_bytes,
+                scores=scores,
+                scores_first_row=scores_first,
             )
-            for receipt, first in zip(group, first_rows, strict=False)
+            for receipt, first, scores_first in zip(
+                group, _first_rows(group, _KEPT), _first_rows(group, _SCORED), strict=True
+            )
         ]
         if ledger.move_rows(spec.run_id, zip(group, moved, strict=True)) == len(group):
             for receipt in moved:
@@ -67,7 +77,7 @@ def _groups(receipts: Iterable[Receipt], target_bytes: int, *, is_over: bool) ->
     for receipt in receipts:
         group.append(receipt)
         size_bytes += receipt.own_data_bytes or receipt.data.size_bytes
-        if size_bytes >= target_bytes:
+        if size_bytes >= target_bytes or len(group) == MOST_SHARDS:
             yield group
             group, size_bytes = [], 0
     if is_over and group:
@@ -75,62 +85,72 @@ def _groups(receipts: Iterable[Receipt], target_bytes: int, *, is_over: bool) ->
 
 
 def _is_in_place(shards: Sequence[Receipt]) -> bool:
-    """Whether a file has the rows of these shards and no others."""
-    data = shards[0].data
-    *first_rows, rows = accumulate((receipt.rows_kept for receipt in shards), initial=0)
-    return (
-        all(receipt.data == data for receipt in shards)
-        and [receipt.data_first_row for receipt in shards] == first_rows
-        and (data.path, data.rows) == (data_path_of(shards[0].shard), rows)
+    """Whether files have the rows of these shards and no others."""
+    return _has_all(shards, _KEPT, data_path_of(shards[0].shard)) and _has_all(
+        shards, _SCORED, scores_path_of(shards[0].shard)
     )
 
 
-def _merged(output: Output, group: Sequence[Receipt]) -> OutputFile:
-    """Write and stage the file of these shards. Finalizers that merge the same shards do not touch each other's copies."""
-    path = data_path_of(group[0].shard)
+def _has_all(shards: Sequence[Receipt], part_of: PartOf, path: str) -> bool:
+    parts = [part_of(receipt) for receipt in shards]
+    file, rows = parts[0].file, sum(part.rows for part in parts)
+    in_order = [
+        RowsOfFile(file, first, part.rows) for first, part in zip(_first_rows(shards, part_of), parts, strict=True)
+    ]
+    return parts == in_order and (file.path, file.rows) == (path, rows)
+
+
+def _first_rows(shards: Sequence[Receipt], part_of: PartOf) -> list[int]:
+    """Where the rows of each shard begin in a file of all of them."""
+    return [0, *accumulate(part_of(receipt).rows for receipt in shards[:-1])]
+
+
+def _merged(output: Output, group: Sequence[Receipt], part_of: PartOf, path: str) -> OutputFile:
+    """Write and stage a file of these shards. Finalizers that merge the same shards do not touch each other's copies."""
     with TemporaryDirectory(prefix="shardsift-merge-") as folder, translated(f"Merging shards into {path}"):
-        tables = _stored_rows(output, group, Path(folder) / "stored.parquet")
-        rest = next(tables)
-        schema = rest.schema
-        writer = ParquetFileWriter(Path(folder) / "merged.parquet", schema)
-        for table in tables:
-            rest = pa.concat_tables([rest, table.cast(schema)])
-            while len(rest) >= _ROWS:
-                writer.write(rest.slice(0, _ROWS))
-                rest = rest.slice(_ROWS)
+        stored = _stored(output, group, part_of, Path(folder) / "stored.parquet")
+        first = next(stored)
+        schema = first[0].schema_arrow
+        writer, rest = ParquetFileWriter(Path(folder) / "merged.parquet", schema), schema.empty_table()
+        texts: dict[int, Sequence[str]] = {}  # their digests, by the first row of a window in the merged file
+        rows = 0
+        for file, receipt in chain([first], stored):
+            if part_of is _SCORED:
+                windows = digests_in(file, receipt)
+                texts |= {rows + start - receipt.first_row: told for (start, _), told in windows.items()}
+            rows += part_of(receipt).rows
+            for batch in rows_of(file, part_of(receipt), most_rows=_ROWS):
+                rest = pa.concat_tables([rest, pa.Table.from_batches([batch]).cast(schema)])
+                while len(rest) >= _ROWS:
+                    writer.write(rest.slice(0, _ROWS))
+                    rest = rest.slice(_ROWS)
         writer.write(rest)
-        file = writer.close()
-        return OutputFile(
-            path=path,
-            staged_path=output.stage(file.path, path, attempt=f"merged-{uuid4().hex}"),
-            size_bytes=file.size_bytes,
-            sha256=file.sha256,
-            rows=sum(receipt.rows_kept for receipt in group),
-        )
+        merged = writer.close(**as_metadata(texts) if part_of is _SCORED else {})
+        staged_path = output.stage(merged.path, path, attempt=f"merged-{uuid4().hex}")
+    return OutputFile(path=path, staged_path=staged_path, size_bytes=merged.size_bytes, sha256=merged.sha256, rows=rows)
 
 
-def _stored_rows(output: Output, group: Sequence[Receipt], copy: Path) -> Iterator[pa.Table]:
-    """The kept rows of the shards, a few at a time; first of each file an empty table."""
-    for data, found in groupby(group, key=lambda receipt: receipt.data):
+def _stored(
+    output: Output, group: Sequence[Receipt], part_of: PartOf, copy: Path
+) -> Iterator[tuple[pq.ParquetFile, Receipt]]:
+    """The shards, each with a copy of the file that has its rows."""
+    for stored, found in groupby(group, key=lambda receipt: part_of(receipt).file):
         shards = [*found]
-        if problem := _problem_of_copy(output, data, copy):
+        if problem := _problem_of_copy(output, stored, copy):
             raise OutputDamaged(dict.fromkeys((receipt.shard for receipt in shards), problem))
         with pq.ParquetFile(copy) as file:
-            yield file.schema_arrow.empty_table()
-            for receipt in shards:
-                for batch in kept_rows(file, receipt, most_rows=_ROWS):
-                    yield pa.Table.from_batches([batch])
+            yield from ((file, receipt) for receipt in shards)
 
 
-def _problem_of_copy(output: Output, data: OutputFile, copy: Path) -> str | None:
+def _problem_of_copy(output: Output, stored: OutputFile, copy: Path) -> str | None:
     """Copy a stored file. Returns why that is not possible, if the file is the reason."""
     try:
-        with output.open_file(data) as stored, copy.open("wb") as file:
-            shutil.copyfileobj(stored, file)
+        with output.open_file(stored) as content, copy.open("wb") as file:
+            shutil.copyfileobj(content, file)
     except ShardError as error:
         if error.of_machine:  # the file itself may be sound
             raise
         return str(error)
     with copy.open("rb") as file:
-        is_right = hashlib.file_digest(file, "sha256").hexdigest() == data.sha256
-    return None if is_right else f"{data.path} has changed since it was written (its sha256 differs)"
+        is_right = hashlib.file_digest(file, "sha256").hexdigest() == stored.sha256
+    return None if is_right else f"{stored.path} has changed since it was written (its sha256 differs)"

@@ -23,6 +23,7 @@ from fleet.run.text import texts_of
 from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import open_output
+from fleet.storage.parquet import table_of
 from producer.opening import open_ledger_of, patient
 from producer.planning.cut import Edge, RankedRun, bucket_shares, columns_of_input
 from producer.planning.inputs import absolute_uri
@@ -218,7 +219,7 @@ def _rows_of(
         open_output(output_uri, receipt.run_id).open_file(receipt.scores) as file,
         translated(f"Reading {receipt.scores.path}"),
     ):
-        table = pq.ParquetFile(file).read(columns=[scoring.score_column], use_threads=False)
+        table = table_of(pq.ParquetFile(file), receipt.scored, [scoring.score_column])
     scores = table[scoring.score_column].to_numpy()[:most_rows]
     scored = np.flatnonzero(~np.isnan(scores))  # errored rows have no score
     if near is None:

@@ -19,7 +19,7 @@ from fleet.run.output_columns import ERROR, ROW, SHARD, output_fields, row_field
 from fleet.run.receipt import Receipt, empty_histogram, with_values
 from fleet.run.spec import RunSpec
 from fleet.run.text import digests_in
-from fleet.storage.parquet import kept_rows
+from fleet.storage.parquet import rows_of, table_of
 from producer.verify.report import Fault
 
 _BATCH_ROWS = 8192
@@ -35,14 +35,19 @@ class ScoredRows:
     text_digests: dict[tuple[int, int], list[str]]  # see fleet/run/text.py
 
 
-def scored_rows(scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> tuple[ScoredRows, list[Fault]]:
-    """Read and check the scores file of a shard."""
-    path, table = receipt.scores.path, scores.read(use_threads=False)
+def scored_rows(
+    scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec, *, rows_of_file: int
+) -> tuple[ScoredRows, list[Fault]]:
+    """Read and check the scores of a shard. `rows_of_file` are those of all shards that share its scores file."""
+    path, table = receipt.scores.path, table_of(scores, receipt.scored)
     faults = [Fault(path=path, problem=problem) for problem in _score_problems(table, receipt, spec)]
+    if scores.metadata.num_rows != rows_of_file:
+        problem = f"holds {counted(scores.metadata.num_rows, 'row')}, its receipt says {rows_of_file:,}"
+        faults.insert(0, Fault(path=path, problem=problem))
     names = [field.name for field in output_fields(spec)]
     errored = pc.is_valid(table[ERROR.name]).to_numpy() if ERROR.name in table.column_names else np.zeros(0, np.bool_)
     added = table.select([name for name in names if name in table.column_names])
-    digests = digests_in(scores)
+    digests = digests_in(scores, receipt)
     return ScoredRows(added=added, errored=errored, first_row=receipt.first_row, text_digests=digests), faults
 
 
@@ -51,8 +56,6 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
     if not table.schema.equals(expected):
         yield f"has other columns than the run's spec says: {_columns(table.schema)}, not {_columns(expected)}"
         return
-    if len(table) != receipt.rows_in:
-        yield f"holds {counted(len(table), 'row')}, its receipt says {receipt.rows_in:,}"
     if not np.array_equal(table[ROW.name].to_numpy(), receipt.first_row + np.arange(len(table))):
         yield f"its rows are not numbered from {receipt.first_row:,}, each once"
     if set(pc.unique(table[SHARD.name]).to_pylist()) - {receipt.shard}:
@@ -102,7 +105,7 @@ def _refused_rows(data: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> int:
         keep = filter_of_thread(spec.where or "", data.schema_arrow)
     except UsageError:  # the file lacks a column of the filter, which the column check has already reported
         return 0
-    batches = (pa.Table.from_batches([batch]) for batch in kept_rows(data, receipt, most_rows=_BATCH_ROWS))
+    batches = (pa.Table.from_batches([batch]) for batch in rows_of(data, receipt.kept, most_rows=_BATCH_ROWS))
     return sum(len(batch) - len(keep.keep(batch)) for batch in batches)
 
 
@@ -110,8 +113,7 @@ def _place_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, sp
     """Check that each kept row appears once and in order, with the score that the scores file has for it."""
     shard_column, row_column = spec.row_columns or ("", "")
     columns = [shard_column, row_column, *rows.added.column_names]
-    batches = kept_rows(data, receipt, most_rows=_BATCH_ROWS, columns=columns)
-    table = pa.Table.from_batches(batches, pa.schema([data.schema_arrow.field(name) for name in columns]))
+    table = table_of(data, receipt.kept, columns)
     places = table[row_column].to_numpy() - receipt.first_row
     if set(pc.unique(table[shard_column]).to_pylist()) - {receipt.shard}:
         yield f"has rows of other shards than {receipt.shard}"

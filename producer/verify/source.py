@@ -19,7 +19,7 @@ from fleet.run.spec import RunSpec, Shard
 from fleet.run.text import scored_digest
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import Published
-from fleet.storage.parquet import kept_rows
+from fleet.storage.parquet import rows_of
 from producer.planning.inputs import as_scored, list_input
 from producer.verify.report import Fault
 from producer.verify.rows import ScoredRows, same_values
@@ -113,7 +113,7 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
 
 def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile, receipt: Receipt) -> str | None:
     """The first difference between the kept rows of the shard and the expected rows; None if they are equal."""
-    actual = _RowStream(kept_rows(data, receipt, most_rows=_BATCH_ROWS), data.schema_arrow)
+    actual = _RowStream(rows_of(data, receipt.kept, most_rows=_BATCH_ROWS), data.schema_arrow)
     first = 0
     for table in expected:
         part = actual.take(len(table))

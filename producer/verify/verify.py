@@ -1,7 +1,7 @@
 """Check a published dataset: the manifest, every file, every row."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import fsspec
@@ -68,12 +68,13 @@ def _missing_shards(published: Published) -> list[Fault]:
 
 
 def _row_faults(published: Published, receipts: Sequence[Receipt], source: dict[str, Shard]) -> list[Fault]:
-    rows = Counter[str]()  # by data file
+    rows = Counter[str]()  # by file
     for receipt in published.receipts:
-        rows[receipt.data.path] += receipt.rows_kept
+        for part in (receipt.kept, receipt.scored):
+            rows[part.file.path] += part.rows
 
     def look(receipt: Receipt) -> list[Fault]:
-        return _shard_faults(published, receipt, source, rows_of_file=rows[receipt.data.path])
+        return _shard_faults(published, receipt, source, rows)
 
     with ThreadPoolExecutor(_READERS) as readers:
         faults_by_shard = readers.map(look, receipts)
@@ -82,8 +83,9 @@ def _row_faults(published: Published, receipts: Sequence[Receipt], source: dict[
 
 
 def _shard_faults(
-    published: Published, receipt: Receipt, source: dict[str, Shard], *, rows_of_file: int
+    published: Published, receipt: Receipt, source: dict[str, Shard], rows_of: Mapping[str, int]
 ) -> list[Fault]:
+    """`rows_of` has the rows of each file, those of all shards that share it."""
     spec = published.spec
     try:
         with (
@@ -91,10 +93,10 @@ def _shard_faults(
             open_parquet(f"{published.uri}/{receipt.scores.path}") as scores,
             open_parquet(f"{published.uri}/{receipt.data.path}") as data,
         ):
-            rows, faults = scored_rows(scores, receipt, spec)
+            rows, faults = scored_rows(scores, receipt, spec, rows_of_file=rows_of[receipt.scores.path])
             if faults:  # further checks would only repeat these faults
                 return faults
-            faults = kept_faults(data, rows, receipt, spec, rows_of_file=rows_of_file)
+            faults = kept_faults(data, rows, receipt, spec, rows_of_file=rows_of[receipt.data.path])
             if faults or receipt.shard not in source:
                 return faults
             shard = source[receipt.shard]

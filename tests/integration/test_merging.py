@@ -144,10 +144,10 @@ class TestFiles:
         assert published_rows(out).to_pylist() == published_rows(plain).to_pylist()
         for rows, shard in zip(rows_by_manifest(out), NAMES, strict=True):
             assert rows.to_pylist() == pq.read_table(plain / f"data/{shard}.parquet").to_pylist()
-        scores = [{p: d for p, d in data_digests(o).items() if p.startswith("scores/")} for o in (out, plain)]
-        assert scores[0] == scores[1]
+        scores = [pq.read_table(folder / "scores") for folder in (out, plain)]
+        assert scores[0].equals(scores[1])
         found = verify(str(out), source=(str(merging.source),))
-        assert (found.faults, found.files) == ((), 3 + SHARDS)
+        assert (found.faults, found.files) == ((), 3 + 3)
         assert "data_first_row" not in pq.read_schema(plain / MANIFEST_PATH).names
 
     def test_are_as_the_viewer_and_duckdb_like_them(self, merging: Merging) -> None:
@@ -203,7 +203,9 @@ class TestARunThatGoesOn:
 
         assert data_digests(merging.folder / "out") == undisturbed
         stored = merging.ledger.counts(run_id).stored_bytes
-        assert 0 <= sum(path.stat().st_size for path in (merging.folder / "out").glob("*/*.parquet")) - stored < SHARDS
+        assert (
+            0 <= sum(path.stat().st_size for path in (merging.folder / "out").glob("*/*.parquet")) - stored < 2 * SHARDS
+        )
 
     def test_publishes_what_it_has_without_a_failed_shard_and_later_that_one_too(self, merging: Merging) -> None:
         plan = merging.plan()
@@ -231,8 +233,8 @@ class TestAMergedRun:
             (Published.delete, FIRST, NAMES[:3]),
             pytest.param(Published.truncate, SECOND, NAMES[3:6], marks=pytest.mark.faults),
             pytest.param(Published.delete, LAST, NAMES[6:], marks=pytest.mark.faults),
-            (Published.delete, f"scores/{NAMES[1]}.parquet", [NAMES[1]]),
-            pytest.param(Published.delete, f"scores/{NAMES[0]}.parquet", [NAMES[0]], marks=pytest.mark.faults),
+            (Published.delete, f"scores/{NAMES[3]}.parquet", NAMES[3:6]),
+            pytest.param(Published.truncate, f"scores/{NAMES[0]}.parquet", NAMES[:3], marks=pytest.mark.faults),
             (Published.truncate, MANIFEST_PATH, []),
         ],
     )
@@ -268,8 +270,7 @@ class TestAMergedRun:
         plan = merging.plan(size=f"{sum(own_sizes)}B")
         merging.publish(plan)
         before = data_digests(merging.folder / "out")
-        for name in (NAMES[1], NAMES[4]):
-            Published(plan.spec.output_uri).delete(f"scores/{name}.parquet")
+        merging.ledger.requeue(plan.spec.run_id, dict.fromkeys((NAMES[1], NAMES[4]), "replaced"))
 
         scored = merging.publish(plan)
 

@@ -105,6 +105,28 @@ def test_a_run_of_parts_has_the_rows_and_scores_of_one_without_and_is_sound(
     assert {row.url for row in near if row.shard == PARTS[2]} == {*texts[48:]}
 
 
+def test_merged_parts_are_sound_and_give_a_refilter_the_rows_and_scores_of_a_fresh_run(
+    ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, source: Path, tmp_path: Path
+) -> None:
+    spec = publish(ledger, scorer, replace(options, target_file_size="1MB"), scratch=tmp_path / "scratch")
+    fresh = replace(options, min_score=None, where="length(text) > 300", output_uri=str(tmp_path / "fresh"))
+    publish(ledger, scorer, fresh, scratch=tmp_path / "scratch")
+    fresh = replace(fresh, output_uri=str(tmp_path / "again"))
+
+    again = plan_refilter(spec.output_uri, fresh, earlier=spec)
+    stored = load_stored_scores(again.spec.scorings[0].served_by, None)
+    publish_plan(ledger, stored, again, scratch=tmp_path / "scratch")
+
+    for output in ("parts", "again"):
+        assert [path.stem for path in sorted((tmp_path / output).glob("*/*.parquet"))] == [PARTS[0], PARTS[0]]
+        assert verify(str(tmp_path / output), source=(str(source),)).faults == ()
+    for kind in ("data", "scores"):
+        assert rows_by_place(tmp_path / "again", kind) == rows_by_place(tmp_path / "fresh", kind)
+    near = rows_of_run_near(scored_run(str(tmp_path / "parts"), None), None, near=0.0, count=60, source=(str(source),))
+    texts = pq.read_table(source / "long.parquet").column("url").to_pylist()
+    assert {row.url for row in near if row.shard == PARTS[2]} == {*texts[48:]}
+
+
 def test_it_is_refiltered_and_a_part_that_was_left_out_fails_again(
     ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, source: Path, tmp_path: Path
 ) -> None:

@@ -62,6 +62,10 @@ def test_more_files_in_a_folder_than_the_hub_takes_are_refused_before_any_is_sco
     spec = a_spec(output_uri="hf://datasets/me/out")
 
     assert Plan(spec=spec, shards=(*shards,)).shards
-    with pytest.raises(UsageError, match=r"10,000 files in a folder, and data/b would have 10,001\. Sort the input"):
+    with pytest.raises(UsageError, match=r"10,000 files in a folder, and data/b would have 10,001\. Merge them by"):
         Plan(spec=spec, shards=(*shards, a_shard("b/more")))
     assert Plan(spec=a_spec(output_uri="/out"), shards=(*shards, a_shard("b/more"))).shards
+    merged = a_spec(output_uri="hf://datasets/me/out", target_file_bytes=100_000)  # shards have 1,000 bytes
+    assert Plan(spec=merged, shards=(*shards, a_shard("b/more"))).shards
+    with pytest.raises(UsageError, match="data/b would have 10,800"):
+        Plan(spec=merged, shards=tuple(a_shard(f"b/{number:05}", size_bytes=45_000) for number in range(12_000)))

@@ -13,11 +13,11 @@ import pytest
 
 from fleet.run.model import Model
 from fleet.run.spec import RunSpec
-from support.records import a_shard, a_spec
+from support.records import a_receipt, a_shard, a_spec
 from support.written_shards import write_shard
 from worker.scoring import Scores
 from worker.shard.reader import Window
-from worker.shard.stored_scores import ScoresFile
+from worker.shard.stored_scores import ShardScores
 from worker.shard.writer import ShardWriter, row_errors, with_scores
 
 ROWS, WINDOW_ROWS = 50, 8
@@ -41,6 +41,13 @@ def scores_file(folder: Path, spec: RunSpec, scores: Scores) -> bytes:
     rows = pa.table({"text": [str(row) for row in range(ROWS)], "id": [str(row) for row in range(ROWS)]}, schema=SCHEMA)
     options: dict[str, Any] = {"errors": scores.errors, "kept": [], "spec": spec, "window_rows": WINDOW_ROWS}
     return write_shard(folder, rows, scores.values, **options).scores.read_bytes()
+
+
+def stored_in(content: bytes, spec: RunSpec) -> ShardScores:
+    parquet = pq.ParquetFile(BytesIO(content))
+    rows = parquet.metadata.num_rows
+    receipt = a_receipt("run", SHARD, rows_in=rows, rows_kept=rows, rows_dropped=0, rows_errored=0)
+    return ShardScores(parquet, receipt, spec)
 
 
 def digests_of(first_row: int) -> list[str]:
@@ -70,7 +77,7 @@ def test_the_scores_of_every_window_come_back(outputs: int, function: str, group
     spec, scores = a_spec_of(outputs=outputs, function_to_apply=function), some_scores(outputs)
     content = regrouped(scores_file(tmp_path, spec, scores), group_rows)
 
-    stored = ScoresFile(pq.ParquetFile(BytesIO(content)), spec)
+    stored = stored_in(content, spec)
     for first, expected in windows(scores):
         (found,) = stored.scores_of(first, digests_of(first)) or ()
         assert found.has_all_rows
@@ -86,7 +93,7 @@ def test_other_texts_and_other_windows_have_no_scores(first_row: int, digests: l
     spec = a_spec_of()
     content = scores_file(tmp_path, spec, some_scores(1))
 
-    stored = ScoresFile(pq.ParquetFile(BytesIO(content)), spec)
+    stored = stored_in(content, spec)
     assert stored.scores_of(first_row, digests) is None
 
 
@@ -95,7 +102,7 @@ def test_a_file_of_an_earlier_release_says_of_no_text_that_it_has_its_scores(tmp
     pq.write_table(pq.read_table(BytesIO(scores_file(tmp_path, spec, some_scores(1)))).replace_schema_metadata(), sink)
     content = sink.getvalue().to_pybytes()
 
-    stored = ScoresFile(pq.ParquetFile(BytesIO(content)), spec)
+    stored = stored_in(content, spec)
     assert stored.scores_of(0, digests_of(0)) is None
 
 
@@ -114,7 +121,7 @@ def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> No
     )
     content = files.close()[1].path.read_bytes()
 
-    stored = ScoresFile(pq.ParquetFile(BytesIO(content)), spec)
+    stored = stored_in(content, spec)
     found = stored.scores_of(0, ["texts", "others"])
     assert stored.scores_of(0, ["others", "texts"]) is None
 

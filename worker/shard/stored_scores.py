@@ -41,14 +41,15 @@ class StoredRows:
 
 
 class StoredScores:
-    """The scores of all scorings of a run. One shard's scores file is open at a time, so ask for its windows in order."""
+    """The scores of all scorings of a run. One scores file is open at a time, so ask for its shards and windows in order."""
 
     info = ScorerInfo(device="none", backend="stored scores")
 
     def __init__(self, published: Published) -> None:
         self._published = published
         self._places = {receipt.shard: number for number, receipt in enumerate(published.receipts)}
-        self._open: tuple[tuple[str, str], ScoresFile] | None = None  # of a shard, and its identity
+        self._open: tuple[OutputFile, pq.ParquetFile] | None = None
+        self._shard: tuple[tuple[str, str], ShardScores] | None = None  # by its name and identity
 
     def of(self, score_column: str) -> "StoredColumn":
         """The scorer of one scoring of the run."""
@@ -57,7 +58,7 @@ class StoredScores:
     def scores_of(self, rows: StoredRows) -> dict[str, Scores]:
         """By score column. Raises ShardError if the run has no scores of these texts, or its file is damaged."""
         place = rows.place
-        found = self._scores_file(place).scores_of(place.first_row, place.text_digests)
+        found = self._of_shard(place).scores_of(place.first_row, place.text_digests)
         if found is None:
             raise ShardError(
                 f"Shard {place.shard}, rows {place.first_row:,} to {place.first_row + rows.rows - 1:,}: these are not the "
@@ -67,11 +68,14 @@ class StoredScores:
         columns = [scoring.score_column for scoring in self._published.spec.scorings]
         return dict(zip(columns, found, strict=True))
 
-    def _scores_file(self, place: Place) -> "ScoresFile":
+    def _of_shard(self, place: Place) -> "ShardScores":
         wanted = place.shard, place.source_identity
-        if self._open is None or self._open[0] != wanted:
-            self._open = (wanted, self._opened(self._receipt(place).scores))
-        return self._open[1]
+        if self._shard is None or self._shard[0] != wanted:
+            receipt = self._receipt(place)
+            if self._open is None or self._open[0] != receipt.scores:
+                self._open = receipt.scores, self._opened(receipt.scores)
+            self._shard = wanted, ShardScores(self._open[1], receipt, self._published.spec)
+        return self._shard[1]
 
     def _receipt(self, place: Place) -> Receipt:
         number, uri = self._places.get(place.shard), self._published.uri
@@ -87,7 +91,7 @@ class StoredScores:
             )
         return receipt
 
-    def _opened(self, file: OutputFile) -> "ScoresFile":
+    def _opened(self, file: OutputFile) -> pq.ParquetFile:
         """A copy of a scores file, which is removed when it is closed. Raises ShardError if it is not the published one.
 
         A file that is not is read a second time, because the transfer may have damaged it.
@@ -101,7 +105,7 @@ class StoredScores:
                         shutil.copyfileobj(stored, copy)
                 copy.seek(0)
                 if hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256:
-                    return ScoresFile(pq.ParquetFile(copy.name), self._published.spec)
+                    return pq.ParquetFile(copy.name)
         raise ShardError(
             f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."
         )
@@ -133,20 +137,20 @@ def load_stored_scores(model: Model, _settings: Any) -> StoredScores:
     return StoredScores(published_run(model.name, model.revision))
 
 
-class ScoresFile:
-    """The scores in the scores file of a shard, by window.
+class ShardScores:
+    """The scores of a shard in its scores file, by window.
 
     The file holds the raw logits and a digest of the texts, as a checkpoint does. Ask for windows in order: only one row group
     is in memory at a time.
     """
 
-    def __init__(self, parquet: pq.ParquetFile, spec: RunSpec) -> None:
+    def __init__(self, parquet: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> None:
         self._parquet = parquet
         self._scorings = spec.scorings
         groups = (parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups))
         self._starts = [0, *accumulate(groups)]
-        self._windows = {first: (end, digests) for (first, end), digests in digests_in(parquet).items()}
-        self._first_row = min(self._windows, default=0)
+        self._windows = {first: (end, digests) for (first, end), digests in digests_in(parquet, receipt).items()}
+        self._offset = receipt.scores_first_row - receipt.first_row
         self._group: tuple[int, pa.Table] | None = None
 
     def scores_of(self, first_row: int, digests: Sequence[str]) -> tuple[Scores, ...] | None:
@@ -157,7 +161,7 @@ class ScoresFile:
         end, stored = self._windows.get(first_row, (first_row, None))
         if stored != list(digests):
             return None
-        lines = self._lines(first_row - self._first_row, end - self._first_row)
+        lines = self._lines(first_row + self._offset, end + self._offset)
         reasons = lines.column(ERROR.name).to_pylist()
         errors = {row: reason for row, reason in enumerate(reasons) if reason is not None}
         found = []

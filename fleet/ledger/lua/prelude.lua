@@ -168,11 +168,10 @@ local function count_errored(reason, rows)
   if redis.call('HINCRBY', errored, reason, rows) <= 0 then redis.call('HDEL', errored, reason) end
 end
 
--- The bytes of the data file, or the shard's share of them if the file has rows of other shards too.
-local function data_bytes(said)
-  local data = said.data
-  if data.rows <= said.rows_kept then return data.size_bytes end
-  return math.floor(data.size_bytes * said.rows_kept / data.rows)
+-- The bytes of a file, or the share of a shard's rows if the file has rows of other shards too.
+local function share_of(file, rows)
+  if file.rows <= rows then return file.size_bytes end
+  return math.floor(file.size_bytes * rows / file.rows)
 end
 
 -- Add a receipt to the totals of the run, or with sign -1 remove it from them.
@@ -181,7 +180,8 @@ local function count_receipt(said, sign)
     redis.call('HINCRBY', run, total, 0 + sign * said[total]) -- 0 +: Redis does not accept Lua's -0 as an integer
   end
   for reason, rows in pairs(said.errors) do count_errored(reason, sign * rows) end
-  redis.call('HINCRBY', run, 'stored_bytes', sign * (data_bytes(said) + said.scores.size_bytes))
+  local bytes = share_of(said.data, said.rows_kept) + share_of(said.scores, said.rows_in)
+  redis.call('HINCRBY', run, 'stored_bytes', sign * bytes)
   for _, scoring in ipairs(said.scorings) do
     for bin, rows in pairs(scoring.histogram.rows_by_bin) do
       redis.call('HINCRBY', histograms, bin .. ':' .. scoring.score_column, sign * rows)
