@@ -139,11 +139,6 @@ class RunBranch:
         head = self.head()
         return self.of_those_in(head, list(self._stored_receipts(head))) if head else []
 
-    def commit_with(self, file: OutputFile) -> str | None:
-        """The head commit of the branch, if it has this file."""
-        head = self.head()
-        return head if head and (file.path, file.sha256) in self.digests_at(head, [file.path]) else None
-
     def of_those_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
         """The receipts whose files are in the commit `revision`."""
         return [receipt for receipt, is_there in self._looked_up(revision, receipts) if is_there]

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from fleet.errors import OutputDamaged, ShardError
 from fleet.ledger import Ledger
 from fleet.process.wording import counted
-from fleet.run.receipt import OutputFile, Receipt, RowsOfFile
+from fleet.run.receipt import OutputFile, Receipt, Receipts, RowsOfFile
 from fleet.run.spec import RunSpec, data_path_of, scores_path_of
 from fleet.run.text import as_metadata, digests_in
 from fleet.storage.errors import translated
@@ -29,7 +29,7 @@ from fleet.storage.output import Output
 from fleet.storage.parquet import ParquetFileWriter, rows_of
 
 _ROWS = 1000  # written at once; row groups end after a multiple of it
-MOST_SHARDS = 1000  # of a file: the metadata of a scores file, read for each of them, have some 30 bytes for each
+MOST_SHARDS = 500  # of a file: each costs the Hub four requests at once, and metadata that are read for each of them
 PartOf = Callable[[Receipt], RowsOfFile]
 _KEPT: PartOf = attrgetter("kept")
 _SCORED: PartOf = attrgetter("scored")
@@ -44,9 +44,10 @@ def merge_shards(ledger: Ledger, spec: RunSpec, output: Output, receipts: Iterab
     """
     if spec.target_file_bytes is None:
         return 0
-    groups = [group for group in _groups(receipts, spec.target_file_bytes, is_over=is_over) if not _is_in_place(group)]
-    for group in groups:
-        output.save(group)  # else they cannot be read from the Hub
+    found = _groups(receipts, spec.target_file_bytes, is_over=is_over)
+    groups = [Receipts(group) for group in found if not _is_in_place(group)]
+    output.save(Receipts(chain.from_iterable(groups)))  # else they cannot be read from the Hub
+    for group in map(list, groups):
         data = _merged(output, group, _KEPT, data_path_of(group[0].shard))
         scores = _merged(output, group, _SCORED, scores_path_of(group[0].shard))
         moved = [

@@ -13,7 +13,6 @@ from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from fleet.process.wording import counted
 from fleet.run.receipt import Receipt, Receipts
-from fleet.storage.hub import SHARDS_A_COMMIT
 from fleet.storage.opening import open_output
 from fleet.storage.output import Output
 from producer.publishing.publish import send_back
@@ -69,10 +68,7 @@ def save_due_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     unsaved = output.unsaved(receipts)
     if not is_due(unsaved, settings, now=now):
         return 0
-    dropped: dict[str, str] = {}
-    for start in range(0, len(unsaved), SHARDS_A_COMMIT):
-        dropped |= _save(output, unsaved[start : start + SHARDS_A_COMMIT])
-    if dropped:
+    if dropped := _save(output, unsaved):
         send_back(ledger, run_id, OutputDamaged(dropped), receipts)
     saved = counted(len(unsaved) - len(dropped), "shard")
     logger.info("Run %s: saved %s until it is published", run_id, saved, extra={"run_id": run_id})

@@ -59,7 +59,8 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     as_producer = hub.client_env(tmp_path / "producer-home", hub.token("producer", write=True))
     producer = {**fleet.environment, **as_producer}
 
-    sent = run_command("producer", "enqueue", *options(fleet), environment=producer)
+    unmerged = (*options(fleet), "--target-file-size", "none")
+    sent = run_command("producer", "enqueue", *unmerged, environment=producer)
     assert sent.returncode == 0, sent.stderr
     run_id = sent.stdout.strip()
     with fleet.finalizer(environment=as_finalizer), fleet.worker(MODEL, environment=as_worker):
@@ -79,7 +80,7 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     assert f"scores/{CRAWL}/000_00007.parquet" in files
 
     fleet.ledger.redis.flushall()
-    rebuilt = run_command("producer", "enqueue", *options(fleet), environment=producer)
+    rebuilt = run_command("producer", "enqueue", *unmerged, environment=producer)
     assert "8 shards, 8 taken over from receipts, 8 done" in rebuilt.stderr
     source = f"hf://datasets/{DATASET}/data/{CRAWL}/*.parquet"
     verify = ("verify", f"hf://datasets/{OUTPUT}", "--input", source)
@@ -162,7 +163,7 @@ def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(
         path: sizes[path] for path in sizes if path.startswith("scores/")
     }
     assert titles == ["Publish", "Publish", "initial"]
-    assert sent == 8 + 1  # the data of eight shards and the manifest
+    assert sent == 8 + 2  # the data of eight shards, the file that they are merged into, and the manifest
     assert undone.returncode == 2
     assert "holds the data of another run" in undone.stderr
 

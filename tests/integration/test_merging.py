@@ -163,7 +163,7 @@ class TestFiles:
     @pytest.mark.parametrize("size", ["512", "1B", "512 rows"])
     def test_of_a_wrong_size_are_refused(self, merging: Merging, size: str) -> None:
         with pytest.raises(
-            UsageError, match=f"a number and a unit, like 512MB or 1GB, and at least 10kB; it was '{size}'"
+            UsageError, match=f"a number and a unit, like 512MB or 1GB, at least 10kB, or none; it was '{size}'"
         ):
             merging.plan(size=size)
 
@@ -357,6 +357,18 @@ class TestOnTheHub:
         run.look().result()
 
         run.check_published_once(undisturbed)
+
+    def test_they_have_512_mb_unless_the_user_says_otherwise(self, run: HubMerging) -> None:
+        chosen = RunOptions(
+            input_uris=(str(run.merging.source),), models=(str(run.merging.model),), output_uri=run.plan.spec.output_uri
+        )
+        plans = [
+            run.user.call(plan_run, replace(chosen, keep_all=True, target_file_size=size))
+            for size in (None, "none", "1GB")
+        ]
+
+        assert [plan.spec.target_file_bytes for plan in plans] == [512_000_000, None, 1_000_000_000]
+        assert run.merging.plan(size=None).spec.target_file_bytes is None
 
     @pytest.mark.parametrize("is_lost", [False, LOST], ids=["ledger", "ledger-lost"])
     @pytest.mark.parametrize(
