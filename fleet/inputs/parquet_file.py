@@ -1,11 +1,12 @@
 """Rows of a Parquet file."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,6 +22,7 @@ from fleet.storage.hub_files import filesystem_of
 _BLOCK_BYTES, _BLOCKS_KEPT = 8 << 20, 8
 _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
 _STEP_BYTES = 8 << 20  # rows are decoded in steps of about this size
+_ALIKE = ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
 
 
@@ -60,7 +62,8 @@ def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
 class ParquetInput:
     """A Parquet file, from a row on, as an InputFile.
 
-    Its columns are in the order of the run's; those that the run has not come last.
+    Its columns are in the order of the run's, and have the run's types if no value changes; those that the run has not come
+    last.
     """
 
     def __init__(self, parquet: pq.ParquetFile, columns: Columns | None, uri: str, first_row: int = 0) -> None:
@@ -68,11 +71,11 @@ class ParquetInput:
         self._first_row = first_row
         self._uri = uri
         places = {name: place for place, (name, _) in enumerate(columns or ())}
+        kinds = dict(columns or ())
         fields = _written(parquet)
         self._order = sorted(range(len(fields)), key=lambda number: places.get(fields[number].name, len(places)))
         self.schema = pa.schema(
-            [fields[number].with_type(_without_views(fields[number].type)) for number in self._order],
-            metadata=fields.metadata,
+            [_as_in_the_run(fields[number], kinds) for number in self._order], metadata=fields.metadata
         )
         if columns and not parquet.metadata.num_rows:
             self.schema = _of_the_run(self.schema, columns)
@@ -118,6 +121,40 @@ def _of_the_run(schema: pa.Schema, columns: Columns) -> pa.Schema:
     except ValueError:  # a type whose name does not say all of it
         return schema
     return known if {*schema.names} <= {*known.names} else schema
+
+
+def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
+    """The field with the run's type of it, if that has all of its values."""
+    own = _without_views(field.type)
+    with suppress(ValueError):  # a type whose name does not say all of it
+        wanted = type_named(kinds.get(field.name, ""))
+        return field.with_type(wanted if _widens(own, wanted) else own)
+    return field.with_type(own)
+
+
+def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether each value of a type is one of the other. Arrow looks at whole numbers that become fractions one by one."""
+    if pa.types.is_null(own) or own == wanted:
+        return True
+    if pa.types.is_dictionary(own):
+        return _widens(own.value_type, wanted)
+    if pa.types.is_struct(own) and pa.types.is_struct(wanted):
+        fields = [*zip(own, wanted, strict=False)]
+        has_same = own.num_fields == wanted.num_fields and all(one.name == other.name for one, other in fields)
+        return has_same and all(_widens(one.type, other.type) for one, other in fields)
+    if _is_list(own) and _is_list(wanted):
+        return _widens(own.value_type, wanted.value_type)
+    if _is_number(own) and _is_number(wanted):
+        return bool(np.can_cast(own.to_pandas_dtype(), wanted.to_pandas_dtype()))
+    return any({own, wanted} <= alike for alike in _ALIKE)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _written(parquet: pq.ParquetFile) -> pa.Schema:

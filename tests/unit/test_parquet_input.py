@@ -162,3 +162,49 @@ def test_a_remote_file_is_fetched_about_once(monkeypatch: pytest.MonkeyPatch) ->
 
     assert read_rows == len(rows)
     assert Counted.fetched <= 1.1 * len(Counted.content)
+
+
+LISTS = pa.array([[1], None], pa.large_list(pa.int32()))
+OBJECTS = pa.array([{"a": 1, "b": None}, {"a": 2, "b": "x"}])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.nulls(2), "string"),
+        (pa.nulls(2), "list<element: struct<a: int64>>"),
+        (pa.array([1, None], pa.int32()), "int64"),
+        (pa.array([1, 2**40]), "double"),
+        (pa.array([1.5, None], pa.float32()), "double"),
+        (pa.array(["a", None], pa.large_string()), "string"),
+        (pa.array(["a", None]).dictionary_encode(), "large_string"),
+        (LISTS, "list<element: int64>"),
+        (OBJECTS, "struct<a: double, b: large_string>"),
+    ],
+)
+def test_values_that_the_run_has_in_another_type_are_read_in_it(tmp_path: Path, values: pa.Array, kind: str) -> None:
+    rows = read(parquet(tmp_path, x=values), (("x", kind),))
+
+    assert str(rows["x"].type) == kind
+    assert rows["x"].to_pylist() == values.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([1, 2]), "int32"),
+        (pa.array([1, 2]), "string"),
+        (pa.array([1.0, None]), "int64"),
+        (pa.array([b"a", b"b"]), "string"),
+        (OBJECTS, "struct<b: string, a: int64>"),
+    ],
+)
+def test_values_that_might_change_keep_their_type(tmp_path: Path, values: pa.Array, kind: str) -> None:
+    assert read(parquet(tmp_path, x=values), (("x", kind),))["x"].type == values.type
+
+
+def test_a_text_of_a_dictionary_that_is_no_unicode_is_bad_in_a_run_of_plain_texts(tmp_path: Path) -> None:
+    rows, bad = read_with_bad(parquet(tmp_path, x=COLUMNS["dictionary"]), (("x", "string"),))
+
+    assert [*bad] == [1]
+    assert rows["x"].to_pylist() == ["one", None, "three"]
