@@ -23,7 +23,7 @@ class Variant:
     name: str
     shards: Path
     min_score: float
-    target_file_size: str | None = None  # the files of some shards are merged
+    target_file_size: str = "none"  # else the files of some shards are merged
     poison: frozenset[str] = frozenset()
 
     @property
@@ -64,16 +64,19 @@ def prepare(folder: Path, *, shards: int, rows: int, seed: int) -> Place:
 def check_each_row_is_there_once(variant: Variant, output: Path) -> None:
     """Raise AssertionError unless the output has a score for each row, and each row that the filter keeps."""
     rows_in, kept_ids = 0, []
+    all_scores = pq.read_table(output / "scores")
     for shard in sorted(variant.shard_names):
         rows = pq.read_table(variant.shards / f"{shard}.parquet")
-        scores = pq.read_table(output / "scores" / f"{shard}.parquet")
+        scores = all_scores.filter(pc.equal(all_scores["shard"], shard))
         assert scores["row"].to_pylist() == list(range(len(rows)))
         kept = rows.filter(pc.greater_equal(scores["score"], variant.min_score))
         kept_ids += kept["id"].to_pylist()
         rows_in += len(rows)
     files = sorted((output / "data").glob("*.parquet"))
     assert [row for file in files for row in pq.read_table(file)["id"].to_pylist()] == kept_ids
-    assert (len(files) < len(variant.shard_names)) == (variant.target_file_size is not None)
+    assert [file.name for file in files] == [file.name for file in sorted((output / "scores").glob("*.parquet"))]
+    assert (len(files) < len(variant.shard_names)) == (variant.target_file_size != "none")
+    assert len(all_scores) == rows_in
     assert 0 < len(kept_ids) < rows_in, "a filter that keeps all or nothing shows little"
 
 

@@ -112,7 +112,7 @@ def enqueue_command(variant: Variant, model: Path, output_uri: str, *, verify: b
         "--dtype": "float32",
         "--where": f"score >= {variant.min_score}",
         "--output": output_uri,
-        **({"--target-file-size": variant.target_file_size} if variant.target_file_size else {}),
+        "--target-file-size": variant.target_file_size,
     }
     arguments = [str(part) for option in options.items() for part in option]
     return [str(BIN / "producer"), "enqueue", *arguments, *(["--verify"] if verify else [])]
