@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from fleet.process.redis_away import ABOUT_REDIS, as_ours, is_of_one_key
 from fleet.process.settings import Settings
 from fleet.process.wording import counted
 from fleet.storage.opening import is_on_hub
+from fleet.storage.scratch import remove_abandoned
 from producer.publishing.publish import NotReady, finalize_run, merge_finished
 from producer.publishing.waves import WaveWatch, save_due_waves
 from producer.status.metrics import serve_metrics
@@ -43,6 +45,9 @@ def run_finalizer(settings: Settings) -> None:
     """Run until stopped. Raises UsageError if no Redis answers, or its user lacks rights."""
     only_run = os.environ.get(ONLY_RUN)
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
+    if settings.scratch_dir:
+        tempfile.tempdir = str(settings.scratch_dir)
+    remove_abandoned(settings.scratch_dir)
     if settings.metrics_port and not only_run:
         serve_metrics(ledger, address=settings.metrics_address, port=settings.metrics_port)
     Finalizer(ledger, settings, only_run=only_run).run()

@@ -187,8 +187,10 @@ class Settings(BaseSettings):
         Path(platformdirs.user_state_dir("shardsift")),
         description="Folder for the data and logs of `producer run` and the results of `worker tune`.",
     )
-    scratch_dir: Annotated[Path | None, Process.WORKER] = Field(
-        None, description="Folder in which workers build output files. Unset: the system's temporary folder."
+    scratch_dir: Annotated[Path | None, Process.SEVERAL] = Field(
+        None,
+        description="Folder in which workers build output files, and the finalizer merges them. Unset: the system's temporary "
+        "folder.",
     )
     price_per_gpu_hour: Annotated[float | None, Process.PRODUCER] = Field(
         None,

@@ -42,10 +42,18 @@ def row_fields(spec: RunSpec) -> list[pa.Field]:
 
 
 def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
-    """The input's columns and metadata, then those of the run. Raises UsageError if names collide."""
+    """The input's columns and metadata, then those of the run. Raises UsageError if names collide.
+
+    Shards that are merged may differ in what may be null, and in their dictionaries.
+    """
     _refuse_collisions(input_schema, spec)
-    fields = [*input_schema, *row_fields(spec), *output_fields(spec)]
-    return pa.schema(fields, metadata=input_schema.metadata)
+    fields = [*input_schema] if spec.target_file_bytes is None else [*map(_as_in_others, input_schema)]
+    return pa.schema([*fields, *row_fields(spec), *output_fields(spec)], metadata=input_schema.metadata)
+
+
+def _as_in_others(field: pa.Field) -> pa.Field:
+    plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return field.with_type(plain).with_nullable(True)
 
 
 def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:

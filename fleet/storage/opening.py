@@ -1,17 +1,23 @@
 """Open the output of a run by its URI, or read what it says about itself."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, groupby
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fleet.errors import ShardError, UsageError
+from fleet.run.receipt import Receipt
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
 from fleet.storage.hub import HubOutput
 from fleet.storage.hub_files import IN_BUCKET, filesystem_of
 from fleet.storage.manifest import Manifest, read_manifest
 from fleet.storage.output import MANIFEST_PATH, Output
+from fleet.storage.parquet import RowGroups
 
 
 def open_output(uri: str, run_id: str, *, state_uri: str | None = None) -> Output:
@@ -34,6 +40,15 @@ def is_on_hub(uri: str) -> bool:
     A folder or bucket does neither, nor does a bucket on the Hub.
     """
     return uri.startswith("hf://") and not IN_BUCKET.fullmatch(uri)
+
+
+def stored_scores(uri: str, receipts: Iterable[Receipt], columns: Sequence[str]) -> Iterator[tuple[Receipt, pa.Table]]:
+    """These columns of the scores of each shard, of an output whose receipts these are. A file of several is opened once."""
+    for file, shards in groupby(receipts, key=lambda receipt: receipt.scores):
+        receipt = next(shards)
+        with open_output(uri, receipt.run_id).open_file(file) as content, translated(f"Reading {file.path}"):
+            groups = RowGroups(pq.ParquetFile(content))
+            yield from ((one, groups.table(one.scored, columns)) for one in chain([receipt], shards))
 
 
 # Read what a published dataset says about itself: the manifest, with the spec of its run. Needs no ledger.

@@ -208,11 +208,17 @@ def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
     try:
         receipt = Receipt.from_json(content)
         shard = Shard(name=receipt.shard, uri=receipt.source_uri, identity=receipt.source_identity)
-        first = replace(shard, name=receipt.data.path.removeprefix("data/").removesuffix(".parquet"))  # of its files
+        of_data, of_scores = (  # the first shards of its files
+            replace(shard, name=file.path.removeprefix(f"{folder}/").removesuffix(".parquet"))
+            for folder, file in (("data", receipt.data), ("scores", receipt.scores))
+        )
     except ValueError as error:
         logger.warning("Skipped %s: not a receipt (%s)", source, " ".join(str(error).split())[:200])
         return None
-    if receipt.run_id != run_id or (receipt.data.path, receipt.scores.path) != (first.data_path, first.scores_path):
+    if receipt.run_id != run_id or (receipt.data.path, receipt.scores.path) != (
+        of_data.data_path,
+        of_scores.scores_path,
+    ):
         logger.warning("Skipped %s: not a receipt of run %s", source, run_id)
         return None
     return receipt

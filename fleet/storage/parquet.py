@@ -4,6 +4,7 @@ The bytes depend only on the rows. Knows nothing of what they mean.
 """
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -32,6 +33,7 @@ class ParquetFileWriter:
     def __init__(self, file: Path, schema: pa.Schema) -> None:
         self._path = file
         self._pending: list[pa.Table] = []
+        self._pending_bytes = self._pending_rows = 0
         with translated(f"Writing {file.name}"):
             self._file = _HashedFile(file)
             self._writer = pq.ParquetWriter(
@@ -40,8 +42,9 @@ class ParquetFileWriter:
 
     def write(self, table: pa.Table) -> None:
         self._pending.append(table)
-        full = sum(table.nbytes for table in self._pending) >= _ROW_GROUP_BYTES
-        if full or sum(len(table) for table in self._pending) >= _ROW_GROUP_ROWS:
+        self._pending_bytes += table.nbytes
+        self._pending_rows += len(table)
+        if self._pending_bytes >= _ROW_GROUP_BYTES or self._pending_rows >= _ROW_GROUP_ROWS:
             self._flush()
 
     def close(self, **metadata: str) -> WrittenFile:
@@ -54,7 +57,7 @@ class ParquetFileWriter:
 
     def _flush(self) -> None:
         rows = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
-        self._pending = []
+        self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
         if rows is not None and len(rows):
             with translated(f"Writing {self._path.name}"):
                 self._writer.write_table(rows, row_group_size=len(rows))
@@ -82,25 +85,36 @@ class _HashedFile:
         self._file.close()
 
 
-def rows_of(
-    file: pq.ParquetFile, found: RowsOfFile, *, most_rows: int, columns: Sequence[str] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a shard, without those of other shards in the same file."""
-    first, end = found.first_row, found.first_row + found.rows
-    if found.file.rows == found.rows:  # all rows, even if the file has more of them than it should
-        end = file.metadata.num_rows
-    rows = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    starts = [0, *accumulate(rows)]
-    groups = [group for group in range(len(rows)) if first < starts[group + 1] and starts[group] < end]
-    place = starts[groups[0]] if groups else 0
-    for batch in file.iter_batches(most_rows, row_groups=groups, columns=columns, use_threads=False):
-        start, stop = max(first - place, 0), min(end - place, len(batch))
-        if start < stop:
-            yield batch.slice(start, stop - start)
-        place += len(batch)
+class RowGroups:
+    """The rows of shards in a file that was written as above. The row group that was read last is kept for the next shard."""
 
+    def __init__(self, file: pq.ParquetFile) -> None:
+        self.file = file
+        groups = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
+        self._starts = [0, *accumulate(groups)]
+        self._read: dict[tuple[str, ...], tuple[int, pa.Table]] = {}
 
-def table_of(file: pq.ParquetFile, found: RowsOfFile, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a shard at once, with these columns or all."""
-    fields = map(file.schema_arrow.field, columns or file.schema_arrow.names)
-    return pa.Table.from_batches(rows_of(file, found, most_rows=_ROW_GROUP_ROWS, columns=columns), pa.schema(fields))
+    def rows(self, found: RowsOfFile, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
+        """The rows of a shard, without those of other shards in the same file. Without `columns`, with all of them."""
+        has_all = found.file.rows == found.rows  # even if the file has more of them than it should
+        return self.between(found.first_row, self._starts[-1] if has_all else found.first_row + found.rows, columns)
+
+    def between(self, start: int, end: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
+        """The rows from `start` to `end`, of a row group at a time."""
+        while start < min(end, self._starts[-1]):
+            number = bisect_right(self._starts, start) - 1
+            stop = min(end, self._starts[number + 1])
+            yield self._group(number, tuple(columns)).slice(start - self._starts[number], stop - start)
+            start = stop
+
+    def table(self, found: RowsOfFile, columns: Sequence[str] = ()) -> pa.Table:
+        """The rows of a shard at once."""
+        schema = self.file.schema_arrow
+        fields = map(schema.field, columns or schema.names)
+        return pa.concat_tables([pa.schema(fields).empty_table(), *self.rows(found, columns)])
+
+    def _group(self, number: int, columns: tuple[str, ...]) -> pa.Table:
+        if columns not in self._read or self._read[columns][0] != number:
+            found = self.file.read_row_group(number, columns=columns or None, use_threads=False)
+            self._read[columns] = number, found
+        return self._read[columns][1]

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.input_file import IgnoredBadRows
@@ -23,8 +22,7 @@ from fleet.run.spec import BestRows, Buckets, RunSpec, Shard
 from fleet.run.text import is_text
 from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes
-from fleet.storage.opening import open_output
-from fleet.storage.parquet import table_of
+from fleet.storage.opening import stored_scores
 from producer.planning.options import Ranking
 
 _MOST_VALUES = 256  # of --within
@@ -80,12 +78,7 @@ class RankedRun:
         columns, by, within = self.columns, self.ranking.by, self.ranking.within
         of_input = columns_of_input(self.spec, self.ranking)
         stored = [*columns, within] if within and within not in of_input else [*columns]
-        for receipt in self.receipts:
-            with (
-                open_output(self.output_uri, receipt.run_id).open_file(receipt.scores) as file,
-                translated(f"Reading {receipt.scores.path}"),
-            ):
-                table = table_of(pq.ParquetFile(file), receipt.scored, stored)
+        for receipt, table in stored_scores(self.output_uri, self.receipts, stored):
             for name, column in zip(of_input, self._read_input(receipt, of_input), strict=True):
                 table = table.append_column(name, _decoded(column))
             scores = np.fmax.reduce([table[name].to_numpy() for name in columns])

@@ -1,18 +1,19 @@
-"""Merge consecutive shards, in the input's order: a data file of about the size that the run asks for, and a scores file of them.
+"""Merge consecutive shards, in the input's order, into data files of about the size that the run asks for, and scores files.
 
 The receipts say which files have the rows of which shards, and the ledger keeps no other record. So a finalizer that died is
-followed by one that goes on with the next files.
+followed by one that goes on with the next file. Which shards share a scores file follows from their numbers of rows alone: a
+run with another filter has the same.
 """
 
 import hashlib
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, chain, groupby
-from operator import attrgetter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pyarrow as pa
@@ -25,122 +26,159 @@ from fleet.run.receipt import OutputFile, Receipt, Receipts, RowsOfFile
 from fleet.run.spec import RunSpec, data_path_of, scores_path_of
 from fleet.run.text import as_metadata, digests_in
 from fleet.storage.errors import translated
-from fleet.storage.output import Output
-from fleet.storage.parquet import ParquetFileWriter, rows_of
+from fleet.storage.output import Output, output_files
+from fleet.storage.parquet import ParquetFileWriter, RowGroups
+from fleet.storage.scratch import scratch_folder
 
-_ROWS = 1000  # written at once; row groups end after a multiple of it
-MOST_SHARDS = 500  # of a file: each costs the Hub four requests at once, and metadata that are read for each of them
-PartOf = Callable[[Receipt], RowsOfFile]
-_KEPT: PartOf = attrgetter("kept")
-_SCORED: PartOf = attrgetter("scored")
+MOST_SHARDS = 500  # of a file: each costs the Hub two requests at once, and metadata that are read for each of them
+_MOST_SCORES = 10_000_000  # rows of a scores file. A damaged file costs all of its shards
+_AT_ONCE = 2  # files: one is computed while the other waits for the network, and each takes some 100 MB
 logger = logging.getLogger(__name__)
 
 
-def merge_shards(ledger: Ledger, spec: RunSpec, output: Output, receipts: Iterable[Receipt], *, is_over: bool) -> int:
-    """Write the files that the spec asks for and that are not there yet. Returns for how many groups of shards. May run twice.
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One of the two kinds of files: how shards are grouped, where their rows are, and how a new place is recorded."""
 
-    `receipts` are those of the run's first shards. Only if the run `is_over`, the last file may be smaller than the target.
-    Raises OutputDamaged for a stored file that is lost or damaged, and what the output raises.
+    part_of: Callable[[Receipt], RowsOfFile]
+    path_of: Callable[[str], str]
+    size_of: Callable[[Receipt], int]  # must not change when shards are merged
+    moved: Callable[[Receipt, OutputFile, int], Receipt]  # to a file, from this row on
+    most: Callable[[RunSpec], int]  # of all sizes, up to which a file is filled
+    step_rows: int  # written at once; row groups end after a multiple of it
+
+
+def _own_data_bytes(receipt: Receipt) -> int:
+    return receipt.own_data_bytes or receipt.data.size_bytes
+
+
+DATA = Kind(
+    part_of=lambda receipt: receipt.kept,
+    path_of=data_path_of,
+    size_of=_own_data_bytes,
+    moved=lambda receipt, file, first_row: replace(
+        receipt, data=file, data_first_row=first_row, own_data_bytes=_own_data_bytes(receipt)
+    ),
+    most=lambda spec: spec.target_file_bytes or 0,
+    step_rows=100,  # of any size
+)
+SCORES = Kind(
+    part_of=lambda receipt: receipt.scored,
+    path_of=scores_path_of,
+    size_of=lambda receipt: receipt.rows_in,
+    moved=lambda receipt, file, first_row: replace(receipt, scores=file, scores_first_row=first_row),
+    most=lambda spec: _MOST_SCORES,
+    step_rows=10_000,
+)
+
+
+def merge_shards(
+    ledger: Ledger, spec: RunSpec, output: Output, kind: Kind, receipts: Iterable[Receipt], *, is_over: bool
+) -> int:
+    """Write the files of a kind that the spec asks for and that are not there yet. Returns how many. May run twice.
+
+    `receipts` are those of the run's first shards, as they are now. Only if the run `is_over`, the last file may be smaller than
+    the others. Raises OutputDamaged for a stored file that is lost or damaged, and what the output raises.
     """
     if spec.target_file_bytes is None:
         return 0
-    found = _groups(receipts, spec.target_file_bytes, is_over=is_over)
-    groups = [Receipts(group) for group in found if not _is_in_place(group)]
-    output.save(Receipts(chain.from_iterable(groups)))  # else they cannot be read from the Hub
-    for group in map(list, groups):
-        data = _merged(output, group, _KEPT, data_path_of(group[0].shard))
-        scores = _merged(output, group, _SCORED, scores_path_of(group[0].shard))
-        moved = [
-            replace(
-                receipt,
-                data=data,
-                data_first_row=first,
-                own_data_bytes=receipt.own_data_bytes or receipt.data.size_bytes,
-                scores=scores,
-                scores_first_row=scores_first,
-            )
-            for receipt, first, scores_first in zip(
-                group, _first_rows(group, _KEPT), _first_rows(group, _SCORED), strict=True
-            )
-        ]
-        if ledger.move_rows(spec.run_id, zip(group, moved, strict=True)) == len(group):
-            for receipt in moved:
-                output.store_receipt(receipt)
-        merged = counted(len(group), "shard")
-        logger.info("Run %s: merged %s into %s", spec.run_id, merged, data.path, extra={"run_id": spec.run_id})
+    found = _groups(receipts, kind, kind.most(spec), is_over=is_over)
+    groups = [Receipts(group) for group in found if not _is_in_place(group, kind)]
+    output.save(Receipts(_readable(chain.from_iterable(groups))))  # else they cannot be read from the Hub
+    with ThreadPoolExecutor(_AT_ONCE, "merge") as pool:
+        for _ in pool.map(partial(_merge, ledger, output, kind), groups):  # the first error ends it
+            pass
     return len(groups)
 
 
-def _groups(receipts: Iterable[Receipt], target_bytes: int, *, is_over: bool) -> Iterator[list[Receipt]]:
-    """Split the shards into those of each file. It follows from the sizes of their own data files alone."""
+def _merge(ledger: Ledger, output: Output, kind: Kind, shards: Sequence[Receipt]) -> None:
+    """Write and record the file of these shards."""
+    group = list(shards)
+    file = _merged(output, group, kind)
+    places = zip(group, _first_rows(group, kind), strict=True)
+    moved = [kind.moved(receipt, file, first_row) for receipt, first_row in places]
+    run_id = group[0].run_id
+    if ledger.move_rows(run_id, zip(group, moved, strict=True)) == len(group):
+        for receipt in moved:
+            output.store_receipt(receipt)
+    merged = counted(len(group), "shard")
+    logger.info("Run %s: merged %s into %s", run_id, merged, file.path, extra={"run_id": run_id})
+
+
+def _readable(receipts: Iterable[Receipt]) -> Iterator[Receipt]:
+    """Those whose files can be beside each other on a branch. A shard that was scored again comes before others in its file."""
+    taken: dict[str, str] = {}
+    for receipt in receipts:
+        if all(taken.setdefault(file.path, file.sha256) == file.sha256 for file in output_files(receipt)):
+            yield receipt
+
+
+def _groups(receipts: Iterable[Receipt], kind: Kind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:
+    """Split the shards into those of each file. It follows from their own sizes alone."""
     group: list[Receipt] = []
-    size_bytes = 0
+    size = 0
     for receipt in receipts:
         group.append(receipt)
-        size_bytes += receipt.own_data_bytes or receipt.data.size_bytes
-        if size_bytes >= target_bytes or len(group) == MOST_SHARDS:
+        size += kind.size_of(receipt)
+        if size >= most or len(group) == MOST_SHARDS:
             yield group
-            group, size_bytes = [], 0
+            group, size = [], 0
     if is_over and group:
         yield group
 
 
-def _is_in_place(shards: Sequence[Receipt]) -> bool:
-    """Whether files have the rows of these shards and no others."""
-    return _has_all(shards, _KEPT, data_path_of(shards[0].shard)) and _has_all(
-        shards, _SCORED, scores_path_of(shards[0].shard)
-    )
-
-
-def _has_all(shards: Sequence[Receipt], part_of: PartOf, path: str) -> bool:
-    parts = [part_of(receipt) for receipt in shards]
+def _is_in_place(shards: Sequence[Receipt], kind: Kind) -> bool:
+    """Whether a file has the rows of these shards and no others."""
+    parts = [kind.part_of(receipt) for receipt in shards]
     file, rows = parts[0].file, sum(part.rows for part in parts)
-    in_order = [
-        RowsOfFile(file, first, part.rows) for first, part in zip(_first_rows(shards, part_of), parts, strict=True)
-    ]
-    return parts == in_order and (file.path, file.rows) == (path, rows)
+    places = zip(_first_rows(shards, kind), parts, strict=True)
+    in_order = [RowsOfFile(file, first_row, part.rows) for first_row, part in places]
+    return parts == in_order and (file.path, file.rows) == (kind.path_of(shards[0].shard), rows)
 
 
-def _first_rows(shards: Sequence[Receipt], part_of: PartOf) -> list[int]:
+def _first_rows(shards: Sequence[Receipt], kind: Kind) -> list[int]:
     """Where the rows of each shard begin in a file of all of them."""
-    return [0, *accumulate(part_of(receipt).rows for receipt in shards[:-1])]
+    return [0, *accumulate(kind.part_of(receipt).rows for receipt in shards[:-1])]
 
 
-def _merged(output: Output, group: Sequence[Receipt], part_of: PartOf, path: str) -> OutputFile:
+def _merged(output: Output, group: Sequence[Receipt], kind: Kind) -> OutputFile:
     """Write and stage a file of these shards. Finalizers that merge the same shards do not touch each other's copies."""
-    with TemporaryDirectory(prefix="shardsift-merge-") as folder, translated(f"Merging shards into {path}"):
-        stored = _stored(output, group, part_of, Path(folder) / "stored.parquet")
+    path = kind.path_of(group[0].shard)
+    with scratch_folder(None) as folder, translated(f"Merging shards into {path}"):
+        stored = _stored(output, group, kind, folder / "stored.parquet")
         first = next(stored)
-        schema = first[0].schema_arrow
-        writer, rest = ParquetFileWriter(Path(folder) / "merged.parquet", schema), schema.empty_table()
+        schema = first[0].file.schema_arrow
+        writer, rest = ParquetFileWriter(folder / "merged.parquet", schema), schema.empty_table()
         texts: dict[int, Sequence[str]] = {}  # their digests, by the first row of a window in the merged file
-        rows = 0
-        for file, receipt in chain([first], stored):
-            if part_of is _SCORED:
-                windows = digests_in(file, receipt)
-                texts |= {rows + start - receipt.first_row: told for (start, _), told in windows.items()}
-            rows += part_of(receipt).rows
-            for batch in rows_of(file, part_of(receipt), most_rows=_ROWS):
-                rest = pa.concat_tables([rest, pa.Table.from_batches([batch]).cast(schema)])
-                while len(rest) >= _ROWS:
-                    writer.write(rest.slice(0, _ROWS))
-                    rest = rest.slice(_ROWS)
+        for (groups, receipt), first_row in zip(chain([first], stored), _first_rows(group, kind), strict=True):
+            if kind is SCORES:
+                windows = digests_in(groups.file, receipt)
+                texts |= {first_row + start - receipt.first_row: told for (start, _), told in windows.items()}
+            for table in groups.rows(kind.part_of(receipt)):
+                rest = pa.concat_tables([rest, table.cast(schema)])
+                while len(rest) >= kind.step_rows:
+                    writer.write(rest.slice(0, kind.step_rows))
+                    rest = rest.slice(kind.step_rows)
         writer.write(rest)
-        merged = writer.close(**as_metadata(texts) if part_of is _SCORED else {})
-        staged_path = output.stage(merged.path, path, attempt=f"merged-{uuid4().hex}")
-    return OutputFile(path=path, staged_path=staged_path, size_bytes=merged.size_bytes, sha256=merged.sha256, rows=rows)
+        merged = writer.close(**as_metadata(texts) if kind is SCORES else {})
+        return OutputFile(
+            path=path,
+            staged_path=output.stage(merged.path, path, attempt=f"merged-{uuid4().hex}"),
+            size_bytes=merged.size_bytes,
+            sha256=merged.sha256,
+            rows=sum(kind.part_of(receipt).rows for receipt in group),
+        )
 
 
-def _stored(
-    output: Output, group: Sequence[Receipt], part_of: PartOf, copy: Path
-) -> Iterator[tuple[pq.ParquetFile, Receipt]]:
+def _stored(output: Output, group: Sequence[Receipt], kind: Kind, copy: Path) -> Iterator[tuple[RowGroups, Receipt]]:
     """The shards, each with a copy of the file that has its rows."""
-    for stored, found in groupby(group, key=lambda receipt: part_of(receipt).file):
+    for stored, found in groupby(group, key=lambda receipt: kind.part_of(receipt).file):
         shards = [*found]
         if problem := _problem_of_copy(output, stored, copy):
             raise OutputDamaged(dict.fromkeys((receipt.shard for receipt in shards), problem))
         with pq.ParquetFile(copy) as file:
-            yield from ((file, receipt) for receipt in shards)
+            groups = RowGroups(file)
+            yield from ((groups, receipt) for receipt in shards)
 
 
 def _problem_of_copy(output: Output, stored: OutputFile, copy: Path) -> str | None:

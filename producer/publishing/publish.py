@@ -24,7 +24,7 @@ from producer.opening import patient
 from producer.planning.gpus import TABLE, gpu_called, list_prices
 from producer.publishing.card import Beside, dataset_card
 from producer.publishing.hub_cards import NO_CARDS, is_accepted, read_hub_cards
-from producer.publishing.merge import merge_shards
+from producer.publishing.merge import DATA, SCORES, merge_shards
 from producer.scores.distribution import score_picture
 from producer.status import Checked, RunStatus
 
@@ -62,7 +62,8 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         run_id=run_id, spec=spec, receipts=receipts, left_out=tuple(failed), shards=shards, card_sha256=""
     )
     try:
-        if version is not None and merge_shards(ledger, spec, output, receipts, is_over=True):
+        merged = (merge_shards(ledger, spec, output, kind, receipts, is_over=True) for kind in (DATA, SCORES))
+        if version is not None and any(merged):  # of one kind at a time, since that replaces the receipts
             return finalize_run(ledger, run_id, without_failed=without_failed, hashes=hashes)
         is_current = partial(ledger.has_receipts_of, run_id, version)
         commit = _published(output, manifest, ledger.description(run_id), hashes=hashes, is_current=is_current)
@@ -84,14 +85,15 @@ def merge_finished(ledger: Ledger, run_id: str) -> None:
     spec = ledger.spec(run_id)
     if spec.target_file_bytes is None:
         return
-    done = Receipts(ledger.receipts(run_id))
-    by_name = zip(done, ledger.shards(run_id), strict=False)  # both in name order
-    first = takewhile(lambda pair: pair[0].shard == pair[1].name, by_name)
-    try:
-        output = open_output(spec.output_uri, run_id)
-        merge_shards(ledger, spec, output, (receipt for receipt, _ in first), is_over=False)
-    except OutputDamaged as damage:
-        send_back(ledger, run_id, damage, done)
+    for kind in (DATA, SCORES):
+        done = Receipts(ledger.receipts(run_id))
+        by_name = zip(done, ledger.shards(run_id), strict=False)  # both in name order
+        first = takewhile(lambda pair: pair[0].shard == pair[1].name, by_name)
+        try:
+            output = open_output(spec.output_uri, run_id)
+            merge_shards(ledger, spec, output, kind, (receipt for receipt, _ in first), is_over=False)
+        except OutputDamaged as damage:
+            send_back(ledger, run_id, damage, done)
 
 
 def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:

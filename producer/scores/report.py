@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.formats import has_footer
@@ -22,8 +22,7 @@ from fleet.run.spec import RunSpec, Shard
 from fleet.run.text import texts_of
 from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes
-from fleet.storage.opening import open_output
-from fleet.storage.parquet import table_of
+from fleet.storage.opening import stored_scores
 from producer.opening import open_ledger_of, patient
 from producer.planning.cut import Edge, RankedRun, bucket_shares, columns_of_input
 from producer.planning.inputs import absolute_uri
@@ -194,8 +193,8 @@ def rows_near(
     of each shard. Raises ShardError for a damaged file or an input that has changed, TransientError for the network.
     """
     found: list[NearRow] = []
-    for receipt in run.receipts:
-        found += _rows_of(run.output_uri, receipt, scoring, near, count, most_rows)
+    for receipt, table in stored_scores(run.output_uri, run.receipts, [scoring.score_column]):
+        found += _rows_of(receipt, table[scoring.score_column].to_numpy()[:most_rows], near, count)
         if near is not None:
             found.sort(key=lambda row: abs(row.score - near))
         found = found[:count]
@@ -211,16 +210,8 @@ def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
         yield f"       {text[:_SHOWN_CHARACTERS]}{'…' if len(text) > _SHOWN_CHARACTERS else ''}"
 
 
-def _rows_of(
-    output_uri: str, receipt: Receipt, scoring: Scoring, near: float | None, count: int, most_rows: int | None
-) -> list[NearRow]:
-    """Choose rows of one shard. Its scores file has a line for each row, in order."""
-    with (
-        open_output(output_uri, receipt.run_id).open_file(receipt.scores) as file,
-        translated(f"Reading {receipt.scores.path}"),
-    ):
-        table = table_of(pq.ParquetFile(file), receipt.scored, [scoring.score_column])
-    scores = table[scoring.score_column].to_numpy()[:most_rows]
+def _rows_of(receipt: Receipt, scores: npt.NDArray[np.float32], near: float | None, count: int) -> list[NearRow]:
+    """Choose rows of one shard, of which these are the scores of the first rows."""
     scored = np.flatnonzero(~np.isnan(scores))  # errored rows have no score
     if near is None:
         chosen = scored[:: max(1, len(scored) // count)][:count]

@@ -1,6 +1,6 @@
 """Check the rows of one shard: compare its data file and scores file with each other, the receipt and the spec.
 
-Knows nothing of the input. Memory is limited to a batch, plus one number and one score per row of the shard.
+Knows nothing of the input. Memory is limited to a row group, plus one number and one score per row of the shard.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from fleet.errors import UsageError
 from fleet.process.wording import counted
@@ -19,10 +18,8 @@ from fleet.run.output_columns import ERROR, ROW, SHARD, output_fields, row_field
 from fleet.run.receipt import Receipt, empty_histogram, with_values
 from fleet.run.spec import RunSpec
 from fleet.run.text import digests_in
-from fleet.storage.parquet import rows_of, table_of
+from fleet.storage.parquet import RowGroups
 from producer.verify.report import Fault
-
-_BATCH_ROWS = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,18 +33,18 @@ class ScoredRows:
 
 
 def scored_rows(
-    scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec, *, rows_of_file: int
+    scores: RowGroups, receipt: Receipt, spec: RunSpec, *, rows_of_file: int
 ) -> tuple[ScoredRows, list[Fault]]:
     """Read and check the scores of a shard. `rows_of_file` are those of all shards that share its scores file."""
-    path, table = receipt.scores.path, table_of(scores, receipt.scored)
+    path, table, rows = receipt.scores.path, scores.table(receipt.scored), scores.file.metadata.num_rows
     faults = [Fault(path=path, problem=problem) for problem in _score_problems(table, receipt, spec)]
-    if scores.metadata.num_rows != rows_of_file:
-        problem = f"holds {counted(scores.metadata.num_rows, 'row')}, its receipt says {rows_of_file:,}"
+    if rows != rows_of_file:
+        problem = f"holds {counted(rows, 'row')}, its receipt says {rows_of_file:,}"
         faults.insert(0, Fault(path=path, problem=problem))
     names = [field.name for field in output_fields(spec)]
     errored = pc.is_valid(table[ERROR.name]).to_numpy() if ERROR.name in table.column_names else np.zeros(0, np.bool_)
     added = table.select([name for name in names if name in table.column_names])
-    digests = digests_in(scores, receipt)
+    digests = digests_in(scores.file, receipt)
     return ScoredRows(added=added, errored=errored, first_row=receipt.first_row, text_digests=digests), faults
 
 
@@ -73,7 +70,7 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
 
 
 def kept_faults(
-    data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec, *, rows_of_file: int
+    data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec, *, rows_of_file: int
 ) -> list[Fault]:
     """Check the kept rows of a shard against its scores. `rows_of_file` are those of all shards that share its data file."""
     problems = _kept_problems(data, rows, receipt, spec, rows_of_file)
@@ -81,14 +78,14 @@ def kept_faults(
 
 
 def _kept_problems(
-    data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec, rows_of_file: int
+    data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec, rows_of_file: int
 ) -> Iterator[str]:
-    names, expected = data.schema_arrow.names, _kept_names(spec)
+    names, expected = data.file.schema_arrow.names, _kept_names(spec)
     if names != expected:
         yield f"has other columns than the run's spec says: {', '.join(names)}, not {', '.join(expected)}"
         return
-    if data.metadata.num_rows != rows_of_file:
-        yield f"holds {counted(data.metadata.num_rows, 'row')}, its receipt says {rows_of_file:,}"
+    if data.file.metadata.num_rows != rows_of_file:
+        yield f"holds {counted(data.file.metadata.num_rows, 'row')}, its receipt says {rows_of_file:,}"
     if spec.where and (refused := _refused_rows(data, receipt, spec)):
         yield f"{refused:,} of its rows do not pass the filter {spec.where}"
     if spec.row_columns is not None:
@@ -99,21 +96,20 @@ def _kept_names(spec: RunSpec) -> list[str]:
     return [*(name for name, _ in spec.columns), *(field.name for field in row_fields(spec)), *spec.output_columns]
 
 
-def _refused_rows(data: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> int:
+def _refused_rows(data: RowGroups, receipt: Receipt, spec: RunSpec) -> int:
     """Kept rows of the shard that the filter would have dropped."""
     try:
-        keep = filter_of_thread(spec.where or "", data.schema_arrow)
+        keep = filter_of_thread(spec.where or "", data.file.schema_arrow)
     except UsageError:  # the file lacks a column of the filter, which the column check has already reported
         return 0
-    batches = (pa.Table.from_batches([batch]) for batch in rows_of(data, receipt.kept, most_rows=_BATCH_ROWS))
-    return sum(len(batch) - len(keep.keep(batch)) for batch in batches)
+    return sum(len(table) - len(keep.keep(table)) for table in data.rows(receipt.kept))
 
 
-def _place_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
+def _place_problems(data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
     """Check that each kept row appears once and in order, with the score that the scores file has for it."""
     shard_column, row_column = spec.row_columns or ("", "")
     columns = [shard_column, row_column, *rows.added.column_names]
-    table = table_of(data, receipt.kept, columns)
+    table = data.table(receipt.kept, columns)
     places = table[row_column].to_numpy() - receipt.first_row
     if set(pc.unique(table[shard_column]).to_pylist()) - {receipt.shard}:
         yield f"has rows of other shards than {receipt.shard}"

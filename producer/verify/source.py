@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fleet.errors import UsageError
 from fleet.inputs.input_file import IgnoredBadRows, InputFile
@@ -19,7 +18,7 @@ from fleet.run.spec import RunSpec, Shard
 from fleet.run.text import scored_digest
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import Published
-from fleet.storage.parquet import rows_of
+from fleet.storage.parquet import RowGroups
 from producer.planning.inputs import as_scored, list_input
 from producer.verify.report import Fault
 from producer.verify.rows import ScoredRows, same_values
@@ -64,7 +63,7 @@ def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Faul
 
 
 def source_faults(
-    source: InputFile, shard: Shard, data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec
+    source: InputFile, shard: Shard, data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec
 ) -> list[Fault]:
     """Compare the data file of a shard with the input."""
     if are_of_other_bytes(shard.identity, receipt.source_identity):
@@ -93,7 +92,8 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
     schema = kept_schema(source.schema, spec)
     names = [*source.schema.names, *spec.output_columns]
     keep: Filter | None = None
-    stream = _RowStream(source.batches(bad=IgnoredBadRows(), most_rows=_BATCH_ROWS, use_threads=False), source.schema)
+    batches = source.batches(bad=IgnoredBadRows(), most_rows=_BATCH_ROWS, use_threads=False)
+    stream = _RowStream((pa.Table.from_batches([batch]) for batch in batches), source.schema)
     for (first, end), digests in rows.text_digests.items():
         table = stream.take(end - first)
         if [scored_digest(table, scoring) for scoring in spec.scorings] != digests:
@@ -111,9 +111,9 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
         yield table.select(names).take(pa.array(kept)).cast(plain)
 
 
-def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile, receipt: Receipt) -> str | None:
+def _first_difference(expected: Iterator[pa.Table], data: RowGroups, receipt: Receipt) -> str | None:
     """The first difference between the kept rows of the shard and the expected rows; None if they are equal."""
-    actual = _RowStream(rows_of(data, receipt.kept, most_rows=_BATCH_ROWS), data.schema_arrow)
+    actual = _RowStream(data.rows(receipt.kept), data.file.schema_arrow)
     first = 0
     for table in expected:
         part = actual.take(len(table))
@@ -131,13 +131,13 @@ def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile, receip
 class _RowStream:
     """Reads the rows of a file in order, a requested number at a time."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-        self._batches = batches
+    def __init__(self, tables: Iterator[pa.Table], schema: pa.Schema) -> None:
+        self._tables = tables
         self._rest = schema.empty_table()
 
     def take(self, count: int) -> pa.Table:
         """The next rows; fewer at the end of the file."""
-        while len(self._rest) < count and (batch := next(self._batches, None)) is not None:
-            self._rest = pa.concat_tables([self._rest, pa.Table.from_batches([batch])])
+        while len(self._rest) < count and (table := next(self._tables, None)) is not None:
+            self._rest = pa.concat_tables([self._rest, table])
         taken, self._rest = self._rest.slice(0, count), self._rest.slice(count)
         return taken

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 
 import fsspec
 
@@ -10,13 +11,14 @@ from fleet.errors import ShardError, UsageError
 from fleet.inputs.opening import open_input
 from fleet.inputs.parquet_file import open_parquet
 from fleet.process.wording import counted
-from fleet.run.receipt import Receipt
-from fleet.run.spec import Shard
+from fleet.run.receipt import Receipt, Receipts
+from fleet.run.spec import RunSpec, Shard
 from fleet.storage.errors import translated
 from fleet.storage.folder import WORKPLACE
 from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, files_of
 from fleet.storage.opening import Published, content_of, open_output, open_place, published_at
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
+from fleet.storage.parquet import RowGroups
 from producer.opening import patient
 from producer.verify.report import Fault, Verification
 from producer.verify.rows import kept_faults, scored_rows
@@ -73,40 +75,58 @@ def _row_faults(published: Published, receipts: Sequence[Receipt], source: dict[
         for part in (receipt.kept, receipt.scored):
             rows[part.file.path] += part.rows
 
-    def look(receipt: Receipt) -> list[Fault]:
-        return _shard_faults(published, receipt, source, rows)
+    def look(paths: tuple[str, str]) -> list[Fault]:
+        return _file_faults(published, paths, shards[paths], source, rows)
 
+    shards = {
+        paths: Receipts(found) for paths, found in groupby(receipts, lambda one: (one.data.path, one.scores.path))
+    }
     with ThreadPoolExecutor(_READERS) as readers:
-        faults_by_shard = readers.map(look, receipts)
-        found = [fault for faults in faults_by_shard for fault in faults]
+        found = [fault for faults in readers.map(look, shards) for fault in faults]
     return [*dict.fromkeys(found)]  # shards may share a file
 
 
-def _shard_faults(
-    published: Published, receipt: Receipt, source: dict[str, Shard], rows_of: Mapping[str, int]
+def _file_faults(
+    published: Published,
+    paths: tuple[str, str],
+    receipts: Sequence[Receipt],
+    source: dict[str, Shard],
+    rows_of: Mapping[str, int],
 ) -> list[Fault]:
-    """`rows_of` has the rows of each file, those of all shards that share it."""
-    spec = published.spec
+    """Check the shards that share a data file and a scores file. `rows_of` has the rows of each file."""
+    data_path, scores_path = paths
     try:
         with (
-            translated(f"Checking {receipt.data.path} of {published.uri}"),
-            open_parquet(f"{published.uri}/{receipt.scores.path}") as scores,
-            open_parquet(f"{published.uri}/{receipt.data.path}") as data,
+            translated(f"Checking {data_path} of {published.uri}"),
+            open_parquet(f"{published.uri}/{scores_path}") as scores,
+            open_parquet(f"{published.uri}/{data_path}") as data,
         ):
-            rows, faults = scored_rows(scores, receipt, spec, rows_of_file=rows_of[receipt.scores.path])
-            if faults:  # further checks would only repeat these faults
-                return faults
-            faults = kept_faults(data, rows, receipt, spec, rows_of_file=rows_of[receipt.data.path])
-            if faults or receipt.shard not in source:
-                return faults
-            shard = source[receipt.shard]
-            opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=receipt.first_row)
-            with opened as original:
-                return source_faults(original, shard, data, rows, receipt, spec)
+            files = RowGroups(data), RowGroups(scores)
+            return [fault for one in receipts for fault in _shard_faults(*files, one, published.spec, source, rows_of)]
     except ShardError as error:
         if error.of_machine:  # the output itself may be sound
             raise
-        return [Fault(path=receipt.data.path, problem=str(error))]
+        return [Fault(path=data_path, problem=str(error))]
+
+
+def _shard_faults(
+    data: RowGroups,
+    scores: RowGroups,
+    receipt: Receipt,
+    spec: RunSpec,
+    source: dict[str, Shard],
+    rows_of: Mapping[str, int],
+) -> list[Fault]:
+    rows, faults = scored_rows(scores, receipt, spec, rows_of_file=rows_of[receipt.scores.path])
+    if faults:  # further checks would only repeat these faults
+        return faults
+    faults = kept_faults(data, rows, receipt, spec, rows_of_file=rows_of[receipt.data.path])
+    if faults or receipt.shard not in source:
+        return faults
+    shard = source[receipt.shard]
+    opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=receipt.first_row)
+    with opened as original:
+        return source_faults(original, shard, data, rows, receipt, spec)
 
 
 def _verification(

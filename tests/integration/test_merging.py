@@ -51,10 +51,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_shards(folder, shards=SHARDS, rows=ROWS, seed=1)
     for number, file in enumerate(
         sorted(folder.iterdir())
-    ):  # with dictionaries that differ, and nested and null values
+    ):  # with dictionaries that differ and are together too many for their indices, and nested and null values
         rows = pq.read_table(file)
-        kinds = [None if row % 7 == 0 else f"kind {number} {row % 3}" for row in range(ROWS)]
-        rows = rows.append_column("kind", pa.array(kinds).dictionary_encode())
+        kinds = [None if row % 7 == 0 else f"kind {number} {row}" for row in range(ROWS)] * 2
+        rows = rows.append_column("kind", pa.array(kinds[:ROWS]).cast(pa.dictionary(pa.int8(), pa.string())))
+        rows = rows.append_column(pa.field("n", pa.int64(), nullable=number % 2 == 0), pa.array(range(ROWS)))
         rows = rows.append_column("places", pa.array([None, [], [{"n": number}], [{"n": None}]] * (ROWS // 4)))
         pq.write_table(rows, file)
     return folder
@@ -140,14 +141,17 @@ class TestFiles:
 
         plain, out = merging.folder / "plain", merging.folder / "out"
         assert files_in(merged) == [NAMES[0], NAMES[3], NAMES[6]]
-        assert published_rows(out).schema == published_rows(plain).schema
+        types = published_rows(plain).schema
+        for name, kind in (("kind", pa.string()), ("n", pa.int64())):
+            types = types.set(types.get_field_index(name), pa.field(name, kind))
+        assert published_rows(out).schema == types
         assert published_rows(out).to_pylist() == published_rows(plain).to_pylist()
         for rows, shard in zip(rows_by_manifest(out), NAMES, strict=True):
             assert rows.to_pylist() == pq.read_table(plain / f"data/{shard}.parquet").to_pylist()
         scores = [pq.read_table(folder / "scores") for folder in (out, plain)]
         assert scores[0].equals(scores[1])
         found = verify(str(out), source=(str(merging.source),))
-        assert (found.faults, found.files) == ((), 3 + 3)
+        assert (found.faults, found.files) == ((), 3 + 1)
         assert "data_first_row" not in pq.read_schema(plain / MANIFEST_PATH).names
 
     def test_are_as_the_viewer_and_duckdb_like_them(self, merging: Merging) -> None:
@@ -207,7 +211,9 @@ class TestARunThatGoesOn:
             0 <= sum(path.stat().st_size for path in (merging.folder / "out").glob("*/*.parquet")) - stored < 2 * SHARDS
         )
 
-    def test_publishes_what_it_has_without_a_failed_shard_and_later_that_one_too(self, merging: Merging) -> None:
+    def test_publishes_what_it_has_without_a_failed_shard_and_later_that_one_too(
+        self, merging: Merging, undisturbed: dict[str, str]
+    ) -> None:
         plan = merging.plan()
         merging.start(plan)
         merging.score(plan, [name for name in NAMES if name != NAMES[1]])
@@ -220,6 +226,7 @@ class TestARunThatGoesOn:
         finalize_run(merging.ledger, plan.spec.run_id, without_failed=False)
 
         assert files_in(plan) == [NAMES[0], NAMES[3], NAMES[6]]
+        assert data_digests(merging.folder / "out") == undisturbed
         found = verify(plan.spec.output_uri, source=(str(merging.source),))
         assert (found.faults, found.rows_in) == ((), SHARDS * ROWS)
 
@@ -233,8 +240,8 @@ class TestAMergedRun:
             (Published.delete, FIRST, NAMES[:3]),
             pytest.param(Published.truncate, SECOND, NAMES[3:6], marks=pytest.mark.faults),
             pytest.param(Published.delete, LAST, NAMES[6:], marks=pytest.mark.faults),
-            (Published.delete, f"scores/{NAMES[3]}.parquet", NAMES[3:6]),
-            pytest.param(Published.truncate, f"scores/{NAMES[0]}.parquet", NAMES[:3], marks=pytest.mark.faults),
+            (Published.delete, f"scores/{NAMES[0]}.parquet", NAMES),
+            pytest.param(Published.truncate, f"scores/{NAMES[0]}.parquet", NAMES, marks=pytest.mark.faults),
             (Published.truncate, MANIFEST_PATH, []),
         ],
     )
@@ -370,6 +377,20 @@ class TestOnTheHub:
         assert [plan.spec.target_file_bytes for plan in plans] == [512_000_000, None, 1_000_000_000]
         assert run.merging.plan(size=None).spec.target_file_bytes is None
 
+    def test_a_run_in_place_of_another_has_its_scores_files_and_is_found_again(self, run: HubMerging) -> None:
+        run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
+        before = {path: run.hub.read(run.repo, path) for path in run.hub.files(run.repo)}
+        again = run.user.call(plan_in_place, run.plan)
+        run.user.call(refiltered, run.merging.redis_url, again, run.merging.folder)
+
+        now = {path: run.hub.read(run.repo, path) for path in run.hub.files(run.repo)}
+        assert {path for path in before.keys() & now.keys() if before[path] == now[path]} >= {
+            path for path in before if path.startswith("scores/")
+        }
+        assert run.data() == [FIRST, f"data/{NAMES[4]}.parquet"]
+        assert run.user.call(plan_in_place, run.plan).spec.run_id == again.spec.run_id
+        assert run.user.call(verify, run.plan.spec.output_uri).faults == ()
+
     @pytest.mark.parametrize("is_lost", [False, LOST], ids=["ledger", "ledger-lost"])
     @pytest.mark.parametrize(
         ("method", "step"),
@@ -379,6 +400,7 @@ class TestOnTheHub:
                 pytest.param(*request, marks=pytest.mark.faults)
                 for request in [
                     ("POST", "/commit/shardsift"),
+                    ("HEAD", "/resolve/"),
                     ("GET", "/resolve/"),
                     ("POST", "/objects/batch"),
                     ("POST", "/commit/main"),
@@ -451,6 +473,15 @@ class TestOnTheHub:
         assert run.data() == [f"data/{NAMES[number]}.parquet" for number in (1, 4)]
         merged = pq.read_table(pa.BufferReader(run.hub.read(run.repo, f"data/{NAMES[1]}.parquet")))
         assert {*merged["shard"].to_pylist()} == {*NAMES[1:4]}
+
+
+def plan_in_place(earlier: Plan) -> Plan:
+    return plan_refilter(earlier.spec.output_uri, RunOptions(min_score=4.5), earlier=earlier.spec, replaces=True)
+
+
+def refiltered(redis_url: str, plan: Plan, folder: Path) -> None:
+    stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
+    publish_plan(Ledger.connect(Settings(redis_url=redis_url)), stored, plan, scratch=folder)
 
 
 def finalize_in_parts(redis_url: str, run_id: str, without_failed: bool) -> Publication | NotReady:

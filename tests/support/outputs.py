@@ -11,7 +11,9 @@ from fleet.storage.hub_files import filesystem_of
 
 def published_rows(output: Path, kind: str = "data") -> pa.Table:
     """All rows of `data/` or `scores/`, in the order of the file names."""
-    return pa.concat_tables([pq.read_table(file) for file in sorted((output / kind).rglob("*.parquet"))])
+    return pa.concat_tables(
+        [pq.read_table(file) for file in sorted((output / kind).rglob("*.parquet"))], promote_options="default"
+    )
 
 
 def data_digests(output: Path) -> dict[str, str]:

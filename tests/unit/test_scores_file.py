@@ -13,6 +13,7 @@ import pytest
 
 from fleet.run.model import Model
 from fleet.run.spec import RunSpec
+from fleet.storage.parquet import RowGroups
 from support.records import a_receipt, a_shard, a_spec
 from support.written_shards import write_shard
 from worker.scoring import Scores
@@ -47,7 +48,7 @@ def stored_in(content: bytes, spec: RunSpec) -> ShardScores:
     parquet = pq.ParquetFile(BytesIO(content))
     rows = parquet.metadata.num_rows
     receipt = a_receipt("run", SHARD, rows_in=rows, rows_kept=rows, rows_dropped=0, rows_errored=0)
-    return ShardScores(parquet, receipt, spec)
+    return ShardScores(RowGroups(parquet), receipt, spec)
 
 
 def digests_of(first_row: int) -> list[str]:

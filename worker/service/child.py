@@ -20,6 +20,7 @@ from fleet.process.redis_away import wait_for_redis
 from fleet.process.settings import Settings, read_settings
 from fleet.run.model import Model, joint_format, worker_queue
 from fleet.run.receipt import refusal_told
+from fleet.storage.scratch import remove_abandoned
 from worker.scoring import Scorer
 from worker.scoring.quiet import quieten_imports
 from worker.service import ipc
@@ -27,7 +28,6 @@ from worker.service.in_hand import InHand
 from worker.service.lease import Watchdog, metered
 from worker.service.program import quieten_celery
 from worker.shard.scoring_groups import loaded_beside, sharing_scorers
-from worker.shard.scratch import remove_abandoned
 
 _SKIP_SECONDS = 5.0  # after a shard that this worker may not score, so that others take the next
 logger = logging.getLogger(__name__)

@@ -29,9 +29,9 @@ from fleet.process.logs import WORKER_NAME
 from fleet.process.redis_away import ABOUT_REDIS
 from fleet.process.settings import Settings
 from fleet.run.model import Model, worker_queue
+from fleet.storage.scratch import scratch_folder
 from worker.service import ipc
 from worker.service.spot import watch_for_notice
-from worker.shard.scratch import scratch_folder
 
 _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed
 _PARENT_LATE_SECONDS = 1.0

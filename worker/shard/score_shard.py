@@ -26,12 +26,12 @@ from fleet.run.spec import RunSpec, Shard, disclosed_source, disclosed_worker
 from fleet.storage.identity import unchanged
 from fleet.storage.output import Output
 from fleet.storage.parquet import WrittenFile
+from fleet.storage.scratch import scratch_folder
 from worker.scoring import Scorer, Scores
 from worker.scoring.parity_trial import ParityTrial
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import in_background, prefetched
 from worker.shard.reader import Window, read_windows
-from worker.shard.scratch import scratch_folder
 from worker.shard.vitals import Progress, Vitals
 from worker.shard.window_scoring import Launched, PreparedWindow, WindowScoring
 from worker.shard.writer import RowCounts, ShardWriter, row_errors, score_columns, with_scores

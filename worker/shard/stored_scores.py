@@ -6,10 +6,8 @@ A run that uses it differs from the earlier one in its filter, and publishes wha
 import hashlib
 import shutil
 import tempfile
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -28,6 +26,7 @@ from fleet.run.text import digests_in
 from fleet.storage.errors import translated
 from fleet.storage.hub_files import filesystem_of
 from fleet.storage.opening import Published
+from fleet.storage.parquet import RowGroups
 from worker.scoring import GoOn, Place, ScorerInfo, Scores
 from worker.shard.writer import errors_of_each
 
@@ -48,7 +47,7 @@ class StoredScores:
     def __init__(self, published: Published) -> None:
         self._published = published
         self._places = {receipt.shard: number for number, receipt in enumerate(published.receipts)}
-        self._open: tuple[OutputFile, pq.ParquetFile] | None = None
+        self._open: tuple[OutputFile, RowGroups] | None = None
         self._shard: tuple[tuple[str, str], ShardScores] | None = None  # by its name and identity
 
     def of(self, score_column: str) -> "StoredColumn":
@@ -91,7 +90,7 @@ class StoredScores:
             )
         return receipt
 
-    def _opened(self, file: OutputFile) -> pq.ParquetFile:
+    def _opened(self, file: OutputFile) -> RowGroups:
         """A copy of a scores file, which is removed when it is closed. Raises ShardError if it is not the published one.
 
         A file that is not is read a second time, because the transfer may have damaged it.
@@ -105,7 +104,7 @@ class StoredScores:
                         shutil.copyfileobj(stored, copy)
                 copy.seek(0)
                 if hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256:
-                    return pq.ParquetFile(copy.name)
+                    return RowGroups(pq.ParquetFile(copy.name))
         raise ShardError(
             f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."
         )
@@ -144,14 +143,12 @@ class ShardScores:
     is in memory at a time.
     """
 
-    def __init__(self, parquet: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> None:
-        self._parquet = parquet
+    def __init__(self, stored: RowGroups, receipt: Receipt, spec: RunSpec) -> None:
+        self._stored = stored
         self._scorings = spec.scorings
-        groups = (parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups))
-        self._starts = [0, *accumulate(groups)]
-        self._windows = {first: (end, digests) for (first, end), digests in digests_in(parquet, receipt).items()}
+        self._columns = [ERROR.name, *map(_column, spec.scorings)]
+        self._windows = {first: (end, digests) for (first, end), digests in digests_in(stored.file, receipt).items()}
         self._offset = receipt.scores_first_row - receipt.first_row
-        self._group: tuple[int, pa.Table] | None = None
 
     def scores_of(self, first_row: int, digests: Sequence[str]) -> tuple[Scores, ...] | None:
         """The scores of a window, one entry per scoring. None unless they are the scores of texts with these digests.
@@ -161,7 +158,7 @@ class ShardScores:
         end, stored = self._windows.get(first_row, (first_row, None))
         if stored != list(digests):
             return None
-        lines = self._lines(first_row + self._offset, end + self._offset)
+        lines = pa.concat_tables(self._stored.between(first_row + self._offset, end + self._offset, self._columns))
         reasons = lines.column(ERROR.name).to_pylist()
         errors = {row: reason for row, reason in enumerate(reasons) if reason is not None}
         found = []
@@ -170,21 +167,6 @@ class ShardScores:
             values[[row for row in errors if row not in own]] = 0  # another scoring's error: not stored, and not used
             found.append(Scores(values=values, errors=own))
         return tuple(found)
-
-    def _lines(self, start: int, end: int) -> pa.Table:
-        parts = []
-        while start < end:
-            number = bisect_right(self._starts, start) - 1
-            offset, last = start - self._starts[number], min(end, self._starts[number + 1])
-            parts.append(self._row_group(number).slice(offset, last - start))
-            start = last
-        return pa.concat_tables(parts)
-
-    def _row_group(self, number: int) -> pa.Table:
-        if self._group is None or self._group[0] != number:
-            columns = [ERROR.name, *map(_column, self._scorings)]
-            self._group = (number, self._parquet.read_row_group(number, columns=columns))
-        return self._group[1]
 
 
 def _column(scoring: Scoring) -> str:

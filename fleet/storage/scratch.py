@@ -1,4 +1,4 @@
-"""The scratch folder in which a worker builds output files, and the removal of folders that killed workers left behind.
+"""The scratch folders in which output files are built and merged, and the removal of those that killed processes left behind.
 
 Each folder has a lock file. The kernel releases the lock when the process ends, so a folder whose lock is free is unused.
 """
