@@ -36,7 +36,8 @@ TargetFileSize = Annotated[
     str | None,
     output_option(
         metavar="SIZE",
-        help="Merge shards, in order, into data files of about this size, or none. Default: 512MB on the Hub, else none; in refilter as before.",
+        help="Merge shards, in order, into data files of about this size, or none. Default: 512MB on the Hub, else none; "
+        "of a refilter, as before.",
     ),
 ]
 Public = Annotated[bool, output_option("--public", help="Create the dataset on the Hub as public.")]
