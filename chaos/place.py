@@ -74,8 +74,8 @@ def check_each_row_is_there_once(variant: Variant, output: Path) -> None:
         rows_in += len(rows)
     files = sorted((output / "data").glob("*.parquet"))
     assert [row for file in files for row in pq.read_table(file)["id"].to_pylist()] == kept_ids
-    assert [file.name for file in files] == [file.name for file in sorted((output / "scores").glob("*.parquet"))]
-    assert (len(files) < len(variant.shard_names)) == (variant.target_file_size != "none")
+    for found in (files, [*(output / "scores").glob("*.parquet")]):
+        assert (len(found) < len(variant.shard_names)) == (variant.target_file_size != "none")
     assert len(all_scores) == rows_in
     assert 0 < len(kept_ids) < rows_in, "a filter that keeps all or nothing shows little"
 
