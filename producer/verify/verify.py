@@ -75,26 +75,20 @@ def _row_faults(published: Published, receipts: Sequence[Receipt], source: dict[
         for part in (receipt.kept, receipt.scored):
             rows[part.file.path] += part.rows
 
-    def look(paths: tuple[str, str]) -> list[Fault]:
-        return _file_faults(published, paths, shards[paths], source, rows)
+    def look(receipts: Sequence[Receipt]) -> list[Fault]:
+        return _file_faults(published, receipts, source, rows)
 
-    shards = {
-        paths: Receipts(found) for paths, found in groupby(receipts, lambda one: (one.data.path, one.scores.path))
-    }
+    groups = [Receipts(found) for _, found in groupby(receipts, lambda one: (one.data.path, one.scores.path))]
     with ThreadPoolExecutor(_READERS) as readers:
-        found = [fault for faults in readers.map(look, shards) for fault in faults]
+        found = [fault for faults in readers.map(look, groups) for fault in faults]
     return [*dict.fromkeys(found)]  # shards may share a file
 
 
 def _file_faults(
-    published: Published,
-    paths: tuple[str, str],
-    receipts: Sequence[Receipt],
-    source: dict[str, Shard],
-    rows_of: Mapping[str, int],
+    published: Published, receipts: Sequence[Receipt], source: dict[str, Shard], rows_of: Mapping[str, int]
 ) -> list[Fault]:
     """Check the shards that share a data file and a scores file. `rows_of` has the rows of each file."""
-    data_path, scores_path = paths
+    data_path, scores_path = receipts[0].data.path, receipts[0].scores.path
     try:
         with (
             translated(f"Checking {data_path} of {published.uri}"),
