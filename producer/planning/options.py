@@ -26,7 +26,9 @@ output_option = partial(typer.Option, rich_help_panel="Where to put it")
 Where = Annotated[
     str | None,
     keep_option(
-        metavar="SQL", help="Filter by this SQL condition: keep rows for which it is true, like 'int_score >= 3'."
+        metavar="SQL",
+        help="Filter by this SQL condition: keep rows for which it is true, like 'int_score >= 3'; 'false' publishes scores "
+        "alone, for refilter --keep-top.",
     ),
 ]
 KeepAll = Annotated[bool, keep_option("--keep-all", help="Keep every row that has a score.")]
