@@ -1,5 +1,6 @@
 """Rows of a Parquet file."""
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ _BLOCK_BYTES, _BLOCKS_KEPT = 8 << 20, 8
 _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
 _STEP_BYTES = 8 << 20  # rows are decoded in steps of about this size
 _ALIKE = ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
+_DICTIONARY = re.compile(r"dictionary<values=([^,<>]+), indices=(u?int\d+), ordered=([01])>")
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
 
 
@@ -99,11 +101,19 @@ class ParquetInput:
         for batch in self._parquet.iter_batches(step, row_groups=groups, columns=columns, use_threads=use_threads):
             before = min(len(batch), max(0, self._first_row - first_row))
             first_row += before
-            rows = batch.slice(before).select(list(columns or self._order)).cast(schema)
+            rows = self._in_types_of(schema, batch.slice(before).select(list(columns or self._order)))
             found = _bad_rows(rows, first_row)
             note_bad_rows(found, bad, first_row=first_row, uri=self._uri)
             yield without(rows, found)
             first_row += len(rows)
+
+    def _in_types_of(self, schema: pa.Schema, rows: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return rows.cast(schema)
+        except pa.ArrowInvalid as error:
+            raise ShardError(
+                f"{self._uri} has a value that the run's types do not hold: {error}. Score it in a run of its own."
+            ) from error
 
     def count_rows(self, most: int | None = None) -> int:
         rows = max(0, int(self._parquet.metadata.num_rows) - self._first_row)
@@ -127,17 +137,24 @@ def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
     """The field with the run's type of it, if that has all of its values."""
     own = _without_views(field.type)
     with suppress(ValueError):  # a type whose name does not say all of it
-        wanted = type_named(kinds.get(field.name, ""))
+        wanted = _type_named(kinds.get(field.name, ""))
         return field.with_type(wanted if _widens(own, wanted) else own)
     return field.with_type(own)
 
 
+def _type_named(kind: str) -> pa.DataType:
+    if found := _DICTIONARY.fullmatch(kind):
+        values, indices, is_ordered = found.groups()
+        return pa.dictionary(pa.type_for_alias(indices), pa.type_for_alias(values), is_ordered == "1")
+    return type_named(kind)
+
+
 def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether each value of a type is one of the other. Arrow looks at whole numbers that become fractions one by one."""
+    """Whether each value of a type is one of the other. Arrow refuses what is not: large whole numbers, too many indices."""
     if pa.types.is_null(own) or own == wanted:
         return True
-    if pa.types.is_dictionary(own):
-        return _widens(own.value_type, wanted)
+    if pa.types.is_dictionary(own) or pa.types.is_dictionary(wanted):
+        return _widens(*(kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (own, wanted)))
     if pa.types.is_struct(own) and pa.types.is_struct(wanted):
         fields = [*zip(own, wanted, strict=False)]
         has_same = own.num_fields == wanted.num_fields and all(one.name == other.name for one, other in fields)

@@ -178,6 +178,8 @@ OBJECTS = pa.array([{"a": 1, "b": None}, {"a": 2, "b": "x"}])
         (pa.array([1.5, None], pa.float32()), "double"),
         (pa.array(["a", None], pa.large_string()), "string"),
         (pa.array(["a", None]).dictionary_encode(), "large_string"),
+        (pa.array(["a", None]), "dictionary<values=string, indices=int8, ordered=0>"),
+        (pa.array(["a", None]).dictionary_encode(), "dictionary<values=large_string, indices=int8, ordered=1>"),
         (LISTS, "list<element: int64>"),
         (OBJECTS, "struct<a: double, b: large_string>"),
     ],
@@ -201,6 +203,11 @@ def test_values_that_the_run_has_in_another_type_are_read_in_it(tmp_path: Path, 
 )
 def test_values_that_might_change_keep_their_type(tmp_path: Path, values: pa.Array, kind: str) -> None:
     assert read(parquet(tmp_path, x=values), (("x", kind),))["x"].type == values.type
+
+
+def test_a_whole_number_that_is_no_fraction_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match=r"a value that the run's types do not hold: .* 9007199254740993 not in range"):
+        read(parquet(tmp_path, x=pa.array([2**53 + 1])), (("x", "double"),))
 
 
 def test_a_text_of_a_dictionary_that_is_no_unicode_is_bad_in_a_run_of_plain_texts(tmp_path: Path) -> None:
