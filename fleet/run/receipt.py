@@ -142,7 +142,7 @@ class Receipt:
     data: OutputFile  # of several shards, if the run has a target size of files
     data_first_row: int = 0  # in the data file, of the shard's kept rows
     own_data_bytes: int = 0  # size of the shard's own data file, if its rows are in one with those of other shards now
-    scores: OutputFile  # likewise
+    scores: OutputFile  # of several shards too
     scores_first_row: int = 0  # in the scores file, of the shard's rows
     rows_in: int
     rows_kept: int
@@ -158,10 +158,12 @@ class Receipt:
 
     @property
     def kept(self) -> RowsOfFile:
+        """Its kept rows in the data file."""
         return RowsOfFile(self.data, self.data_first_row, self.rows_kept)
 
     @property
     def scored(self) -> RowsOfFile:
+        """All of its rows in the scores file."""
         return RowsOfFile(self.scores, self.scores_first_row, self.rows_in)
 
     def to_json(self) -> bytes:
