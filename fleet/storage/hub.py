@@ -180,14 +180,12 @@ class HubOutput(Output):
         """
         with translated(f"Reading {file.path} in {self.uri}"):
             commit = self._commit_with(file, self._branch.name) or self._commit_with(file, self._target)
-            opened = (
-                self._files.open(f"datasets/{self._repo_id}@{commit}/{file.path}", "rb", size=file.size_bytes)
-                if commit
-                else HubFiles(skip_instance_cache=True).open(
-                    f"datasets/{self._repo_id}@{self._target}/{file.path}", "rb"
+            if commit is None:
+                raise ShardError(
+                    f"{file.path} is not in {self.uri} as it was written, and not on the branch of {self._run_id}"
                 )
-            )
-            with opened as content:
+            path = f"datasets/{self._repo_id}@{commit}/{file.path}"
+            with self._files.open(path, "rb", size=file.size_bytes) as content:
                 yield content
 
     def _commit_with(self, file: OutputFile, branch: str) -> str | None:
