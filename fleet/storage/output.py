@@ -215,10 +215,9 @@ def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
     except ValueError as error:
         logger.warning("Skipped %s: not a receipt (%s)", source, " ".join(str(error).split())[:200])
         return None
-    if receipt.run_id != run_id or (receipt.data.path, receipt.scores.path) != (
-        of_data.data_path,
-        of_scores.scores_path,
-    ):
+    is_moved = receipt.own_data_bytes > 0  # the only receipts that name the data file of another shard
+    data_path = of_data.data_path if is_moved else shard.data_path
+    if receipt.run_id != run_id or (receipt.data.path, receipt.scores.path) != (data_path, of_scores.scores_path):
         logger.warning("Skipped %s: not a receipt of run %s", source, run_id)
         return None
     return receipt
