@@ -2,18 +2,22 @@
 
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from fleet.run.receipt import Phase
 from support.claimed_shards import one_shard
 from support.scored_alone import score_alone
 from worker.scoring import ScorerInfo, Scores
+from worker.scoring.backends import Backend
 from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.scoring.tokenizing.tokens import Tokens
 from worker.shard.score_shard import _PACE
 from worker.shard.vitals import Progress
 
@@ -73,6 +77,16 @@ class Noted(Progress):
         self.noted.append(("launched", self.launches))
 
 
+class SlowBackend:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.name = backend.name
+
+    def logits(self, batch: Tokens) -> torch.Tensor:
+        time.sleep(0.02)
+        return self._backend.logits(batch)
+
+
 @pytest.mark.parametrize("windows", [1, 2, WINDOWS])
 def test_the_next_shard_begins_before_the_device_has_all_windows_but_not_beside_a_scorer_that_does_not_expect_it(
     windows: int, scorer: SequenceClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -80,8 +94,9 @@ def test_the_next_shard_begins_before_the_device_has_all_windows_but_not_beside_
     monkeypatch.setattr(_PACE, "window_seconds", math.inf)
     shards = one_shard(tmp_path / "in", pa.table({"text": ["a text"] * 40 * windows}))
     first, second, own = Noted(), Noted(), Noted()
+    slow = replace(scorer, backend=SlowBackend(scorer.backend))  # so that the reader is ahead
 
-    for number, (one, progress) in enumerate([(scorer, first), (scorer, second), (SlowScorer(0, 0.01), own)]):
+    for number, (one, progress) in enumerate([(slow, first), (slow, second), (SlowScorer(0, 0.01), own)]):
         score_alone(shards / "000_00000.parquet", tmp_path / str(number), one, progress=progress, window_rows=40)
 
     (read, launches), last = second.noted
