@@ -96,10 +96,10 @@ def test_a_line_is_written_again_only_if_it_has_changed_and_why_a_shard_failed_o
     fleet: Fleet,
 ) -> None:
     ledger = fleet.ledger
-    ledger.redis.flushall()  # a worker of another test may be listed until its record expires
     ledger.create_run(SPEC, [A, B], now=0)
     ledger.retry_later(claimed(ledger, RUN, A), "The Hub answered 500.", "")
     ledger.fail(claimed(ledger, RUN, B), "It is empty.", "")
+    wait_until(lambda: run_status(ledger, RUN).word == "stalled", description="a millisecond passed since the first claim")
     said = io.StringIO()
     with shown_on(Console(file=said, width=40), line_seconds=0) as show:
         for _ in range(3):
@@ -107,8 +107,8 @@ def test_a_line_is_written_again_only_if_it_has_changed_and_why_a_shard_failed_o
         ledger.pause(RUN)
         show(run_status(ledger, RUN))
 
-    queued, failed, again, paused = said.getvalue().splitlines()
-    assert queued.startswith("0 of 2 shards, queued: No worker serves this run. Start one: worker start")
+    stalled, failed, again, paused = said.getvalue().splitlines()
+    assert stalled.startswith("0 of 2 shards, stalled: No worker serves this run. Start one: worker start")
     assert failed.endswith("It is empty.")
     assert again.endswith("The Hub answered 500.")
     assert paused.startswith("0 of 2 shards, paused: ")
