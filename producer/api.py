@@ -96,11 +96,15 @@ def enqueue(
         steering = SteeringOptions(
             max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price, allow_mixed=allow_mixed
         )
+        found = options_from(options, RunOptions, keywords, labels=split_at_commas)
+        if found.needs_all_scores:
+            raise UsageError(
+                "keep_top and buckets choose rows when all have a score: call run() instead of enqueue(). Or publish scores "
+                "alone with where='false', and choose with `producer refilter` when you like."
+            )
         ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
-            plan = plan_run(
-                options_from(options, RunOptions, keywords, labels=split_at_commas)
-            )  # after Redis has answered, since planning may take long
+            plan = plan_run(found)  # after Redis has answered, since planning may take long
             return enqueue_plan(plan, ledger, app, settings, verify=verify, steering=steering)
 
 

@@ -104,6 +104,10 @@ class RunSpec:
         return PurePosixPath(fixed).stem or "input"
 
     @property
+    def publishes_only_scores(self) -> bool:
+        return self.where is not None and self.where.strip().lower() == "false"
+
+    @property
     def is_in_place(self) -> bool:
         """Whether the run publishes in place of the one whose scores it reads."""
         return any(one.scores_from and one.scores_from.name == self.output_uri for one in self.scorings)

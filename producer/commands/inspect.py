@@ -173,7 +173,7 @@ def scores(
     run = scored_run(target, read_settings())
     if near is not None:
         rows = rows_of_run_near(
-            run, next(iter(ranking.columns), None), near=near, count=sample, source=tuple(source or ())
+            run, next(iter(ranking.score_columns), None), near=near, count=sample, source=tuple(source or ())
         )
         print_found(near_lines(rows), [asdict(row) for row in rows], as_json=as_json)
         return

@@ -1,9 +1,12 @@
 """Start a run: on the fleet, on this machine, or over stored scores."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleet.errors import UsageError
 from fleet.process.command_line import Commands, print_json, say, with_options_of
 from fleet.process.wording import counted, first_of
 from producer.commands.shared import (
@@ -18,15 +21,12 @@ from producer.commands.shared import (
     report,
 )
 from producer.planning.options import (
-    Cut,
-    KeepAll,
+    Choice,
     License,
     Public,
     RunOptions,
     TargetFileSize,
     Title,
-    Where,
-    keep_option,
     with_run_options,
 )
 
@@ -58,8 +58,14 @@ def enqueue(
     if dry_run:
         _print_plan(_planned(options), as_json=as_json)
         return
+    if options.needs_all_scores and not wait:
+        raise UsageError(
+            "--keep-top and --buckets choose rows when all have a score. Add --wait, and this machine chooses them then. "
+            "Or publish scores alone with --where false, and choose with `producer refilter` when you like."
+        )
     from fleet.ledger import Ledger
     from fleet.process.broker import make_app
+    from producer.local.run import choose_locally
     from producer.planning.enqueue import enqueue as enqueue_plan
     from producer.planning.steering import SteeringOptions
     from producer.publishing.publish import looked_at
@@ -75,7 +81,10 @@ def enqueue(
     done = enqueue_plan(plan, ledger, app, settings, verify=verify, steering=steering)
     _say_begun(done)
     if wait:
-        report(looked_at(ledger, _watched(ledger, done), hashes=verify), as_json=as_json)
+        ended = looked_at(ledger, _watched(ledger, done), hashes=verify)
+        with _resumable():
+            ended = choose_locally(plan, ended, settings, verify=verify, on_enqueued=_say_begun)
+        report(ended, as_json=as_json)
     if as_json:
         print_json(done.as_json())
         return
@@ -108,9 +117,9 @@ def run(
 @commands.command(
     epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5 --input './shards/*.parquet'"
 )
-@with_options_of(Cut)
+@with_options_of(Choice)
 def refilter(
-    cut: Cut,
+    choice: Choice,
     target: Target,
     output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")] = "",
     replaces: Annotated[
@@ -120,9 +129,6 @@ def refilter(
             help="Publish in place of the run, on the Hub, by one commit (of up to 5,000 shards).",
         ),
     ] = False,
-    min_score: Annotated[float | None, keep_option(help="Keep rows with at least this score.")] = None,
-    where: Where = None,
-    keep_all: KeepAll = False,
     input_uris: Annotated[
         list[str] | None,
         typer.Option(
@@ -150,9 +156,7 @@ def refilter(
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
     options = RunOptions(
-        min_score=min_score,
-        where=where,
-        keep_all=keep_all,
+        **vars(choice),
         output_uri=output,
         input_uris=tuple(input_uris or ()),
         target_file_size=target_file_size,
@@ -161,7 +165,7 @@ def refilter(
         license=license,
     )
 
-    plan = plan_refilter(uri, options, cut=cut, earlier=earlier, replaces=replaces)
+    plan = plan_refilter(uri, options, earlier=earlier, replaces=replaces)
     for line in plan.notes:
         say(line)
     replaced = patient(published_run)(plan.spec.output_uri) if replaces else None
@@ -201,16 +205,23 @@ def _run(
 ) -> None:
     """Do a planned run on this machine and report how it ended."""
     from producer.local.run import run_locally
-    from producer.status import ExitCode
 
-    try:
+    with _resumable():
         ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_begun)
-    except KeyboardInterrupt as stop:
-        say("Stopped. Run the same command again to resume.")
-        raise typer.Exit(ExitCode.INTERRUPTED) from stop
     if replaced and ended.is_published:
         _say_sent(replaced)
     report(ended, as_json=as_json)
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        from producer.status import ExitCode
+
+        say("Stopped. Run the same command again to resume.")
+        raise typer.Exit(ExitCode.INTERRUPTED) from stop
 
 
 def _say_sent(replaced: "Published") -> None:

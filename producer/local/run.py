@@ -20,7 +20,7 @@ from fleet.run.spec import RunSpec
 from producer.finalizer import ONLY_RUN
 from producer.local.redis import machine_redis
 from producer.planning.enqueue import Enqueued, enqueue
-from producer.planning.plan import Plan
+from producer.planning.plan import Plan, plan_then
 from producer.publishing.publish import looked_at
 from producer.status import RunStatus, run_status
 from producer.status.watch import watch
@@ -45,6 +45,43 @@ def run_locally(
 
     The same plan resumes an interrupted run. With `progress`, it is shown on stderr. `on_look` is called twice a second.
     """
+    ended = _one_run(
+        plan, settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued, on_look=on_look
+    )
+    return choose_locally(
+        plan, ended, settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued
+    )
+
+
+def choose_locally(
+    plan: Plan,
+    ended: RunStatus,
+    settings: Settings,
+    *,
+    workers: int | None = None,
+    verify: bool = False,
+    progress: bool = True,
+    on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
+) -> RunStatus:
+    """Do the run that chooses rows by the scores of `plan`, if there is one and these are published. Returns how all ended."""
+    if not ended.is_published or ended.damage or not (then := plan_then(plan)):
+        return ended
+    if progress:
+        for line in then.notes:
+            say(line)
+    return _one_run(then, settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued)
+
+
+def _one_run(
+    plan: Plan,
+    settings: Settings,
+    *,
+    workers: int | None,
+    verify: bool,
+    progress: bool,
+    on_enqueued: Callable[[Enqueued], None],
+    on_look: OnLook = lambda ledger, run_id: None,
+) -> RunStatus:
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in plan.spec.scorings]
     check_requirements(kinds)
     check_state_dir(settings)

@@ -60,12 +60,12 @@ class RankedRun:
     @property
     def columns(self) -> tuple[str, ...]:
         """The score columns. Raises UsageError if the run does not have them, or none was named of several."""
-        columns = self.ranking.columns
+        columns = self.ranking.score_columns
         if not columns and len(self.spec.scorings) == 1:
             columns = (self.spec.scorings[0].score_column,)
         names = [field.name for field in output_fields(self.spec) if field.type == pa.float32()]
         if not columns or not {*columns} <= {*names}:
-            raise UsageError(f"Name the score column with --column. The run has: {', '.join(names)}.")
+            raise UsageError(f"Name the score column with --score-column. The run has: {', '.join(names)}.")
         return columns
 
     def edges(self, shares: Sequence[Fraction]) -> list[Edge]:

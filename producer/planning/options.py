@@ -23,15 +23,6 @@ keep_option = partial(typer.Option, rich_help_panel="What to keep")
 output_option = partial(typer.Option, rich_help_panel="Where to put it")
 
 # Those that `producer refilter` has too.
-Where = Annotated[
-    str | None,
-    keep_option(
-        metavar="SQL",
-        help="Filter by this SQL condition: keep rows for which it is true, like 'int_score >= 3'; 'false' publishes scores "
-        "alone, for refilter --keep-top.",
-    ),
-]
-KeepAll = Annotated[bool, keep_option("--keep-all", help="Keep every row that has a score.")]
 Title = Annotated[str | None, output_option(metavar="TEXT", help="Title of the card.")]
 License = Annotated[str | None, output_option(metavar="NAME", help="Licence of the card. Default: the source's.")]
 TargetFileSize = Annotated[
@@ -46,12 +37,49 @@ Public = Annotated[bool, output_option("--public", help="Create the dataset on t
 
 
 @dataclass(frozen=True, kw_only=True)
+class Condition:
+    """Which rows to keep: by what is known of each, or a share of all."""
+
+    min_score: Annotated[
+        float | None,
+        keep_option(
+            help="Keep rows with at least this score. Default of a new run: the threshold of the model's recipe or training."
+        ),
+    ] = None
+    where: Annotated[
+        str | None,
+        keep_option(
+            metavar="SQL",
+            help="Filter by this SQL condition: keep rows for which it is true, like 'int_score >= 3'; 'false' publishes "
+            "scores alone.",
+        ),
+    ] = None
+    keep_all: Annotated[bool, keep_option("--keep-all", help="Keep every row that has a score.")] = False
+    keep_top: Annotated[
+        str | None,
+        keep_option(
+            metavar="SHARE",
+            help="Keep the best rows, like 10%, and those that tie with the last of them. A new run publishes its scores first, "
+            "to OUTPUT-scores.",
+        ),
+    ] = None
+    buckets: Annotated[
+        int | None,
+        keep_option(
+            min=2, max=100, metavar="N", help="Add a column bucket: N equal parts of all scored rows, 0 the lowest."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ranking:
     """How rows are ranked by their stored scores."""
 
-    columns: Annotated[
+    score_columns: Annotated[
         tuple[str, ...],
-        keep_option("--column", metavar="NAME", help="Score column. May be repeated: the highest score counts."),
+        keep_option(
+            "--score-column", metavar="NAME", help="Score to rank by. May be repeated: the highest of a row counts."
+        ),
     ] = ()
     by: Annotated[
         str | None, keep_option(metavar="NAME", help="Weigh rows by a whole number of the input, such as token_count.")
@@ -65,19 +93,12 @@ class Ranking:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut(Ranking):
-    """The options of `producer refilter` that ask for a share of the rows, not for a score."""
+class Choice(Ranking, Condition):
+    """Which rows to keep, and for a share of them, how they are ranked."""
 
-    keep_top: Annotated[
-        str | None,
-        keep_option(metavar="SHARE", help="Keep the best rows, like 10%, and those that tie with the last of them."),
-    ] = None
-    buckets: Annotated[
-        int | None,
-        keep_option(
-            min=2, max=100, metavar="N", help="Add a column bucket: N equal parts of all scored rows, 0 the lowest."
-        ),
-    ] = None
+    @property
+    def needs_all_scores(self) -> bool:
+        return self.keep_top is not None or self.buckets is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +139,7 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(ScoreOptions, Reading):
+class RunOptions(Choice, ScoreOptions, Reading):
     """The options of a run."""
 
     models: Annotated[
@@ -138,14 +159,6 @@ class RunOptions(ScoreOptions, Reading):
         Dtype,
         model_option(help="Number format. auto: 16 bits if the device is fast at them, else float32."),
     ] = "auto"
-    min_score: Annotated[
-        float | None,
-        keep_option(
-            help="Keep rows with at least this score. Default: the threshold of the model's recipe or training."
-        ),
-    ] = None
-    where: Where = None
-    keep_all: KeepAll = False
     output_uri: Annotated[
         str,
         output_option(

@@ -28,12 +28,12 @@ from fleet.run.recipes import recipe_line
 from fleet.run.scorers import model_of, published_run, resolve_model
 from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
 from fleet.run.sequence_classifier import threshold_of
-from fleet.run.spec import RunSpec, Shard, disclosed_inputs, file_name
+from fleet.run.spec import Buckets, RunSpec, Shard, disclosed_inputs, file_name
 from fleet.run.text import chosen_columns, template_of, text_columns
-from fleet.storage.opening import Published, content_of, is_on_hub, open_output, open_place
+from fleet.storage.opening import Published, content_of, is_on_hub, manifest_at, open_output, open_place
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.opening import patient
-from producer.planning.cut import RankedRun, best_rows, buckets_of
+from producer.planning.cut import RankedRun, best_rows, buckets_of, columns_of_input, share_of
 from producer.planning.destination import check_folders, check_hub, check_output_place, with_output
 from producer.planning.inputs import (
     Input,
@@ -45,7 +45,7 @@ from producer.planning.inputs import (
     list_input,
     split,
 )
-from producer.planning.options import Cut, RunOptions
+from producer.planning.options import RunOptions
 from producer.publishing.card import described_in
 from producer.publishing.hub_cards import is_accepted
 
@@ -64,6 +64,9 @@ class Plan:
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
     notes: tuple[str, ...] = ()  # what to tell the user: the recipes that are used, and what a threshold keeps
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
+    then: RunOptions | None = (
+        None  # of the run over the scores of this one that chooses the rows, which this one does not
+    )
 
     def __post_init__(self) -> None:
         check_folders(self.spec, self.shards)
@@ -74,9 +77,11 @@ def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
     if (options.crawl is None) == (not options.input_uris):
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
+    _check_goes_together(options)
     names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub
     options = with_output(options, names.values())
-    source = checked_input(options)
+    here = _scores_alone(options) if options.needs_all_scores else options
+    source = checked_input(here)
     schema = _schema_of_rows(source, chosen_columns(options.columns))
     models = {column: _model(options.scorer, name) for column, name in names.items()}
     given = options_by_model(models, options)
@@ -84,6 +89,7 @@ def plan_run(options: RunOptions) -> Plan:
     completed = {column: replace(given[column], **recipe) for column, recipe in recipes.items()}
     scorings = tuple(_scoring(column, models[column], one, schema, source) for column, one in completed.items())
     keep = _with_threshold(next(iter(completed.values())), scorings)
+    then = replace(keep, crawl=None) if options.needs_all_scores else None
     spec = RunSpec(
         input_uris=source.uris,
         input_revision=source.revision,
@@ -91,29 +97,33 @@ def plan_run(options: RunOptions) -> Plan:
         columns=describe_columns(schema),
         only_columns=options.columns is not None,
         scorings=scorings,
-        where=condition(keep, scorings),
-        output_uri=absolute_uri(options.output_uri),
+        where=condition(here if then else keep, scorings),
+        output_uri=absolute_uri(here.output_uri),
         row_columns=_row_columns(options),
         limit_rows=options.limit_rows,
         rows_per_task=options.rows_per_task,
         target_file_bytes=_target_file_bytes(
-            options, by_default=_HUB_FILE_BYTES if is_on_hub(options.output_uri) else None
+            options, by_default=_HUB_FILE_BYTES if is_on_hub(here.output_uri) else None
         ),
         max_bad_rows=options.max_bad_rows,
     )
     check_filter(spec, schema)
+    if then:
+        _check_choice(then, spec, schema)
     spec, shards = resumed(spec, source)
     return Plan(
         spec=spec,
         shards=shards,
         public=options.public,
-        description=described(options),
+        description=described(here),
         notes=(
             *(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
             *_kept_lines(keep, scorings),
             *source.notes,
+            *_then_lines(spec, then),
         ),
         left_out=source.left_out,
+        then=then,
     )
 
 
@@ -279,12 +289,11 @@ def _target_file_bytes(options: RunOptions, *, by_default: int | None) -> int | 
 # Plan a run that applies another filter to the scores of a published run. No text is scored again.
 
 _NAMED_SHARDS = 3
-_NO_CUT = Cut()
 
 
 @patient
 def plan_refilter(
-    scores_uri: str, options: RunOptions, *, cut: Cut = _NO_CUT, earlier: RunSpec | None = None, replaces: bool = False
+    scores_uri: str, options: RunOptions, *, earlier: RunSpec | None = None, replaces: bool = False
 ) -> Plan:
     """Plan the run over the input and the scores of the run that is published at `scores_uri`.
 
@@ -292,7 +301,7 @@ def plan_refilter(
     it says where the input is. A plan that `replaces` that run publishes where it is. Raises UsageError if nothing is
     published there, if the input is unknown or is not what was scored, and if the filter does not fit.
     """
-    _check_cut(cut, options)
+    _check_goes_together(options)
     published = published_run(absolute_uri(scores_uri).rstrip("/"))
     _check_place(published, options.output_uri, replaces=replaces)
     options = replace(options, output_uri=options.output_uri or published.uri)
@@ -305,10 +314,10 @@ def plan_refilter(
     shards = as_scored(files.shards, published.receipts, published.left_out)
     source = replace(files, shards=tuple(shards.values()))
     _check_is_what_was_scored(source.shards, published)
-    ranked = RankedRun(spec=spec, output_uri=published.uri, receipts=published.receipts, shards=shards, ranking=cut)
+    ranked = RankedRun(spec=spec, output_uri=published.uri, receipts=published.receipts, shards=shards, ranking=options)
     notes: tuple[str, ...] = ()
-    if cut.keep_top is not None:
-        best, where, note = best_rows(ranked, cut.keep_top)
+    if options.keep_top is not None:
+        best, where, note = best_rows(ranked, options.keep_top)
         options, notes, spec = replace(options, where=where), (note,), replace(spec, best=best)
     new_spec = replace(
         spec,
@@ -316,7 +325,7 @@ def plan_refilter(
         input_revision=source.revision,
         scorings=tuple(replace(scoring, scores_from=model_of(published)) for scoring in spec.scorings),
         where=condition(options, spec.scorings),
-        buckets=buckets_of(ranked, cut.buckets) if cut.buckets else None,
+        buckets=buckets_of(ranked, options.buckets) if options.buckets else None,
         target_file_bytes=_target_file_bytes(options, by_default=spec.target_file_bytes),
         output_uri=absolute_uri(options.output_uri),
     )
@@ -341,13 +350,59 @@ def _check_place(published: Published, output_uri: str, *, replaces: bool) -> No
         )
 
 
-def _check_cut(cut: Cut, options: RunOptions) -> None:
-    """Raises UsageError for options that do not go together."""
+def _check_goes_together(options: RunOptions) -> None:
+    """Raises UsageError for a choice of rows by options that do not go together."""
     is_chosen = options.min_score is not None or options.where is not None or options.keep_all
-    if is_chosen and cut.keep_top is not None:
+    if is_chosen and options.keep_top is not None:
         raise UsageError("Use only one of --keep-top, --min-score, --where and --keep-all.")
-    if cut.keep_top is None and not cut.buckets and (cut.columns or cut.by or cut.within):
-        raise UsageError("--column, --by and --within are for --keep-top and --buckets. Add one, or leave them out.")
+    if not options.needs_all_scores and (options.score_columns or options.by or options.within):
+        raise UsageError(
+            "--score-column, --by and --within are for --keep-top and --buckets. Add one, or leave them out."
+        )
+
+
+# A run of two steps: the scores of all rows are published beside the output, and then the best rows at the output.
+
+
+def plan_then(plan: Plan) -> Plan | None:
+    """Plan the run that chooses rows by the published scores of `plan`; None if `plan` itself has chosen them."""
+    return plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec) if plan.then else None
+
+
+def _scores_alone(options: RunOptions) -> RunOptions:
+    """The options of the first step. Its output is the name of the other with `-scores`."""
+    place, at, branch = (
+        options.output_uri.partition("@") if is_on_hub(options.output_uri) else (options.output_uri, "", "")
+    )
+    uri = f"{place.rstrip('/')}-scores{at}{branch}"
+    return replace(options, output_uri=uri, where="false", min_score=None, keep_all=False, keep_top=None, title=None)
+
+
+def _check_choice(then: RunOptions, spec: RunSpec, schema: pa.Schema) -> None:
+    """Check before rows are scored what can be known of the second step. Raises UsageError.
+
+    Its output is free, or its own, which it can be only when the scores are published.
+    """
+    ranked = RankedRun(spec=spec, output_uri=spec.output_uri, receipts=(), shards={}, ranking=then)
+    columns_of_input(spec, then)
+    buckets, where = Buckets(columns=ranked.columns, edges=()), None
+    if then.keep_top is not None:
+        share_of(then.keep_top)
+    else:
+        where = condition(then, spec.scorings)
+    check_filter(replace(spec, where=where, buckets=buckets if then.buckets else None), schema)
+    check_output_place(then.output_uri, public=then.public)
+    _check_output_is_apart(then)
+    if manifest_at(spec.output_uri) is None:
+        open_output(then.output_uri, spec.run_id).check_free(spec)
+
+
+def _then_lines(spec: RunSpec, then: RunOptions | None) -> list[str]:
+    if then is None:
+        return []
+    return [
+        f"All rows are scored first, and their scores published to {spec.output_uri}. Then rows are chosen by them."
+    ]
 
 
 def _input_uris(published: Published, earlier: RunSpec | None) -> tuple[str, ...]:
@@ -379,7 +434,7 @@ def _check_is_what_was_scored(shards: Sequence[Shard], published: Published) -> 
 
 def _with_threshold(options: RunOptions, scorings: Sequence[Scoring]) -> RunOptions:
     """The options; if they do not say which rows to keep, with the threshold of a single model that has its own."""
-    is_chosen = options.min_score is not None or options.where is not None or options.keep_all
+    is_chosen = options.min_score is not None or options.where is not None or options.keep_all or options.keep_top
     if is_chosen or len(scorings) > 1 or scorings[0].outputs > 1 or scorings[0].function_to_apply != "none":
         return options
     return replace(options, min_score=threshold_of(scorings[0].model))

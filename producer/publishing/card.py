@@ -81,7 +81,7 @@ def described_in(card: bytes | None, spec: RunSpec) -> Description:
 
 def _yaml(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
     source = beside.cards.source
-    kept = sum(receipt.rows_kept for receipt in receipts)
+    rows = sum(receipt.rows_in if spec.publishes_only_scores else receipt.rows_kept for receipt in receipts)
     datasets = [found[1] for found in map(HUB_DATASET.match, spec.input_uris) if found]
     carried = {
         **source,
@@ -91,20 +91,23 @@ def _yaml(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
     }
     card = DatasetCardData(
         pretty_name=_title(spec, beside),
-        size_categories=[next((name for bound, name in _SIZES.items() if kept < bound), "100B<n<1T")],
+        size_categories=[next((name for bound, name in _SIZES.items() if rows < bound), "100B<n<1T")],
         source_datasets=[*dict.fromkeys(datasets)] or None,
-        configs=[_config("default", "data"), _config("scores", "scores")],
+        configs=_configs(spec),
         **carried,
     )
     return str(card.to_yaml())
 
 
-def _config(name: str, folder: str) -> dict[str, object]:
-    config: dict[str, object] = {
-        "config_name": name,
-        "data_files": [{"split": "train", "path": f"{folder}/**/*.parquet"}],
-    }
-    return config | ({"default": True} if name == "default" else {})
+def _configs(spec: RunSpec) -> list[dict[str, object]]:
+    """The subsets that the viewer and `load_dataset` know, the default first."""
+    folders = {"scores": "scores"} if spec.publishes_only_scores else {"default": "data", "scores": "scores"}
+    configs: list[dict[str, object]] = [
+        {"config_name": name, "data_files": [{"split": "train", "path": f"{folder}/**/*.parquet"}]}
+        for name, folder in folders.items()
+    ]
+    configs[0]["default"] = True
+    return configs
 
 
 def _text(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
@@ -162,7 +165,8 @@ def _title(spec: RunSpec, beside: Beside) -> str:
     source = _first_input(spec) + (f" and {more:,} more" if more and not hub_dataset(spec) else "")
     crawl = f" {spec.crawl}" if spec.crawl else ""
     models = [disclosed_model(scoring.model).rstrip("/").rpartition("/")[2] for scoring in spec.scorings]
-    return f"{source}{crawl}, {'filtered' if spec.where else 'scored'} with {' and '.join(models)}"
+    done = "filtered" if spec.where and not spec.publishes_only_scores else "scored"
+    return f"{source}{crawl}, {done} with {' and '.join(models)}"
 
 
 def _first_input(spec: RunSpec) -> str:
@@ -183,6 +187,9 @@ def _summary(spec: RunSpec, rows: dict[str, int], beside: Beside) -> str:
     names = [code(name) for name, _ in spec.columns]
     columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
     read = ("the first " if spec.limit_rows else "") + counted(rows_in, "row")
+    if spec.publishes_only_scores:
+        return f"""The scores of {read} of {_source_name(spec)}, by {kinds_of_models(spec)}{but and f", but for {but}"}.
+The rows themselves are not here, and are where `shard` and `row` say."""
     return f"""{kept:,} of {read}{_share(kept, rows_in)} of {_source_name(spec)}{why}. Every row was scored with \
 {kinds_of_models(spec)}{but and f", but for {but}"};
 {here}, in the source's order and with {columns}."""
@@ -332,7 +339,7 @@ def _join(spec: RunSpec) -> str:
 
 def _limits(spec: RunSpec) -> str:
     limits = ["Nothing was deduplicated or rewritten, and nothing was removed for privacy, safety or copyright."]
-    if spec.where:
+    if spec.where and not spec.publishes_only_scores:
         limits.append(
             "A row close to the edge of the filter could as well be on the other side: models err, and scores differ "
             "slightly between number formats and devices. Read some such rows before you choose a threshold."

@@ -21,34 +21,35 @@ def how_to_load(spec: RunSpec) -> str:
     """Snippets that can be pasted. A folder's or bucket's own place is not disclosed, so those are run inside it."""
     found = HUB_DATASET.match(spec.output_uri)
     root = f"{found[0]}/" if found else ""
+    folder, rows = ("scores", "scores") if spec.publishes_only_scores else ("data", "kept")
     column = spec.scorings[0].score_column
     has_edge = threshold_of(spec.where, column) is not None
     order = f'\nORDER BY "{column}"' if has_edge else ""
     revision = f', revision="{found[2]}"' if found and found[2] else ""
-    dataset = f'"{found[1]}"{revision}' if found else '"parquet", data_files="data/**"'
+    dataset = f'"{found[1]}"{revision}' if found else f'"parquet", data_files="{folder}/**"'
     return f"""
 ## How to load it
 {"" if found else f"{chr(10)}In this folder:{chr(10)}"}
 ```python
 from datasets import load_dataset
-kept = load_dataset({dataset}, split="train", streaming=True)
+{rows} = load_dataset({dataset}, split="train", streaming=True)
 
 import pandas
-kept = pandas.read_parquet("{root}data")
+{rows} = pandas.read_parquet("{root}{folder}")
 
 import polars
-kept = polars.scan_parquet("{root}data/**/*.parquet")
+{rows} = polars.scan_parquet("{root}{folder}/**/*.parquet")
 ```
 
 ```sql
 -- DuckDB{": rows that only just passed the filter" if has_edge else ""}
-SELECT * FROM '{root}data/**/*.parquet'{order} LIMIT 10;
+SELECT * FROM '{root}{folder}/**/*.parquet'{order} LIMIT 10;
 {_join(spec, root)}```
 """
 
 
 def _join(spec: RunSpec, root: str) -> str:
-    if not spec.row_columns:
+    if not spec.row_columns or spec.publishes_only_scores:
         return ""
     shard, row = ('"' + name.replace('"', '""') + '"' for name in spec.row_columns)
     return f"""
@@ -90,7 +91,7 @@ def _kept(spec: RunSpec) -> Iterator[tuple[str, Any]]:
     if spec.buckets:
         yield "buckets", len(spec.buckets.edges[0][1]) + 1
     if ranked := spec.best or spec.buckets:
-        yield from (("column", column) for column in ranked.columns)
+        yield from (("score-column", column) for column in ranked.columns)
         yield from ((name, column) for name, column in (("by", ranked.by), ("within", ranked.within)) if column)
 
 

@@ -46,7 +46,7 @@ class ScoredRun:
         """The scoring with this score column, or the only one. Raises UsageError if there is none."""
         columns = ", ".join(scoring.score_column for scoring in self.spec.scorings)
         if column is None and len(self.spec.scorings) > 1:
-            raise UsageError(f"{self.name} has several score columns: {columns}. Name one with --column.")
+            raise UsageError(f"{self.name} has several score columns: {columns}. Name one with --score-column.")
         for scoring in self.spec.scorings:
             if column in (None, scoring.score_column):
                 return scoring

@@ -11,7 +11,7 @@ from fleet.presence.announcements import list_machines
 from support.crawls import copy_shards
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
-from support.outputs import manifest_lines
+from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import started
 from support.waiting import wait_until
 
@@ -58,6 +58,29 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
     assert f"The run is paused. Resume it: producer resume {run_id}\n" in again.stderr
     assert resumed.stderr.startswith(f"Run {run_id} is resumed.\n")  # its worker may not have told yet that it is free
     assert {line["attempt"] for line in manifest_lines(tmp_path / "out")} == {1}
+
+
+def test_the_best_rows_are_chosen_by_the_waiting_command_when_the_fleet_has_scored_all(
+    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    fleet, best = quick_fleet, tmp_path / "best"
+    job = options(shards, tiny_model, best, "--limit-rows", "36", "--keep-top", "50%", "--by", "token_count")
+    now = fleet.call_producer("enqueue", *job)
+
+    with fleet.finalizer(), fleet.worker(tiny_model):
+        done = fleet.call_producer("enqueue", *job, "--wait")
+        once = data_digests(best)
+        again = fleet.call_producer("enqueue", *job, "--wait")
+
+    assert now.returncode == 2
+    assert "--keep-top and --buckets choose rows when all have a score. Add --wait" in now.stderr
+    assert done.returncode == again.returncode == 0, done.stderr
+    assert f"All rows are scored first, and their scores published to {best}-scores." in done.stderr
+    scores, kept = published_rows(best, "scores")["score"].to_pylist(), published_rows(best)
+    assert len(scores) == 36
+    assert f"of token_count: {kept.num_rows} rows.\n" in done.stderr
+    assert sorted(kept["score"].to_pylist()) == sorted(scores)[-kept.num_rows :]
+    assert data_digests(best) == once
 
 
 def formats(*able: str) -> dict[str, str]:

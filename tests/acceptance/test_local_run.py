@@ -23,7 +23,7 @@ from support.crawls import copy_shards
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines, published_rows
-from support.processes import BIN, call_command, run_command
+from support.processes import BIN, call_command, run_command, started
 from support.reference import reference_rows
 from support.small_fleet import enqueue_and_wait
 from support.small_run import publish_plan
@@ -147,6 +147,26 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     again = run_job(machine, shards, tiny_model, tmp_path / "out", "--workers", "2")
     assert again.returncode == 0, again.stderr
     assert data_digests(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.slow
+def test_a_run_that_chooses_the_best_rows_may_be_stopped_in_either_step(
+    quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    best = tmp_path / "best"
+    job = ("--input", shards, "--model", tiny_model, "--output", best, "--keep-top", "30%", "--scorer", STAND_IN)
+
+    for number, step in enumerate(("8 shards, 0 done", "of the scored rows")):
+        log = tmp_path / f"log-{number}"
+        with started("producer", "run", *job, environment=quick_machine, log=log) as run:
+            wait_until(lambda log=log, step=step: step in log.read_text(), description="it is reached", seconds=120)
+            run.send_signal(signal.SIGINT)
+            assert run.wait(timeout=90) == 130
+    done = run_command("producer", "run", *job, environment=quick_machine)
+
+    assert done.returncode == 0, done.stderr
+    assert published_rows(best).num_rows == pytest.approx(0.3 * 96, abs=3)
+    wait_until(lambda: not processes_of(quick_machine), description="every process of the run has ended")
 
 
 @pytest.mark.slow

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from fleet.errors import ShardError, UsageError
+from fleet.errors import OutputTaken, ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.ledger.records import Description
 from fleet.run.scorers import published_run
 from fleet.run.spec import Buckets, RunSpec
 from producer.local.demo_data import write_shards
-from producer.planning.options import Cut, RunOptions
-from producer.planning.plan import Plan, plan_refilter, plan_run
+from producer.planning.options import RunOptions
+from producer.planning.plan import Plan, plan_refilter, plan_run, plan_then
 from producer.publishing.publish import look_again
 from producer.verify.verify import verify
 from support.input_shards import with_first_texts
@@ -35,7 +35,6 @@ from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.stored_scores import load_stored_scores
 
 SHARDS, ROWS = 3, 40
-NO_CUT = Cut()
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +71,9 @@ class Earlier:
         publish(self.ledger, self.scorer, options, scratch=self.folder / "scratch")
         return self.folder / "fresh"
 
-    def plan(self, *, to: str = "again", inputs: tuple[str, ...] = (), cut: Cut = NO_CUT, **choice: Any) -> Plan:
+    def plan(self, *, to: str = "again", inputs: tuple[str, ...] = (), **choice: Any) -> Plan:
         options = RunOptions(output_uri=str(self.folder / to), input_uris=inputs, **choice)
-        return plan_refilter(str(self.output), options, cut=cut, earlier=self.spec)
+        return plan_refilter(str(self.output), options, earlier=self.spec)
 
     def refiltered(self, *, to: str = "again", **choice: Any) -> Path:
         """What a run over the stored scores publishes."""
@@ -300,10 +299,10 @@ class TestACut:
     def test_keeps_the_best_tokens_within_each_label_or_value_of_the_input_and_says_how_many(
         self, earlier: Earlier, source: Path, rows: pd.DataFrame, within: str
     ) -> None:
-        cut = Cut(keep_top="30%", by="token_count", within=within)
+        cut = {"keep_top": "30%", "by": "token_count", "within": within}
         rows = rows[rows[within].notna()]
 
-        again = earlier.refiltered(cut=cut)
+        again = earlier.refiltered(**cut)
 
         best = pd.concat(
             best_of(of_label, 0.3, "token_count") for _, of_label in rows.groupby(rows[within].astype(object))
@@ -311,14 +310,14 @@ class TestACut:
         kept = published_rows(again).to_pandas()
         pd.testing.assert_frame_equal(kept, best.reset_index(drop=True))
         share = best["token_count"].sum() / rows["token_count"].sum()
-        assert earlier.plan(cut=cut).notes == (f"Keeps {share:.2%} of token_count: {len(best)} rows.",)
+        assert earlier.plan(**cut).notes == (f"Keeps {share:.2%} of token_count: {len(best)} rows.",)
         card = (again / "README.md").read_text()
         assert (
             f": those with the highest `score`, which have 30% of all `token_count`, within each `{within}`. Every"
             in card
         )
         assert (
-            f"  --keep-top 30% \\\n  --column score \\\n  --by token_count \\\n  --within {shlex.quote(within)} \\\n"
+            f"  --keep-top 30% \\\n  --score-column score \\\n  --by token_count \\\n  --within {shlex.quote(within)} \\\n"
             in card
         )
         assert "--where" not in card
@@ -326,11 +325,11 @@ class TestACut:
 
     def test_adds_buckets_that_a_filter_may_use(self, earlier: Earlier, source: Path, rows: pd.DataFrame) -> None:
         columns = ("score_LABEL_0", "score_LABEL_1")
-        cut = Cut(buckets=4, columns=columns)
+        cut: dict[str, Any] = {"buckets": 4, "score_columns": columns}
         rows["highest"] = rows[[*columns]].max(axis=1)
         edges = [float(best_of(rows, share, column="highest")["highest"].min()) for share in (0.75, 0.5, 0.25)]
 
-        again, once_more = (earlier.refiltered(to=to, cut=cut, where="bucket >= 2") for to in ("again", "more"))
+        again, once_more = (earlier.refiltered(to=to, **cut, where="bucket >= 2") for to in ("again", "more"))
 
         kept = published_rows(again).to_pandas()
         expected = np.searchsorted(edges, rows["highest"], side="right")
@@ -347,7 +346,7 @@ class TestACut:
     def test_adds_buckets_within_each_value_of_the_input_and_none_without_a_value(
         self, earlier: Earlier, source: Path, rows: pd.DataFrame, within: str
     ) -> None:
-        again = earlier.refiltered(cut=Cut(buckets=2, within=within), keep_all=True)
+        again = earlier.refiltered(buckets=2, within=within, keep_all=True)
 
         by_value = rows.groupby(rows[within].astype(object))
         halves = {value: best_of(of_value, 0.5)["score"].min() for value, of_value in by_value}
@@ -359,26 +358,66 @@ class TestACut:
         assert verify(str(again), source=(str(source),)).faults == ()
 
     def test_by_an_interrupted_command_is_the_same_run(self, earlier: Earlier) -> None:
-        cut = Cut(keep_top="50%", buckets=20, by="token_count")
+        cut: dict[str, Any] = {"keep_top": "50%", "by": "token_count"}
 
-        assert earlier.plan(cut=cut).spec.run_id == earlier.plan(cut=cut).spec.run_id
-        assert earlier.plan(cut=cut).spec.run_id != earlier.plan(cut=replace(cut, buckets=10)).spec.run_id
+        assert earlier.plan(**cut, buckets=20).spec.run_id == earlier.plan(**cut, buckets=20).spec.run_id
+        assert earlier.plan(**cut, buckets=20).spec.run_id != earlier.plan(**cut, buckets=10).spec.run_id
 
     def test_that_means_nothing_is_refused(self, earlier: Earlier) -> None:
-        for refusal, choice in {
-            "Use only one of --keep-top, --min-score": {"cut": Cut(keep_top="5%"), "keep_all": True},
-            "--by and --within are for --keep-top and --buckets": {"cut": Cut(by="token_count"), "keep_all": True},
-            "Name the score column with --column. The run has: score, score_LABEL_0": {
-                "cut": Cut(keep_top="5%", columns=("label",))
+        told_before_rows_are_scored: dict[str, dict[str, Any]] = {
+            "Use only one of --keep-top, --min-score": {"keep_top": "5%", "keep_all": True},
+            "--by and --within are for --keep-top and --buckets": {"by": "token_count", "keep_all": True},
+            "Name the score column with --score-column. The run has: score, score_LABEL_0": {
+                "keep_top": "5%",
+                "score_columns": ("label",),
             },
-            "--within score: .* numbers that scoring has added: label": {"cut": Cut(keep_top="5%", within="score")},
-            "--within language_score: values are texts or whole": {"cut": Cut(keep_top="5%", within="language_score")},
-            "--by tokens: the input has no such column": {"cut": Cut(keep_top="5%", by="tokens")},
-            "--by text: a weight is a whole number": {"cut": Cut(keep_top="5%", by="text")},
-            "--by hash: the weights of 000_00000 are too high": {"cut": Cut(keep_top="5%", by="hash")},
-        }.items():
+            "--within score: .* numbers that scoring has added: label": {"keep_top": "5%", "within": "score"},
+            "--by tokens: the input has no such column": {"keep_top": "5%", "by": "tokens"},
+            "a percentage between 0% and 100%, like 10%, not '5'": {"keep_top": "5"},
+            "Say which rows to keep": {"buckets": 4},
+        }
+        told_by_rows: dict[str, dict[str, Any]] = {
+            "--within language_score: values are texts or whole": {"keep_top": "5%", "within": "language_score"},
+            "--by text: a weight is a whole number": {"keep_top": "5%", "by": "text"},
+            "--by hash: the weights of 000_00000 are too high": {"keep_top": "5%", "by": "hash"},
+        }
+        unchosen = replace(earlier.options, keep_all=False, output_uri=str(earlier.folder / "new"))
+
+        for refusal, choice in {**told_before_rows_are_scored, **told_by_rows}.items():
             with pytest.raises(UsageError, match=refusal):
                 earlier.plan(**choice)
+        for refusal, choice in told_before_rows_are_scored.items():
+            with pytest.raises(UsageError, match=refusal):
+                plan_run(replace(unchosen, **choice))
+
+    @pytest.mark.parametrize("choice", [{"keep_top": "30%"}, {"buckets": 4, "where": "bucket = 3"}])
+    def test_of_a_run_that_scores_first_is_that_of_its_scores(
+        self, earlier: Earlier, source: Path, choice: dict[str, Any]
+    ) -> None:
+        best = earlier.folder / "best"
+        plan = plan_run(replace(earlier.options, keep_all=False, title="Mine", output_uri=str(best), **choice))
+        publish_plan(earlier.ledger, earlier.scorer, plan, scratch=earlier.folder / "scratch")
+
+        then = plan_then(plan)
+
+        assert then is not None
+        publish_plan(
+            earlier.ledger,
+            load_stored_scores(then.spec.scorings[0].served_by, None),
+            then,
+            scratch=earlier.folder / "scratch",
+        )
+        assert plan.spec.output_uri == f"{best}-scores"
+        assert published_rows(Path(plan.spec.output_uri)).num_rows == 0
+        assert data_digests(best) == data_digests(earlier.refiltered(**choice))
+        assert verify(str(best), source=(str(source),)).faults == ()
+        assert (plan.description.title, then.description.title) == (None, "Mine")
+
+    def test_of_a_run_that_scores_first_needs_a_free_output(self, earlier: Earlier) -> None:
+        taken = replace(earlier.options, keep_all=False, keep_top="5%")
+
+        with pytest.raises(OutputTaken, match="holds the data of another run"):
+            plan_run(taken)
 
 
 def best_of(rows: pd.DataFrame, share: float, by: str | None = None, *, column: str = "score") -> pd.DataFrame:

@@ -99,7 +99,9 @@ def test_a_line_is_written_again_only_if_it_has_changed_and_why_a_shard_failed_o
     ledger.create_run(SPEC, [A, B], now=0)
     ledger.retry_later(claimed(ledger, RUN, A), "The Hub answered 500.", "")
     ledger.fail(claimed(ledger, RUN, B), "It is empty.", "")
-    wait_until(lambda: run_status(ledger, RUN).word == "stalled", description="a millisecond passed since the first claim")
+    wait_until(
+        lambda: run_status(ledger, RUN).word == "stalled", description="a millisecond passed since the first claim"
+    )
     said = io.StringIO()
     with shown_on(Console(file=said, width=40), line_seconds=0) as show:
         for _ in range(3):

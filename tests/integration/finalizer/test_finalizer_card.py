@@ -40,6 +40,22 @@ class TestCard:
         for config in card["configs"]:
             assert len(list(run.out.glob(config["data_files"][0]["path"]))) == 3
 
+    def test_of_scores_alone_has_no_other_subset_and_says_so(self) -> None:
+        spec = replace(a_spec(), where="false")
+
+        card = dataset_card(spec, [a_receipt(spec.run_id, A, rows_in=1000, rows_kept=0, rows_dropped=999)]).decode()
+
+        (subset,) = front_matter(card)["configs"]
+        assert subset == {
+            "config_name": "scores",
+            "data_files": [{"split": "train", "path": "scores/**/*.parquet"}],
+            "default": True,
+        }
+        assert front_matter(card)["size_categories"] == ["1K<n<10K"]
+        assert "The scores of 1,000 rows of [" in card
+        assert "filtered with" not in card
+        assert "data/**" not in card
+
     @pytest.mark.usefixtures("pictures")
     def test_its_picture_is_the_same_for_the_same_scores_and_the_tables_stay(self, run: FinalizerRun) -> None:
         run.do(A, B)

@@ -159,7 +159,7 @@ def test_of_several_score_columns_one_must_be_named(scored: Scored) -> None:
     run, edu = scored_run(scored.output, scored.settings), scored.spec.scorings[0]
     two = replace(run, spec=replace(run.spec, scorings=(edu, replace(edu, score_column="tox_score"))))
 
-    with pytest.raises(UsageError, match="several score columns: score, tox_score. Name one with --column"):
+    with pytest.raises(UsageError, match="several score columns: score, tox_score. Name one with --score-column"):
         rows_of_run_near(two, None, near=2.5, count=1, source=())
     with pytest.raises(UsageError, match=r"The run has no score column 'edu'\. There are: score\."):
         run.scoring("edu")
