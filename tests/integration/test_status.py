@@ -212,6 +212,14 @@ class TestWorkers:
             assert resumed in lines
             assert not [line for line in lines if "producer finalize" in line or "is tried again" in line]
 
+    def test_a_cancelled_run_is_not_published_by_finalize(self, ledger: Ledger, run: str, redis_url: str) -> None:
+        finish(ledger, run, A.name)
+        ledger.cancel(run)
+
+        done = call_command("producer", "finalize", run, environment={"REDIS_URL": redis_url})
+
+        assert (done.returncode, done.stderr) == (4, "Not published: it is cancelled; `producer retry` resumes it.\n")
+
     def test_a_run_that_nothing_goes_on_with_names_the_same_command(self, ledger: Ledger, run: str) -> None:
         before_any_worker = run_status(ledger, run, is_of_this_machine=True)
         finish(ledger, run, A.name)

@@ -45,7 +45,7 @@ def test_more_causes_than_fit_on_a_screen_are_counted() -> None:
     lines = list(failure_lines(failures))
 
     assert lines[4] == "Shard shard-five failed on gpu/1 (attempt 1): Kind five is wrong."
-    assert lines[5:] == ["And 2 other errors of 2 shards: see --json."]
+    assert lines[5:] == ["And 2 other errors of 2 shards: `producer status RUN --json` lists all."]
 
 
 def test_shards_that_are_tried_again_are_told_with_their_last_error() -> None:
