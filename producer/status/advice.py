@@ -296,7 +296,8 @@ def _cause_lines(failures: Sequence[Failure], *, one: str, many: str) -> Iterato
         yield f"  The others: {first_of([failure.shard for failure in others], _NAMED_SHARDS)}"
     rest = causes[_MOST_CAUSES:]
     if rest:
-        yield f"And {counted(len(rest), 'other error')} of {counted(sum(map(len, rest)), 'shard')}: `producer status RUN --json` lists all."
+        shards = counted(sum(map(len, rest)), "shard")
+        yield f"And {counted(len(rest), 'other error')} of {shards}: `producer status RUN --json` lists all."
 
 
 def causes_of(failures: Sequence[Failure]) -> list[list[Failure]]:
