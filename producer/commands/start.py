@@ -81,7 +81,7 @@ def enqueue(
     done = enqueue_plan(plan, ledger, app, settings, verify=verify, steering=steering)
     _say_begun(done)
     if wait:
-        ended = looked_at(ledger, _watched(ledger, done), hashes=verify)
+        ended = looked_at(ledger, _watched(ledger, done, is_first_of_two=plan.then is not None), hashes=verify)
         with _resumable():
             ended = choose_locally(plan, ended, settings, verify=verify, on_enqueued=_say_begun)
         report(ended, as_json=as_json)
@@ -152,7 +152,7 @@ def refilter(
     from fleet.process.wording import is_place
     from fleet.run.scorers import published_run
     from producer.opening import patient, published_output_of
-    from producer.planning.plan import plan_refilter
+    from producer.planning.refilter import plan_refilter
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
     options = RunOptions(
@@ -187,7 +187,7 @@ def _planned(options: RunOptions) -> "Plan":
     return plan
 
 
-def _watched(ledger: "Ledger", done: "Enqueued") -> "RunStatus":
+def _watched(ledger: "Ledger", done: "Enqueued", *, is_first_of_two: bool) -> "RunStatus":
     """Show the progress of a run until it is over. Ctrl-C leaves it to the fleet."""
     from producer.status import ExitCode
     from producer.status.watch import watch
@@ -197,6 +197,8 @@ def _watched(ledger: "Ledger", done: "Enqueued") -> "RunStatus":
     except KeyboardInterrupt as stop:
         say(f"The run goes on. Watch it: producer status {done.run_id} --watch")
         say(f"Or cancel it: producer cancel {done.run_id}")
+        if is_first_of_two:
+            say("When it is published, run the same command again: it chooses the rows.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
 
 

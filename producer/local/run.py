@@ -20,7 +20,8 @@ from fleet.run.spec import RunSpec
 from producer.finalizer import ONLY_RUN
 from producer.local.redis import machine_redis
 from producer.planning.enqueue import Enqueued, enqueue
-from producer.planning.plan import Plan, plan_then
+from producer.planning.plan import Plan
+from producer.planning.refilter import plan_then
 from producer.publishing.publish import looked_at
 from producer.status import RunStatus, run_status
 from producer.status.watch import watch

@@ -18,27 +18,25 @@ from fleet.inputs.formats import has_footer
 from fleet.inputs.opening import open_input
 from fleet.ledger.records import Description
 from fleet.process.redact import redacted
-from fleet.process.wording import first_of
 from fleet.run.choices import DEFAULT_MODEL
 from fleet.run.filter import Filter
 from fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
 from fleet.run.options import options_by_model, recipe_options, scoring_of
 from fleet.run.output_columns import describe_columns, kept_schema
 from fleet.run.recipes import recipe_line
-from fleet.run.scorers import model_of, published_run, resolve_model
+from fleet.run.scorers import resolve_model
 from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
 from fleet.run.sequence_classifier import threshold_of
-from fleet.run.spec import Buckets, RunSpec, Shard, disclosed_inputs, file_name
+from fleet.run.spec import Buckets, RunSpec, Shard, file_name
 from fleet.run.text import chosen_columns, template_of, text_columns
-from fleet.storage.opening import Published, content_of, is_on_hub, manifest_at, open_output, open_place
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from fleet.storage.opening import is_on_hub, manifest_at, open_output
+from fleet.storage.output import MANIFEST_PATH
 from producer.opening import patient
-from producer.planning.cut import RankedRun, best_rows, buckets_of, columns_of_input, share_of
+from producer.planning.cut import RankedRun, columns_of_input, share_of
 from producer.planning.destination import check_folders, check_hub, check_output_place, with_output
 from producer.planning.inputs import (
     Input,
     absolute_uri,
-    as_scored,
     crawl_input,
     digest_of,
     limited,
@@ -46,7 +44,6 @@ from producer.planning.inputs import (
     split,
 )
 from producer.planning.options import RunOptions
-from producer.publishing.card import described_in
 from producer.publishing.hub_cards import is_accepted
 
 _LOOKS_FOR_TYPES = 100  # shards
@@ -64,9 +61,7 @@ class Plan:
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
     notes: tuple[str, ...] = ()  # what to tell the user: the recipes that are used, and what a threshold keeps
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
-    then: RunOptions | None = (
-        None  # of the run over the scores of this one that chooses the rows, which this one does not
-    )
+    then: RunOptions | None = None  # of the run that chooses rows by the scores of this one, which keeps none
 
     def __post_init__(self) -> None:
         check_folders(self.spec, self.shards)
@@ -77,11 +72,11 @@ def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
     if (options.crawl is None) == (not options.input_uris):
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
-    _check_goes_together(options)
+    check_goes_together(options)
     names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub
     options = with_output(options, names.values())
-    here = _scores_alone(options) if options.needs_all_scores else options
-    source = checked_input(here)
+    first = _beside(options) if options.needs_all_scores else options
+    source = checked_input(first)
     schema = _schema_of_rows(source, chosen_columns(options.columns))
     models = {column: _model(options.scorer, name) for column, name in names.items()}
     given = options_by_model(models, options)
@@ -97,13 +92,13 @@ def plan_run(options: RunOptions) -> Plan:
         columns=describe_columns(schema),
         only_columns=options.columns is not None,
         scorings=scorings,
-        where=condition(here if then else keep, scorings),
-        output_uri=absolute_uri(here.output_uri),
+        where="false" if then else condition(keep, scorings),
+        output_uri=absolute_uri(first.output_uri),
         row_columns=_row_columns(options),
         limit_rows=options.limit_rows,
         rows_per_task=options.rows_per_task,
-        target_file_bytes=_target_file_bytes(
-            options, by_default=_HUB_FILE_BYTES if is_on_hub(here.output_uri) else None
+        target_file_bytes=target_file_bytes(
+            options, by_default=_HUB_FILE_BYTES if is_on_hub(first.output_uri) else None
         ),
         max_bad_rows=options.max_bad_rows,
     )
@@ -115,7 +110,7 @@ def plan_run(options: RunOptions) -> Plan:
         spec=spec,
         shards=shards,
         public=options.public,
-        description=described(here),
+        description=described(first),
         notes=(
             *(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
             *_kept_lines(keep, scorings),
@@ -273,7 +268,7 @@ def _row_columns(options: RunOptions) -> tuple[str, str] | None:
     return names
 
 
-def _target_file_bytes(options: RunOptions, *, by_default: int | None) -> int | None:
+def target_file_bytes(options: RunOptions, *, by_default: int | None) -> int | None:
     text = options.target_file_size
     if text is None or text == "none":
         return by_default if text is None else None
@@ -286,96 +281,14 @@ def _target_file_bytes(options: RunOptions, *, by_default: int | None) -> int | 
     )
 
 
-# Plan a run that applies another filter to the scores of a published run. No text is scored again.
-
-_NAMED_SHARDS = 3
+# A run of two steps: all scores are published beside the output, and then rows that are chosen by them at the output.
 
 
-@patient
-def plan_refilter(
-    scores_uri: str, options: RunOptions, *, earlier: RunSpec | None = None, replaces: bool = False
-) -> Plan:
-    """Plan the run over the input and the scores of the run that is published at `scores_uri`.
-
-    Of the options, those about rows to keep, input and output count. `earlier` is that run's spec in the ledger, if it is there:
-    it says where the input is. A plan that `replaces` that run publishes where it is. Raises UsageError if nothing is
-    published there, if the input is unknown or is not what was scored, and if the filter does not fit.
-    """
-    _check_goes_together(options)
-    published = published_run(absolute_uri(scores_uri).rstrip("/"))
-    _check_place(published, options.output_uri, replaces=replaces)
-    options = replace(options, output_uri=options.output_uri or published.uri)
-    filesystem, root = open_place(published.uri)
-    said = described_in(content_of(filesystem, f"{root}/{CARD_PATH}"), published.spec)
-    options = replace(options, title=options.title or said.title, license=options.license or said.license)
-    spec = replace(published.spec, buckets=None, best=None)
-    inputs = options.input_uris or _input_uris(published, earlier)
-    files = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows, rows_per_task=None))
-    shards = as_scored(files.shards, published.receipts, published.left_out)
-    source = replace(files, shards=tuple(shards.values()))
-    _check_is_what_was_scored(source.shards, published)
-    ranked = RankedRun(spec=spec, output_uri=published.uri, receipts=published.receipts, shards=shards, ranking=options)
-    notes: tuple[str, ...] = ()
-    if options.keep_top is not None:
-        best, where, note = best_rows(ranked, options.keep_top)
-        options, notes, spec = replace(options, where=where), (note,), replace(spec, best=best)
-    new_spec = replace(
-        spec,
-        input_uris=source.uris,
-        input_revision=source.revision,
-        scorings=tuple(replace(scoring, scores_from=model_of(published)) for scoring in spec.scorings),
-        where=condition(options, spec.scorings),
-        buckets=buckets_of(ranked, options.buckets) if options.buckets else None,
-        target_file_bytes=_target_file_bytes(options, by_default=spec.target_file_bytes),
-        output_uri=absolute_uri(options.output_uri),
-    )
-    with open_input(source.shards[0].uri, spec.columns, only=spec.only_columns) as file:
-        check_filter(new_spec, file.schema)
-    new_spec, due = resumed(new_spec, source)
-    return Plan(spec=new_spec, shards=due, public=options.public, description=described(options), notes=notes)
-
-
-def _check_place(published: Published, output_uri: str, *, replaces: bool) -> None:
-    """Raises UsageError unless the rows have one place: a new one or, on the Hub, that of the run whose scores are read."""
-    if replaces == bool(output_uri):
-        raise UsageError("Say where to put the rows: either --output URI or --replace.")
-    if replaces and not is_on_hub(published.uri):
-        raise UsageError(
-            "--replace is for a dataset on the Hub, where one commit replaces all files at once. Readers of a folder or "
-            "bucket would see old and new rows together: name a new place with --output."
-        )
-    if not replaces and absolute_uri(output_uri).rstrip("/") == published.uri:
-        raise UsageError(
-            f"--output {output_uri} is where the scores are read from. Choose another --output, or say --replace."
-        )
-
-
-def _check_goes_together(options: RunOptions) -> None:
-    """Raises UsageError for a choice of rows by options that do not go together."""
-    is_chosen = options.min_score is not None or options.where is not None or options.keep_all
-    if is_chosen and options.keep_top is not None:
-        raise UsageError("Use only one of --keep-top, --min-score, --where and --keep-all.")
-    if not options.needs_all_scores and (options.score_columns or options.by or options.within):
-        raise UsageError(
-            "--score-column, --by and --within are for --keep-top and --buckets. Add one, or leave them out."
-        )
-
-
-# A run of two steps: the scores of all rows are published beside the output, and then the best rows at the output.
-
-
-def plan_then(plan: Plan) -> Plan | None:
-    """Plan the run that chooses rows by the published scores of `plan`; None if `plan` itself has chosen them."""
-    return plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec) if plan.then else None
-
-
-def _scores_alone(options: RunOptions) -> RunOptions:
-    """The options of the first step. Its output is the name of the other with `-scores`."""
-    place, at, branch = (
-        options.output_uri.partition("@") if is_on_hub(options.output_uri) else (options.output_uri, "", "")
-    )
-    uri = f"{place.rstrip('/')}-scores{at}{branch}"
-    return replace(options, output_uri=uri, where="false", min_score=None, keep_all=False, keep_top=None, title=None)
+def _beside(options: RunOptions) -> RunOptions:
+    """The options of the first step, whose output has the name of the other with `-scores`."""
+    uri = options.output_uri
+    place, at, branch = uri.partition("@") if is_on_hub(uri) else (uri, "", "")
+    return replace(options, output_uri=f"{place.rstrip('/')}-scores{at}{branch}", title=None)
 
 
 def _check_choice(then: RunOptions, spec: RunSpec, schema: pa.Schema) -> None:
@@ -405,30 +318,6 @@ def _then_lines(spec: RunSpec, then: RunOptions | None) -> list[str]:
     ]
 
 
-def _input_uris(published: Published, earlier: RunSpec | None) -> tuple[str, ...]:
-    if earlier:
-        return earlier.input_uris
-    spec = published.spec
-    if any(not uri.startswith("hf://") for uri in spec.input_uris):
-        raise UsageError(
-            f"The dataset at {published.uri} does not contain the path of its input, which was named "
-            f"{', '.join(disclosed_inputs(spec))}. Add --input PATH, or name the run instead, if `producer runs` lists it."
-        )
-    return spec.input_uris
-
-
-def _check_is_what_was_scored(shards: Sequence[Shard], published: Published) -> None:
-    here = {shard.name: shard.identity for shard in shards}
-    scored = {receipt.shard: receipt.source_identity for receipt in published.receipts}
-    scored |= {name: here[name] for name in published.left_out if name in here}  # these fail again, and are reported
-    differing = sorted(name for name in here | scored if here.get(name) != scored.get(name))
-    if differing:
-        raise UsageError(
-            f"The input is not the one that the run at {published.uri} has scored. Shards that differ: "
-            f"{first_of(differing, _NAMED_SHARDS)}. Name that input with --input, or score this one with `producer run`."
-        )
-
-
 # Turn the choice of rows into SQL, and refuse thresholds that mean nothing.
 
 
@@ -438,6 +327,17 @@ def _with_threshold(options: RunOptions, scorings: Sequence[Scoring]) -> RunOpti
     if is_chosen or len(scorings) > 1 or scorings[0].outputs > 1 or scorings[0].function_to_apply != "none":
         return options
     return replace(options, min_score=threshold_of(scorings[0].model))
+
+
+def check_goes_together(options: RunOptions) -> None:
+    """Raises UsageError for a choice of rows by options that do not go together."""
+    is_chosen = options.min_score is not None or options.where is not None or options.keep_all
+    if is_chosen and options.keep_top is not None:
+        raise UsageError("Use only one of --keep-top, --min-score, --where and --keep-all.")
+    if not options.needs_all_scores and (options.score_columns or options.by or options.within):
+        raise UsageError(
+            "--score-column, --by and --within are for --keep-top and --buckets. Add one, or leave them out."
+        )
 
 
 def condition(options: RunOptions, scorings: Sequence[Scoring]) -> str | None:

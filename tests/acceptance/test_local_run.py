@@ -17,7 +17,8 @@ from fleet.ledger import Ledger
 from fleet.process.settings import read_settings
 from producer.local.run import run_locally
 from producer.planning.options import RunOptions
-from producer.planning.plan import plan_refilter, plan_run
+from producer.planning.plan import plan_run
+from producer.planning.refilter import plan_refilter
 from producer.status import run_status
 from support.crawls import copy_shards
 from support.fleet import Fleet

@@ -15,7 +15,8 @@ from fleet.ledger import Ledger
 from producer.local.demo_data import write_shards
 from producer.planning.estimate import plan_report
 from producer.planning.options import RunOptions
-from producer.planning.plan import plan_refilter, plan_run
+from producer.planning.plan import plan_run
+from producer.planning.refilter import plan_refilter
 from producer.verify.verify import verify
 from support.claimed_shards import Office
 from support.line_files import write_as_lines, write_file

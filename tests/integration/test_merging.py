@@ -24,7 +24,8 @@ from hubserver import HubServer
 from producer.finalizer import publish_or_save
 from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_refilter, plan_run
+from producer.planning.plan import Plan, plan_run
+from producer.planning.refilter import plan_refilter
 from producer.publishing.publish import NotReady, finalize_run
 from producer.verify.verify import verify
 from support import hub_fleet

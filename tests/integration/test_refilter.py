@@ -22,7 +22,8 @@ from fleet.run.scorers import published_run
 from fleet.run.spec import Buckets, RunSpec
 from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_refilter, plan_run, plan_then
+from producer.planning.plan import Plan, plan_run
+from producer.planning.refilter import plan_refilter, plan_then
 from producer.publishing.publish import look_again
 from producer.verify.verify import verify
 from support.input_shards import with_first_texts

@@ -15,7 +15,8 @@ from producer.local.demo_data import write_shards
 from producer.planning.estimate import plan_report
 from producer.planning.inputs import count_rows
 from producer.planning.options import RunOptions
-from producer.planning.plan import plan_refilter, plan_run
+from producer.planning.plan import plan_run
+from producer.planning.refilter import plan_refilter
 from producer.planning.steering import retry_run
 from producer.publishing.publish import finalize_run
 from producer.scores.report import rows_of_run_near, scored_run

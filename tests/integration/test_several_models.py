@@ -22,7 +22,8 @@ from fleet.run.scorers import published_run
 from fleet.run.sequence_classifier import resolve_classifier
 from fleet.run.spec import disclosed_spec
 from producer.planning.options import RunOptions
-from producer.planning.plan import plan_refilter, plan_run
+from producer.planning.plan import plan_run
+from producer.planning.refilter import plan_refilter
 from support.families import family_classifier
 from support.models import three_models, with_another_head
 from support.outputs import data_digests, published_rows
