@@ -73,7 +73,7 @@ SCORES = Kind(
 
 
 def merge_shards(
-    ledger: Ledger, spec: RunSpec, output: Output, kind: Kind, receipts: Iterable[Receipt], *, is_over: bool
+    ledger: Ledger, spec: RunSpec, output: Output, kind: Kind, receipts: Receipts, *, is_over: bool
 ) -> int:
     """Write the files of a kind that the spec asks for and that are not there yet. Returns how many. May run twice.
 
@@ -82,9 +82,13 @@ def merge_shards(
     """
     if spec.target_file_bytes is None:
         return 0
-    found = _groups(receipts, kind, kind.most(spec), is_over=is_over)
-    groups = [Receipts(group) for group in found if not _is_in_place(group, kind)]
-    output.save(Receipts(_readable(chain.from_iterable(groups))))  # else they cannot be read from the Hub
+    groups, due = list[Receipts](), list[bool]()  # a group has no second copy of its receipts
+    for group in _groups(receipts, kind, kind.most(spec), is_over=is_over):
+        is_due = not _is_in_place(group, kind)
+        if is_due:
+            groups.append(receipts[len(due) : len(due) + len(group)])
+        due += [is_due] * len(group)
+    output.save(_readable(receipts.only(due)))  # else they cannot be read from the Hub
     with ThreadPoolExecutor(_AT_ONCE, "merge") as pool:
         for _ in pool.map(partial(_merge, ledger, output, kind), groups):  # the first error ends it
             pass
@@ -105,12 +109,21 @@ def _merge(ledger: Ledger, output: Output, kind: Kind, shards: Sequence[Receipt]
     logger.info("Run %s: merged %s into %s", run_id, merged, file.path, extra={"run_id": run_id})
 
 
-def _readable(receipts: Iterable[Receipt]) -> Iterator[Receipt]:
+def _readable(receipts: Receipts) -> Receipts:
     """Those whose files can be beside each other on a branch. A shard that was scored again comes before others in its file."""
+    shared = {
+        file.path
+        for receipt in receipts
+        for file in output_files(receipt)
+        if file.path not in (data_path_of(receipt.shard), scores_path_of(receipt.shard))
+    }
     taken: dict[str, str] = {}
-    for receipt in receipts:
-        if all(taken.setdefault(file.path, file.sha256) == file.sha256 for file in output_files(receipt)):
-            yield receipt
+
+    def is_readable(receipt: Receipt) -> bool:
+        files = [file for file in output_files(receipt) if file.path in shared]
+        return all(taken.setdefault(file.path, file.sha256) == file.sha256 for file in files)
+
+    return receipts.only(map(is_readable, receipts))
 
 
 def _groups(receipts: Iterable[Receipt], kind: Kind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:

@@ -88,10 +88,10 @@ def merge_finished(ledger: Ledger, run_id: str) -> None:
     for kind in (DATA, SCORES):
         done = Receipts(ledger.receipts(run_id))
         by_name = zip(done, ledger.shards(run_id), strict=False)  # both in name order
-        first = takewhile(lambda pair: pair[0].shard == pair[1].name, by_name)
+        first = sum(1 for _ in takewhile(lambda pair: pair[0].shard == pair[1].name, by_name))
         try:
             output = open_output(spec.output_uri, run_id)
-            merge_shards(ledger, spec, output, kind, (receipt for receipt, _ in first), is_over=False)
+            merge_shards(ledger, spec, output, kind, done[:first], is_over=False)
         except OutputDamaged as damage:
             send_back(ledger, run_id, damage, done)
 
