@@ -1,5 +1,8 @@
 """Open the output of a run by its URI, or read what it says about itself."""
 
+import hashlib
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.errors import ShardError, UsageError
-from fleet.run.receipt import Receipt
+from fleet.run.receipt import OutputFile, Receipt
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
 from fleet.storage.hub import HubOutput
@@ -46,9 +49,28 @@ def stored_scores(uri: str, receipts: Iterable[Receipt], columns: Sequence[str])
     """These columns of the scores of each shard, of an output whose receipts these are. A file of several is opened once."""
     for file, shards in groupby(receipts, key=lambda receipt: receipt.scores):
         receipt = next(shards)
-        with open_output(uri, receipt.run_id).open_file(file) as content, translated(f"Reading {file.path}"):
-            groups = RowGroups(pq.ParquetFile(content))
+        with sound_copy(uri, receipt.run_id, file) as copy, translated(f"Reading {file.path}"):
+            groups = RowGroups(copy)
             yield from ((one, groups.table(one.scored, columns)) for one in chain([receipt], shards))
+
+
+def sound_copy(uri: str, run_id: str, file: OutputFile) -> pq.ParquetFile:
+    """A copy of a file of an output, which is gone when it is closed. Raises ShardError if it is not what was written.
+
+    A file that is not is read a second time, because the transfer may have damaged it.
+    """
+    output = open_output(uri, run_id)
+    for _ in range(2):
+        with tempfile.NamedTemporaryFile() as copy:
+            with output.open_file(file) as stored, translated(f"Reading {file.path}"):
+                shutil.copyfileobj(stored, copy)
+            copy.seek(0)
+            if hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256:
+                return pq.ParquetFile(copy.name)
+    raise ShardError(
+        f"{uri}/{file.path} is not the file that its manifest lists. Repair it with the command that made that run, and "
+        "--verify."
+    )
 
 
 # Read what a published dataset says about itself: the manifest, with the spec of its run. Needs no ledger.

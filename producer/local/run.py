@@ -21,7 +21,7 @@ from producer.finalizer import ONLY_RUN
 from producer.local.redis import machine_redis
 from producer.planning.enqueue import Enqueued, enqueue
 from producer.planning.plan import Plan
-from producer.planning.refilter import plan_then
+from producer.planning.refilter import plan_refilter
 from producer.publishing.publish import looked_at
 from producer.status import RunStatus, run_status
 from producer.status.watch import watch
@@ -65,12 +65,20 @@ def choose_locally(
     on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
 ) -> RunStatus:
     """Do the run that chooses rows by the scores of `plan`, if there is one and these are published. Returns how all ended."""
-    if not ended.is_published or ended.damage or not (then := plan_then(plan)):
+    if not plan.then:
         return ended
-    if progress:
+    told = say if progress else lambda line: None
+    if not ended.is_published or ended.damage:
+        told("The scores are not published yet. When they are, run the same command again: it chooses the rows.")
+        return ended
+    with handling(signal.SIGTERM, by=signal.default_int_handler):
+        try:
+            then = plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec)
+        except UsageError as error:
+            raise UsageError(f"{error} The scores are at {ended.output_uri}, and are not computed again.") from error
         for line in then.notes:
-            say(line)
-    return _one_run(then, settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued)
+            told(line)
+        return _one_run(then, settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued)
 
 
 def _one_run(
@@ -118,7 +126,7 @@ def _one_run(
                     say("Stopping: the workers end their batch and store its scores.")
                 stack.close()  # meanwhile, the finalizer ends what it publishes
                 ended = run_status(ledger, plan.spec.run_id)
-                if not ended.is_published:
+                if not ended.is_published or plan.then:
                     raise
             return looked_at(ledger, ended, hashes=verify)
 

@@ -19,7 +19,6 @@ from fleet.inputs.opening import open_input
 from fleet.run.output_columns import output_fields
 from fleet.run.receipt import Receipt
 from fleet.run.spec import BestRows, Buckets, RunSpec, Shard
-from fleet.run.text import is_text
 from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.opening import stored_scores
@@ -30,6 +29,9 @@ _MOST_EDGES = 2048  # of all values together; each may take 32 KiB
 _MOST_WEIGHT = 1 << 46  # of a shard: doubles add it up exactly, and 64 bits that of 100,000 shards
 _PASSES = ((21, 11), (10, 11), (0, 10))  # over the scores: the bits that each decides, by the lowest and their number
 _SIGN = 1 << 31
+# The names that Arrow gives its types.
+_WHOLE_NUMBERS = re.compile(r"(dictionary<values=)?u?int\d+\b")
+_TEXTS = re.compile(r"(dictionary<values=)?(large_)?string(_view)?\b")
 
 Integers = npt.NDArray[np.int64]
 Rows = tuple[Integers, Integers]  # the key of each row, as `keys_of` makes it, and its weight
@@ -116,8 +118,11 @@ class RankedRun:
 
 
 def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
-    """The columns that rows are ranked by, of those that only the input has. Raises UsageError if nothing has them."""
-    by, within, names = ranking.by, ranking.within, [name for name, _ in spec.columns]
+    """The columns that rows are ranked by, of those that only the input has.
+
+    Raises UsageError if nothing has them, or they are of other types.
+    """
+    by, within, names = ranking.by, ranking.within, dict(spec.columns)
     added = [field.name for field in output_fields(spec) if not pa.types.is_floating(field.type)]
     if by and by not in names:
         raise UsageError(f"--by {by}: the input has no such column; it has: {', '.join(names)}.")
@@ -126,6 +131,10 @@ def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
             f"--within {within}: name a column of the input, which has {', '.join(names)}, or one of labels or whole numbers "
             f"that scoring has added: {', '.join(added) or 'none'}."
         )
+    if by and not _WHOLE_NUMBERS.match(names[by]):
+        raise UsageError(f"--by {by}: a weight is a whole number, and this column has {names[by]}.")
+    if within in names and not (_TEXTS.match(names[within]) or _WHOLE_NUMBERS.match(names[within])):
+        raise UsageError(f"--within {within}: values are texts or whole numbers, and this column has {names[within]}.")
     return [name for name in dict.fromkeys([by, within]) if name in names]
 
 
@@ -134,8 +143,10 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _weights(column: pa.ChunkedArray, name: str, receipt: Receipt) -> Integers:
-    if not pa.types.is_integer(column.type) or (pc.min(column).as_py() or 0) < 0:
-        raise UsageError(f"--by {name}: a weight is a whole number, 0 or more, and not all of this {column.type} are.")
+    if (pc.min(column).as_py() or 0) < 0:
+        raise UsageError(
+            f"--by {name}: a weight is a whole number, 0 or more, and some of {receipt.shard} are below 0."
+        )
     if (pc.sum(column.cast(pa.float64(), safe=False)).as_py() or 0) > _MOST_WEIGHT:
         raise UsageError(
             f"--by {name}: the weights of {receipt.shard} are too high to add up. Are these numbers counts?"
@@ -145,8 +156,6 @@ def _weights(column: pa.ChunkedArray, name: str, receipt: Receipt) -> Integers:
 
 def _numbers(column: pa.ChunkedArray, name: str, values: Values) -> Integers:
     """The number of each row's value. Adds new values to `values`."""
-    if not is_text(column.type) and not pa.types.is_integer(column.type):
-        raise UsageError(f"--within {name}: values are texts or whole numbers, not {column.type}.")
     values += [value for value in pc.unique(column).to_pylist() if value not in values]
     if len(values) > _MOST_VALUES:
         raise UsageError(f"--within {name} has more than {_MOST_VALUES} values. Name a column of fewer.")

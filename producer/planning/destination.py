@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from fsspec import get_filesystem_class
 
@@ -15,10 +15,12 @@ from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import place_of
 from fleet.storage.hub_access import check_hub_answers, hub_token
 from fleet.storage.opening import is_on_hub
+from fleet.storage.run_branch import MAIN, PULL_REQUEST
 from producer.planning.options import RunOptions
 from producer.publishing.merge import MOST_SHARDS
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
+_SCORES = "-scores"
 _FILES_A_FOLDER = 10_000  # the Hub's limit: https://huggingface.co/docs/hub/storage-limits
 _FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 
@@ -34,18 +36,45 @@ def with_output(options: RunOptions, models: Iterable[str]) -> RunOptions:
     if options.crawl is None:
         raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
     named = "-".join(PurePosixPath(with_revision(model)[0]).name for model in models)
-    repo_id = default_repo_id(_user(), crawl=options.crawl, model=named)
+    longest = _LONGEST_REPO_ID - len(_SCORES) * options.needs_all_scores
+    repo_id = default_repo_id(_user(), crawl=options.crawl, model=named, longest=longest)
     return replace(options, output_uri=f"hf://datasets/{repo_id}")
 
 
-def default_repo_id(user: str, *, crawl: str, model: str) -> str:
+def default_repo_id(user: str, *, crawl: str, model: str, longest: int = _LONGEST_REPO_ID) -> str:
     """`<user>/fineweb-<crawl>-<model>`, in characters that the Hub allows, and cut to its limit.
 
     The Hub allows no `--` or `..`, no `.git` at the end, and no `-` or `.` at either end.
     """
     words = "-".join(PurePosixPath(part).name for part in (CRAWLS_DATASET, crawl, model))
     name = re.sub(r"(?:[^A-Za-z0-9._]|\.(?=\.))+", "-", words)
-    return f"{user}/{name[: _LONGEST_REPO_ID - len(user) - 1].removesuffix('.git').strip('-.')}"
+    return f"{user}/{name[: longest - len(user) - 1].removesuffix('.git').strip('-.')}"
+
+
+def scores_beside(uri: str) -> str:
+    """Where all scores are published before rows are chosen by them for an output: its name with `-scores`.
+
+    Raises UsageError if the output has no name, or too long a one.
+    """
+    if is_on_hub(uri):
+        repo_id, branch = place_of(uri)
+        if len(repo_id + _SCORES) > _LONGEST_REPO_ID:
+            raise UsageError(
+                f"The scores are published beside the output, and {repo_id}{_SCORES} is too long for the Hub: choose an "
+                f"--output of at most {_LONGEST_REPO_ID - len(_SCORES)} characters."
+            )
+        return f"hf://datasets/{repo_id}{_SCORES}" + (
+            "" if branch == MAIN else f"@{branch.replace(PULL_REQUEST, 'pr-')}"
+        )
+    if "://" not in uri:
+        path = Path(uri).expanduser().absolute()
+        return f"{path.resolve() if '..' in path.parts else path}{_SCORES}"
+    place = uri.rstrip("/")
+    if place.partition("://")[2].removeprefix("buckets/").count("/") < (2 if place.startswith("hf://") else 1):
+        raise UsageError(
+            f"The scores are published beside the output, and {uri} is a whole bucket. Name a folder in it: {place}/kept."
+        )
+    return place + _SCORES
 
 
 def check_output_place(uri: str, *, public: bool = False) -> None:

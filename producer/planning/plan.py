@@ -12,7 +12,7 @@ import pyarrow as pa
 from huggingface_hub import DatasetCardData
 from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
-from fleet.errors import ShardError, UsageError
+from fleet.errors import OutputTaken, ShardError, UsageError
 from fleet.inputs.columns import Columns
 from fleet.inputs.formats import has_footer
 from fleet.inputs.opening import open_input
@@ -30,10 +30,10 @@ from fleet.run.sequence_classifier import threshold_of
 from fleet.run.spec import Buckets, RunSpec, Shard, file_name
 from fleet.run.text import chosen_columns, template_of, text_columns
 from fleet.storage.opening import is_on_hub, manifest_at, open_output
-from fleet.storage.output import MANIFEST_PATH
+from fleet.storage.output import MANIFEST_PATH, Recovered
 from producer.opening import patient
 from producer.planning.cut import RankedRun, columns_of_input, share_of
-from producer.planning.destination import check_folders, check_hub, check_output_place, with_output
+from producer.planning.destination import check_folders, check_hub, check_output_place, scores_beside, with_output
 from producer.planning.inputs import (
     Input,
     absolute_uri,
@@ -75,7 +75,11 @@ def plan_run(options: RunOptions) -> Plan:
     check_goes_together(options)
     names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub
     options = with_output(options, names.values())
-    first = _beside(options) if options.needs_all_scores else options
+    first = options
+    if options.needs_all_scores:
+        refuse_secrets("--output", options.output_uri)
+        check_output_place(options.output_uri, public=options.public)
+        first = replace(options, output_uri=scores_beside(options.output_uri), title=None)
     source = checked_input(first)
     schema = _schema_of_rows(source, chosen_columns(options.columns))
     models = {column: _model(options.scorer, name) for column, name in names.items()}
@@ -181,7 +185,6 @@ def checked_input(options: RunOptions) -> Input:
     """The shards that the options name. Raises UsageError if input or output cannot be used, or overlap."""
     for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
         refuse_secrets(option, uri)
-    check_output_place(options.output_uri, public=options.public)
     _check_output_is_apart(options)
     check_hub(options)
     source = list_input(*options.input_uris) if options.crawl is None else crawl_input(options.crawl)
@@ -284,13 +287,6 @@ def target_file_bytes(options: RunOptions, *, by_default: int | None) -> int | N
 # A run of two steps: all scores are published beside the output, and then rows that are chosen by them at the output.
 
 
-def _beside(options: RunOptions) -> RunOptions:
-    """The options of the first step, whose output has the name of the other with `-scores`."""
-    uri = options.output_uri
-    place, at, branch = uri.partition("@") if is_on_hub(uri) else (uri, "", "")
-    return replace(options, output_uri=f"{place.rstrip('/')}-scores{at}{branch}", title=None)
-
-
 def _check_choice(then: RunOptions, spec: RunSpec, schema: pa.Schema) -> None:
     """Check before rows are scored what can be known of the second step. Raises UsageError.
 
@@ -304,17 +300,25 @@ def _check_choice(then: RunOptions, spec: RunSpec, schema: pa.Schema) -> None:
     else:
         where = condition(then, spec.scorings)
     check_filter(replace(spec, where=where, buckets=buckets if then.buckets else None), schema)
-    check_output_place(then.output_uri, public=then.public)
     _check_output_is_apart(then)
-    if manifest_at(spec.output_uri) is None:
+    if manifest_at(spec.output_uri) is not None:
+        return
+    try:
         open_output(then.output_uri, spec.run_id).check_free(spec)
+    except OutputTaken as taken:
+        if open_output(spec.output_uri, spec.run_id).recovered() == Recovered():
+            raise UsageError(
+                f"The output {then.output_uri} holds the data of another run, {taken.run_id}. Choose another --output. Or, if "
+                f"that run is by this command, restore the scores that it has read: they are not at {spec.output_uri}."
+            ) from taken
 
 
 def _then_lines(spec: RunSpec, then: RunOptions | None) -> list[str]:
     if then is None:
         return []
     return [
-        f"All rows are scored first, and their scores published to {spec.output_uri}. Then rows are chosen by them."
+        f"All rows are scored first, and their scores published to {spec.output_uri}. Then rows are chosen by them, and "
+        f"published to {then.output_uri}."
     ]
 
 
@@ -322,9 +326,15 @@ def _then_lines(spec: RunSpec, then: RunOptions | None) -> list[str]:
 
 
 def _with_threshold(options: RunOptions, scorings: Sequence[Scoring]) -> RunOptions:
-    """The options; if they do not say which rows to keep, with the threshold of a single model that has its own."""
-    is_chosen = options.min_score is not None or options.where is not None or options.keep_all or options.keep_top
-    if is_chosen or len(scorings) > 1 or scorings[0].outputs > 1 or scorings[0].function_to_apply != "none":
+    """The options; if they do not say which rows to keep or mark, with the threshold of a single model that has its own."""
+    is_chosen = options.min_score is not None or options.where is not None or options.keep_all
+    if (
+        is_chosen
+        or options.needs_all_scores
+        or len(scorings) > 1
+        or scorings[0].outputs > 1
+        or scorings[0].function_to_apply != "none"
+    ):
         return options
     return replace(options, min_score=threshold_of(scorings[0].model))
 

@@ -73,11 +73,6 @@ def plan_refilter(
     return Plan(spec=new_spec, shards=due, public=options.public, description=described(options), notes=notes)
 
 
-def plan_then(plan: Plan) -> Plan | None:
-    """Plan the run that chooses rows by the published scores of `plan`; None if `plan` itself has chosen them."""
-    return plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec) if plan.then else None
-
-
 def _check_place(published: Published, output_uri: str, *, replaces: bool) -> None:
     """Raises UsageError unless the rows have one place: a new one or, on the Hub, that of the run whose scores are read."""
     if replaces == bool(output_uri):

@@ -15,6 +15,7 @@ from fleet.ledger.records import Description
 from fleet.process.wording import counted, shown_duration
 from fleet.run.filter import columns_in
 from fleet.run.model import Model
+from fleet.run.output_columns import ERROR
 from fleet.run.receipt import Receipt
 from fleet.run.scoring import Scoring
 from fleet.run.spec import BUCKET, BestRows, Buckets, RunSpec, disclosed_inputs, disclosed_model
@@ -124,20 +125,17 @@ def _text(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
 
 {_columns(spec)}
 
-The subset `scores` has a line for *every* row that was read, kept or not, so that another threshold needs no new scoring:
-`shard` and `row` say which row it is{_join(spec)}. `manifest.parquet` lists every file with its sha256 and provenance\
-{", and the first row of each shard in its file" if spec.target_file_bytes else ""}.
+{_files(spec)}
 {_scores(spec, receipts, beside)}
 ## How it was made
 
 | | |
 |---|---|
 | Source | {_source(spec)}{_format(receipts)} at revision `{spec.input_revision}`{_changed_files(receipts)} |
-{model_rows(spec, receipts)}| Filter | {cell(spec.where) if spec.where else "none: every scored row is kept"} |
+{model_rows(spec, receipts)}{_filter(spec)}\
 | Shards | {len(receipts):,}{f"; {beside.left_out:,} more failed and are not here" if beside.left_out else ""} |
 | Rows in | {rows["rows_in"]:,} |
-| Kept | {rows["rows_kept"]:,}{_share(rows["rows_kept"], rows["rows_in"])} |
-| Dropped | {rows["rows_dropped"]:,}{_share(rows["rows_dropped"], rows["rows_in"])} |
+{_kept(spec, rows)}\
 | Not scored | {rows["rows_errored"]:,}{" (the `error` column of `scores/` says why)" if rows["rows_errored"] else ""} |
 {_work(receipts, rows["rows_in"], beside.prices)}| Run | `{spec.run_id}` |
 {models_section(spec, receipts)}{how_to_make_it_again(spec)}
@@ -155,6 +153,30 @@ The subset `scores` has a line for *every* row that was read, kept or not, so th
 
 Made with shardsift, which scores and filters datasets with transformer classifiers.
 """
+
+
+def _files(spec: RunSpec) -> str:
+    manifest = "`manifest.parquet` lists every file with its sha256 and provenance"
+    manifest += ", and the first row of each shard in its file." if spec.target_file_bytes else "."
+    if spec.publishes_only_scores:
+        return f"There is a line for *every* row that was read. {manifest}"
+    return f"""The subset `scores` has a line for *every* row that was read, kept or not, so that another threshold needs no new \
+scoring: `shard` and `row` say which row it is{_join(spec)}. {manifest}"""
+
+
+def _filter(spec: RunSpec) -> str:
+    """The table's row about which rows are kept."""
+    if spec.publishes_only_scores:
+        return ""
+    return f"| Filter | {cell(spec.where) if spec.where else 'none: every scored row is kept'} |\n"
+
+
+def _kept(spec: RunSpec, rows: dict[str, int]) -> str:
+    """The table's rows about how many are kept."""
+    if spec.publishes_only_scores:
+        return ""
+    kept, dropped = (f"{rows[fate]:,}{_share(rows[fate], rows['rows_in'])}" for fate in ("rows_kept", "rows_dropped"))
+    return f"| Kept | {kept} |\n| Dropped | {dropped} |\n"
 
 
 def _title(spec: RunSpec, beside: Beside) -> str:
@@ -290,11 +312,13 @@ def _share(part: int, whole: int) -> str:
 def _columns(spec: RunSpec) -> str:
     filtered = columns_in(spec.where)
     lines = [line for scoring in spec.scorings for line in _added_columns(scoring, filtered)]
-    if spec.row_columns:
-        shard, row = map(cell, spec.row_columns)
+    if names := RunSpec.row_columns if spec.publishes_only_scores else spec.row_columns:
+        shard, row = map(cell, names)
         lines.append(
             f"- {shard} and {row}: the shard of the source that the row is from, and its place in the file, from 0."
         )
+    if spec.publishes_only_scores:
+        lines.append(f"- `{ERROR.name}`: why a row has no score.")
     return "\n".join(lines) + (_buckets(spec.buckets) if spec.buckets else "")
 
 

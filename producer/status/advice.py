@@ -161,6 +161,12 @@ def _on_no_kept_row(status: RunView) -> Iterator[str]:
     if not counts.rows_dropped:
         yield "No row was kept, because none has a score: all are errored."
         return
+    if status.where == "false":
+        yield (
+            f"The scores are published, and no rows. To choose rows by them: producer refilter {status.run_id} --output … "
+            "--keep-top 10% (or --where …), or the command that started the run, if it has such an option."
+        )
+        return
     yield (
         "No row was kept: the filter drops every row that has a score. The scores are stored, so another filter needs no "
         f"model: producer refilter {status.run_id} --output … --min-score … (or --where …)"

@@ -171,13 +171,15 @@ def test_a_run_that_chooses_the_best_rows_may_be_stopped_in_either_step(
 
 
 @pytest.mark.slow
-def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published(
+@pytest.mark.parametrize("share", [None, "30%"])
+def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published_unless_it_was_the_first_of_two(
     quick_machine: dict[str, str],
     shards: Path,
     tiny_model: Path,
     tmp_path: Path,
     faults: InjectedFaults,
     monkeypatch: pytest.MonkeyPatch,
+    share: str | None,
 ) -> None:
     faults.use_stand_in()
     for name, value in (quick_machine | faults.environment).items():
@@ -186,7 +188,8 @@ def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published(
         input_uris=(str(shards),),
         models=(str(tiny_model),),
         output_uri=str(tmp_path / "out"),
-        keep_all=True,
+        keep_all=share is None,
+        keep_top=share,
         limit_rows=12,
         scorer=STAND_IN,
     )
@@ -195,6 +198,10 @@ def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published(
         wait_until(lambda: run_status(ledger, run_id).is_published, description="the run is published", seconds=60)
         raise KeyboardInterrupt
 
+    if share:
+        with pytest.raises(KeyboardInterrupt):
+            run_locally(plan_run(options), read_settings(), workers=1, on_look=stop)
+        return
     ended = run_locally(plan_run(options), read_settings(), workers=1, on_look=stop)
 
     assert ended.is_published

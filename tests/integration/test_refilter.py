@@ -13,17 +13,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from celery import Celery
 from fsspec.implementations.local import LocalFileSystem
 
 from fleet.errors import OutputTaken, ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.ledger.records import Description
+from fleet.process.settings import Settings
 from fleet.run.scorers import published_run
 from fleet.run.spec import Buckets, RunSpec
 from producer.local.demo_data import write_shards
+from producer.planning.enqueue import enqueue
 from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_run
-from producer.planning.refilter import plan_refilter, plan_then
+from producer.planning.refilter import plan_refilter
 from producer.publishing.publish import look_again
 from producer.verify.verify import verify
 from support.input_shards import with_first_texts
@@ -375,11 +378,14 @@ class TestACut:
             "--within score: .* numbers that scoring has added: label": {"keep_top": "5%", "within": "score"},
             "--by tokens: the input has no such column": {"keep_top": "5%", "by": "tokens"},
             "a percentage between 0% and 100%, like 10%, not '5'": {"keep_top": "5"},
+            "--within language_score: values are texts or whole numbers, and this column has double": {
+                "keep_top": "5%",
+                "within": "language_score",
+            },
+            "--by text: a weight is a whole number, and this column has string": {"keep_top": "5%", "by": "text"},
             "Say which rows to keep": {"buckets": 4},
         }
         told_by_rows: dict[str, dict[str, Any]] = {
-            "--within language_score: values are texts or whole": {"keep_top": "5%", "within": "language_score"},
-            "--by text: a weight is a whole number": {"keep_top": "5%", "by": "text"},
             "--by hash: the weights of 000_00000 are too high": {"keep_top": "5%", "by": "hash"},
         }
         unchosen = replace(earlier.options, keep_all=False, output_uri=str(earlier.folder / "new"))
@@ -399,9 +405,9 @@ class TestACut:
         plan = plan_run(replace(earlier.options, keep_all=False, title="Mine", output_uri=str(best), **choice))
         publish_plan(earlier.ledger, earlier.scorer, plan, scratch=earlier.folder / "scratch")
 
-        then = plan_then(plan)
+        assert plan.then
+        then = plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec)
 
-        assert then is not None
         publish_plan(
             earlier.ledger,
             load_stored_scores(then.spec.scorings[0].served_by, None),
@@ -414,10 +420,38 @@ class TestACut:
         assert verify(str(best), source=(str(source),)).faults == ()
         assert (plan.description.title, then.description.title) == (None, "Mine")
 
+    def test_that_is_not_published_gives_way_to_another_of_the_same_scores(
+        self, earlier: Earlier, app: Celery, redis_url: str
+    ) -> None:
+        settings, scratch = Settings(redis_url=redis_url), earlier.folder / "scratch"
+        first, second, third = (earlier.plan(keep_top=share) for share in ("30%", "20%", "10%"))
+        begun = enqueue(first, earlier.ledger, app, settings)
+        stored = load_stored_scores(first.spec.scorings[0].served_by, None)
+        score(earlier.ledger, stored, first.spec, first.shards[:1], scratch=scratch)
+
+        then = enqueue(second, earlier.ledger, app, settings)
+
+        assert then.instead_of == begun.run_id
+        assert earlier.ledger.is_cancelled(begun.run_id)
+        publish_plan(earlier.ledger, stored, second, scratch=scratch)
+        with pytest.raises(OutputTaken, match=f"holds the data of another run, {then.run_id}"):
+            enqueue(third, earlier.ledger, app, settings)
+
+    def test_is_not_made_by_damaged_scores(self, earlier: Earlier) -> None:
+        scores = earlier.output / "scores/000_00001.parquet"
+        content = bytearray(scores.read_bytes())
+        content[len(content) // 2] ^= 1
+        scores.write_bytes(content)
+
+        with pytest.raises(ShardError, match=r"000_00001\.parquet is not the file that its manifest lists\. Repair it"):
+            earlier.plan(keep_top="30%")
+
     def test_of_a_run_that_scores_first_needs_a_free_output(self, earlier: Earlier) -> None:
         taken = replace(earlier.options, keep_all=False, keep_top="5%")
 
-        with pytest.raises(OutputTaken, match="holds the data of another run"):
+        with pytest.raises(
+            UsageError, match=r"holds the data of another run.*restore the scores.* not at .*kept-scores\."
+        ):
             plan_run(taken)
 
 

@@ -3,9 +3,6 @@
 A run that uses it differs from the earlier one in its filter, and publishes what a fresh run with that filter would.
 """
 
-import hashlib
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fleet.errors import ShardError
 from fleet.run.model import Model
@@ -23,9 +19,7 @@ from fleet.run.scorers import published_run
 from fleet.run.scoring import Scoring
 from fleet.run.spec import RunSpec
 from fleet.run.text import digests_in
-from fleet.storage.errors import translated
-from fleet.storage.hub_files import filesystem_of
-from fleet.storage.opening import Published
+from fleet.storage.opening import Published, sound_copy
 from fleet.storage.parquet import RowGroups
 from worker.scoring import GoOn, Place, ScorerInfo, Scores
 from worker.shard.writer import errors_of_each
@@ -72,7 +66,8 @@ class StoredScores:
         if self._shard is None or self._shard[0] != wanted:
             receipt = self._receipt(place)
             if self._open is None or self._open[0] != receipt.scores:
-                self._open = receipt.scores, self._opened(receipt.scores)
+                file = sound_copy(self._published.uri, receipt.run_id, receipt.scores)
+                self._open = receipt.scores, RowGroups(file)
             self._shard = wanted, ShardScores(self._open[1], receipt, self._published.spec)
         return self._shard[1]
 
@@ -89,25 +84,6 @@ class StoredScores:
                 "Score it again with `producer run`."
             )
         return receipt
-
-    def _opened(self, file: OutputFile) -> RowGroups:
-        """A copy of a scores file, which is removed when it is closed. Raises ShardError if it is not the published one.
-
-        A file that is not is read a second time, because the transfer may have damaged it.
-        """
-        uri = f"{self._published.uri}/{file.path}"
-        for _ in range(2):
-            with tempfile.NamedTemporaryFile() as copy:
-                with translated(f"Reading {uri}"):
-                    filesystem, path = filesystem_of(uri)
-                    with filesystem.open(path, "rb") as stored:
-                        shutil.copyfileobj(stored, copy)
-                copy.seek(0)
-                if hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256:
-                    return RowGroups(pq.ParquetFile(copy.name))
-        raise ShardError(
-            f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
