@@ -211,7 +211,7 @@ def _summary(spec: RunSpec, rows: dict[str, int], beside: Beside) -> str:
     read = ("the first " if spec.limit_rows else "") + counted(rows_in, "row")
     if spec.publishes_only_scores:
         return f"""The scores of {read} of {_source_name(spec)}, by {kinds_of_models(spec)}{but and f", but for {but}"}.
-The rows themselves are not here, and are where `shard` and `row` say."""
+The rows themselves are in the source, where `shard` and `row` say."""
     return f"""{kept:,} of {read}{_share(kept, rows_in)} of {_source_name(spec)}{why}. Every row was scored with \
 {kinds_of_models(spec)}{but and f", but for {but}"};
 {here}, in the source's order and with {columns}."""
