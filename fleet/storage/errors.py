@@ -84,7 +84,8 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
         return TransientError(f"{doing}: the answer is not the service's, but perhaps a proxy's ({first}).")
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
         return TransientError(
-            f"{doing}: no space left. Free some on that disk; SHARDSIFT_SCRATCH_DIR moves scratch files to another."
+            f"{doing}: no space left. Free some on that disk; SHARDSIFT_SCRATCH_DIR, or TMPDIR for a command, moves scratch "
+            "files to another."
         )
     if isinstance(error, _NO_ANSWER):
         return TransientError(f"{doing}: the network failed ({_line(error)}).")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby
+from pathlib import Path
 
 import fsspec
 import pyarrow as pa
@@ -54,14 +55,16 @@ def stored_scores(uri: str, receipts: Iterable[Receipt], columns: Sequence[str])
             yield from ((one, groups.table(one.scored, columns)) for one in chain([receipt], shards))
 
 
-def sound_copy(uri: str, run_id: str, file: OutputFile) -> pq.ParquetFile:
+def sound_copy(uri: str, run_id: str, file: OutputFile, *, scratch_dir: Path | None = None) -> pq.ParquetFile:
     """A copy of a file of an output, which is gone when it is closed. Raises ShardError if it is not what was written.
 
-    A file that is not is read a second time, because the transfer may have damaged it.
+    A file that is not is read a second time, because the transfer may have damaged it. The copy is in `scratch_dir` or the
+    system's temporary folder.
     """
     output = open_output(uri, run_id)
     for _ in range(2):
-        with tempfile.NamedTemporaryFile() as copy:
+        copying = translated(f"Copying {file.path} to {scratch_dir or 'the temporary folder'}")
+        with copying, tempfile.NamedTemporaryFile(dir=scratch_dir) as copy:
             with output.open_file(file) as stored, translated(f"Reading {file.path}"):
                 shutil.copyfileobj(stored, copy)
             copy.seek(0)

@@ -263,7 +263,7 @@ def _say_begun(done: "Enqueued") -> None:
     restored = f", {done.restored} taken over from receipts" if done.restored else ""
     say(f"Run {done.run_id}: {counted(done.counts.shards, 'shard')}{restored}, {done.counts.done:,} done")
     if done.instead_of:
-        say(f"Run {done.instead_of} of this output needed no model yet. It is cancelled, and this run takes its place.")
+        say(f"Run {done.instead_of} of this output had scored nothing. It is cancelled, and this run takes its place.")
     if done.findings:
         _say_findings(done)
     if done.paused:  # the same command does not resume it

@@ -74,11 +74,14 @@ def choose_locally(
     with handling(signal.SIGTERM, by=signal.default_int_handler):
         try:
             then = plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec)
+            for line in then.notes:
+                told(line)
+            return _one_run(then, settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued)
         except UsageError as error:
-            raise UsageError(f"{error} The scores are at {ended.output_uri}, and are not computed again.") from error
-        for line in then.notes:
-            told(line)
-        return _one_run(then, settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued)
+            scores = ended.output_uri
+            raise UsageError(
+                f"{error} All scores are at {scores}: `producer refilter {scores}` chooses by them."
+            ) from error
 
 
 def _one_run(

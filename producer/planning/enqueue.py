@@ -38,7 +38,7 @@ class Enqueued:
     sent: int
     counts: Counts
     findings: tuple[Finding, ...] = ()
-    instead_of: str | None = None  # a run of this output that gave way, and is cancelled now
+    instead_of: str | None = None  # a run of this output that had scored nothing, and is cancelled now
     paused: bool = False  # it waits for `producer resume`: enqueueing a run again does not end its pause
 
     def as_json(self) -> dict[str, object]:
@@ -113,20 +113,19 @@ def check_output(plan: Plan, ledger: Ledger | None) -> None:
     try:
         patient(open_output(plan.spec.output_uri, plan.spec.run_id).check_free)(plan.spec)
     except OutputTaken as taken:
-        if not (ledger and _gives_way(taken.run_id, plan.spec, ledger)):
+        if not (ledger and _has_scored_nothing(plan.spec.output_uri, taken.run_id, ledger)):
             raise
 
 
 def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) -> str | None:
-    """Reserve the output. Returns the run that gave way because it had scored nothing, such as one of a wrong --dtype, or has
-    read the same stored scores.
+    """Reserve the output. Returns the run that gave way because it had scored nothing, such as one of a wrong --dtype.
 
     That run is cancelled first, so that its workers store and its finalizer publishes nothing.
     """
     try:
         patient(output.reserve)(spec, public=public)
     except OutputTaken as taken:
-        if not _gives_way(taken.run_id, spec, ledger):
+        if not _has_scored_nothing(spec.output_uri, taken.run_id, ledger):
             raise
         ledger.cancel(taken.run_id, replaced_by=spec.run_id)
         patient(open_output(spec.output_uri, taken.run_id).withdraw)()
@@ -136,26 +135,12 @@ def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) ->
 
 
 @patient
-def _gives_way(run_id: str, spec: RunSpec, ledger: Ledger) -> bool:
-    """Whether an unpublished run has scored nothing, or reads the same stored scores as `spec`, and so costs no model.
-
-    By the ledger, and by the output too: the ledger may have been lost. Of a run that it does not know, nothing is known.
-    """
-    if run_id not in ledger.run_ids():
+def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
+    """By the ledger, and by the output too: the ledger may have been lost. Of a run that it does not know, nothing is known."""
+    if run_id not in ledger.run_ids() or ledger.counts(run_id).done or ledger.pace(run_id).rows:
         return False
-    output = open_output(spec.output_uri, run_id)
-    if output.published() == run_id:
-        return False
-    places = {_scores_place(one) for one in (spec, ledger.spec(run_id))}
-    if places != {None} and len(places) == 1:
-        return True
-    return not ledger.counts(run_id).done and not ledger.pace(run_id).rows and output.recovered() == Recovered()
-
-
-def _scores_place(spec: RunSpec) -> str | None:
-    """Where a run reads the scores that it uses; None for one that scores with models."""
-    stored = spec.scorings[0].scores_from
-    return stored.name if stored else None
+    output = open_output(output_uri, run_id)
+    return output.published() != run_id and output.recovered() == Recovered()
 
 
 def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:

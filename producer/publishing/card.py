@@ -369,7 +369,7 @@ def _limits(spec: RunSpec) -> str:
             "slightly between number formats and devices. Read some such rows before you choose a threshold."
         )
     limits.append("The models also scored texts in languages and of kinds that they were not trained for.")
-    if any(scoring.passages == "head" and not scoring.scores_from for scoring in spec.scorings):
+    if any(scoring.passages == "head" for scoring in spec.scorings):
         limits.append("Only the beginning of a text was read if it is longer than the model takes.")
     return "\n".join(f"- {limit}" for limit in limits)
 
@@ -380,7 +380,8 @@ def _attribution(spec: RunSpec, beside: Beside) -> str:
     licence = code(words(named)) if named else "unknown: see the source"
     models = dict.fromkeys(_with_licence(scoring.model, cards) for scoring in spec.scorings)
     of_dataset = f"{_OWN_LICENCE} {code(own)}.\n" if own else ""
-    return f"""{of_dataset}The rows are from {_source_name(spec)}, and their licence is {licence}.
+    rows = "scored rows" if spec.publishes_only_scores else "rows"
+    return f"""{of_dataset}The {rows} are from {_source_name(spec)}, and their licence is {licence}.
 The scores are by {" and ".join(models)}."""
 
 

@@ -161,7 +161,7 @@ def _on_no_kept_row(status: RunView) -> Iterator[str]:
     if not counts.rows_dropped:
         yield "No row was kept, because none has a score: all are errored."
         return
-    if status.where == "false":
+    if (status.where or "").strip().lower() == "false":
         yield (
             f"The scores are published, and no rows. To choose rows by them: producer refilter {status.run_id} --output … "
             "--keep-top 10% (or --where …), or the command that started the run, if it has such an option."

@@ -13,17 +13,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from celery import Celery
 from fsspec.implementations.local import LocalFileSystem
 
-from fleet.errors import OutputTaken, ShardError, UsageError
+from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.ledger.records import Description
-from fleet.process.settings import Settings
 from fleet.run.scorers import published_run
 from fleet.run.spec import Buckets, RunSpec
+from fleet.storage.opening import sound_copy
 from producer.local.demo_data import write_shards
-from producer.planning.enqueue import enqueue
 from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_run
 from producer.planning.refilter import plan_refilter
@@ -247,6 +245,12 @@ class TestAShardWhoseScoresCannotBeRead:
         with pytest.raises(ShardError, match=r"000_00001\.parquet is not the file that its manifest lists\. Repair it"):
             earlier.refiltered(min_score=1.0)
 
+    def test_for_lack_of_a_temporary_folder_says_so(self, earlier: Earlier, tmp_path: Path) -> None:
+        (receipt, *_) = published_run(str(earlier.output)).receipts
+
+        with pytest.raises(ShardError, match=r"Copying scores/000_00000\.parquet to .*none: "):
+            sound_copy(str(earlier.output), receipt.run_id, receipt.scores, scratch_dir=tmp_path / "none")
+
     def test_of_a_file_that_came_wrong_once_is_read_again(
         self, earlier: Earlier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -419,23 +423,6 @@ class TestACut:
         assert data_digests(best) == data_digests(earlier.refiltered(**choice))
         assert verify(str(best), source=(str(source),)).faults == ()
         assert (plan.description.title, then.description.title) == (None, "Mine")
-
-    def test_that_is_not_published_gives_way_to_another_of_the_same_scores(
-        self, earlier: Earlier, app: Celery, redis_url: str
-    ) -> None:
-        settings, scratch = Settings(redis_url=redis_url), earlier.folder / "scratch"
-        first, second, third = (earlier.plan(keep_top=share) for share in ("30%", "20%", "10%"))
-        begun = enqueue(first, earlier.ledger, app, settings)
-        stored = load_stored_scores(first.spec.scorings[0].served_by, None)
-        score(earlier.ledger, stored, first.spec, first.shards[:1], scratch=scratch)
-
-        then = enqueue(second, earlier.ledger, app, settings)
-
-        assert then.instead_of == begun.run_id
-        assert earlier.ledger.is_cancelled(begun.run_id)
-        publish_plan(earlier.ledger, stored, second, scratch=scratch)
-        with pytest.raises(OutputTaken, match=f"holds the data of another run, {then.run_id}"):
-            enqueue(third, earlier.ledger, app, settings)
 
     def test_is_not_made_by_damaged_scores(self, earlier: Earlier) -> None:
         scores = earlier.output / "scores/000_00001.parquet"

@@ -5,13 +5,14 @@ A run that uses it differs from the earlier one in its filter, and publishes wha
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from fleet.errors import ShardError
+from fleet.process.settings import Settings
 from fleet.run.model import Model
 from fleet.run.output_columns import ERROR
 from fleet.run.receipt import OutputFile, Receipt
@@ -38,8 +39,9 @@ class StoredScores:
 
     info = ScorerInfo(device="none", backend="stored scores")
 
-    def __init__(self, published: Published) -> None:
+    def __init__(self, published: Published, *, scratch_dir: Path | None = None) -> None:
         self._published = published
+        self._scratch_dir = scratch_dir
         self._places = {receipt.shard: number for number, receipt in enumerate(published.receipts)}
         self._open: tuple[OutputFile, RowGroups] | None = None
         self._shard: tuple[tuple[str, str], ShardScores] | None = None  # by its name and identity
@@ -66,7 +68,8 @@ class StoredScores:
         if self._shard is None or self._shard[0] != wanted:
             receipt = self._receipt(place)
             if self._open is None or self._open[0] != receipt.scores:
-                file = sound_copy(self._published.uri, receipt.run_id, receipt.scores)
+                uri, scratch_dir = self._published.uri, self._scratch_dir
+                file = sound_copy(uri, receipt.run_id, receipt.scores, scratch_dir=scratch_dir)
                 self._open = receipt.scores, RowGroups(file)
             self._shard = wanted, ShardScores(self._open[1], receipt, self._published.spec)
         return self._shard[1]
@@ -104,12 +107,13 @@ class StoredColumn:
         return scores
 
 
-def load_stored_scores(model: Model, _settings: Any) -> StoredScores:
+def load_stored_scores(model: Model, settings: Settings | None) -> StoredScores:
     """The stored scores of the run that the model names.
 
     Raises UsageError if it is not published there any more, or something else is.
     """
-    return StoredScores(published_run(model.name, model.revision))
+    published = published_run(model.name, model.revision)
+    return StoredScores(published, scratch_dir=settings.scratch_dir if settings else None)
 
 
 class ShardScores:
