@@ -31,19 +31,19 @@ from benchmarks.scorer.models import MAX_TOKENS, config_of, read_tokenizer, save
 from benchmarks.scorer.texts import Lengths, make_texts
 from benchmarks.scorer.whole_shard import claim_of
 from benchmarks.simulated_tokenizer import read_simulated
-from fleet.run.flops import Shape
-from fleet.storage.folder import FolderOutput
-from worker.scoring.load import load_scorer
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.tokenizing.contents import ContentEncoder
-from worker.scoring.tokenizing.processes import TokenizerProcesses
-from worker.scoring.tokenizing.tokens import Tokens
-from worker.service import ipc
-from worker.service.in_hand import Hold, InHand
-from worker.shard.checkpoint import Checkpoint
-from worker.shard.score_shard import score_shard
-from worker.shard.vitals import Progress
-from worker.training.base_model import verified_demo_encoder
+from shardsift.fleet.run.flops import Shape
+from shardsift.fleet.storage.folder import FolderOutput
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.tokenizing.contents import ContentEncoder
+from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.service import ipc
+from shardsift.worker.service.in_hand import Hold, InHand
+from shardsift.worker.shard.checkpoint import Checkpoint
+from shardsift.worker.shard.score_shard import score_shard
+from shardsift.worker.shard.vitals import Progress
+from shardsift.worker.training.base_model import verified_demo_encoder
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 H200 = 466e12  # operations per second that BERT-base's kernels reach of 790e12: docs/performance.md

@@ -30,16 +30,16 @@ from transformers import AutoConfig, PreTrainedConfig
 from benchmarks.scorer.case import Model
 from benchmarks.scorer.models import config_of, read_tokenizer, save_random
 from benchmarks.scorer.texts import Lengths, make_texts
-from fleet.run.flops import Shape
-from worker.scoring import EncodedRows
-from worker.scoring.backends.graphed import Graphed
-from worker.scoring.backends.packed import FAMILIES, Packed
-from worker.scoring.device import best_device
-from worker.scoring.load import load_scorer
-from worker.scoring.parity_trial import sample_texts
-from worker.scoring.peak import finish, matmul_peak
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.tokenizing.tokens import Tokens
+from shardsift.fleet.run.flops import Shape
+from shardsift.worker.scoring import EncodedRows
+from shardsift.worker.scoring.backends.graphed import Graphed
+from shardsift.worker.scoring.backends.packed import FAMILIES, Packed
+from shardsift.worker.scoring.device import best_device
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.parity_trial import sample_texts
+from shardsift.worker.scoring.peak import finish, matmul_peak
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 TINY = bool(os.environ.get("TINY"))
 DEVICE = best_device()
@@ -309,7 +309,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGALRM, _too_long)
     name, place, *given = sys.argv[1:]
     if not given:
-        from worker.training.base_model import verified_demo_encoder
+        from shardsift.worker.training.base_model import verified_demo_encoder
 
         given = [verified_demo_encoder()]
     main(name, Path(place), given[0])

@@ -23,14 +23,14 @@ import typer
 
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec, receipt_of
 from benchmarks.results import provenance_of, write_results
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from fleet.run.receipt import Receipt
-from fleet.run.spec import Shard
-from fleet.run.text import as_metadata
-from fleet.storage.hub import place_of
 from hubserver.server import HubServer
-from producer.local.redis import embedded_redis
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.run.text import as_metadata
+from shardsift.fleet.storage.hub import place_of
+from shardsift.producer.local.redis import embedded_redis
 
 _LOOK_SECONDS = 1.0
 _ROWS = 5  # of a small shard, all of which are kept
@@ -46,7 +46,7 @@ class Left(MetaPathFinder):
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Left())
-from producer.cli import main
+from shardsift.producer.cli import main
 main()
 """
 

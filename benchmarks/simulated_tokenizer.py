@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from worker.scoring.tokenizing.contents import ContentEncoder
-from worker.scoring.tokenizing.processes import read_tokenizer
+from shardsift.worker.scoring.tokenizing.contents import ContentEncoder
+from shardsift.worker.scoring.tokenizing.processes import read_tokenizer
 
 
 class Table:

@@ -21,11 +21,11 @@ from typing import Annotated
 import typer
 
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec, receipt_of
-from fleet.ledger import Claim, Ledger
-from fleet.process.settings import Settings
-from fleet.run.spec import WINDOW_ROWS, Shard, part_name
-from producer.local.redis import embedded_redis
-from producer.planning.inputs import part_starts
+from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.spec import WINDOW_ROWS, Shard, part_name
+from shardsift.producer.local.redis import embedded_redis
+from shardsift.producer.planning.inputs import part_starts
 from support.ledger_machine import CLOCK, START, ClockedRedis
 
 _ROWS, _GROUP_ROWS = 845_000, 1_000  # of a file of FineWeb

@@ -18,9 +18,9 @@ from chaos.place import Variant
 from chaos.power import Disk
 from chaos.runs import Run, enqueue_command
 from chaos.victims import Finalizer, RedisVictim, Service, Worker
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
 from hubserver import HubServer
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
 from support.injected_faults import InjectedFaults
 from support.processes import BIN
 from support.proxy import Network

@@ -15,9 +15,9 @@ from chaos.faults import Broken, Promise
 from chaos.fleet import ChaosFleet
 from chaos.outcome import Outcome
 from chaos.runs import Run
-from fleet.ledger.base import Keys
-from fleet.process.broker import queue_lists
 from hubserver import HubServer
+from shardsift.fleet.ledger.base import Keys
+from shardsift.fleet.process.broker import queue_lists
 
 Digests = dict[str, dict[str, str]]  # name of a variant → path of a published file → its sha256
 _CRASHES = 3  # without progress, until a poison shard is failed: SHARDSIFT_MAX_ATTEMPTS of fleets with such runs

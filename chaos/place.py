@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from producer.local.demo_data import write_shards
+from shardsift.producer.local.demo_data import write_shards
 
 # shard → what one of its texts does to its worker
 _POISON = {"000_90000": "kill", "000_90001": "segfault", "000_90002": "runtime error"}

@@ -27,13 +27,13 @@ from pathlib import Path
 from benchmarks.results import provenance_of, redis_server_here, write_results
 from chaos.place import Variant, check_each_row_is_there_once, prepare
 from chaos.power import Disk
-from fleet.ledger import Ledger
-from fleet.ledger.base import RUNS, Keys
-from fleet.process.broker import make_app
-from fleet.process.settings import read_settings
-from producer.planning.enqueue import enqueue
-from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.ledger.base import RUNS, Keys
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.settings import read_settings
+from shardsift.producer.planning.enqueue import enqueue
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import Plan, plan_run
 from support.injected_faults import STAND_IN
 from support.outputs import data_digests, manifest_lines
 from support.redis_servers import RedisServer, redis_server

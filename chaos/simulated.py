@@ -20,15 +20,15 @@ from kombu.entity import Queue
 from kombu.exceptions import OperationalError
 from stand_in import StandInScorer
 
-from fleet.errors import ShardsiftError
-from fleet.ledger import Ledger
-from fleet.process.children import vanishing_folder
-from fleet.process.settings import read_settings
-from producer.finalizer import Publisher, Sweeper
-from worker.app import app as worker_app
-from worker.service import ipc
-from worker.service.child import Child
-from worker.service.task import score_shard_task
+from shardsift.fleet.errors import ShardsiftError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.children import vanishing_folder
+from shardsift.fleet.process.settings import read_settings
+from shardsift.producer.finalizer import Publisher, Sweeper
+from shardsift.worker.app import app as worker_app
+from shardsift.worker.service import ipc
+from shardsift.worker.service.child import Child
+from shardsift.worker.service.task import score_shard_task
 
 ROWS_A_BATCH = 4
 _AWAY = (redis.RedisError, OperationalError, OSError, ShardsiftError)  # and the product's own errors for it

@@ -17,7 +17,7 @@ import psutil
 from chaos.events import Event
 from chaos.faults import Fault, Kind, Planned
 from chaos.power import Disk
-from fleet.process.children import Child, running
+from shardsift.fleet.process.children import Child, running
 from support.proxy import Proxy
 from support.redis_servers import RedisServer
 

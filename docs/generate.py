@@ -12,10 +12,10 @@ from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
 from typer.cli import get_docs_for_click
 
-from fleet.process.settings import Process, Settings
-from fleet.run.recipes import RECIPES, as_arguments
-from producer.cli import cli as producer
-from worker.cli import cli as worker
+from shardsift.fleet.process.settings import Process, Settings
+from shardsift.fleet.run.recipes import RECIPES, as_arguments
+from shardsift.producer.cli import cli as producer
+from shardsift.worker.cli import cli as worker
 
 DOCS = Path(__file__).parent
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 
-from fleet.ledger import Ledger
-from fleet.process.command_line import say
-from fleet.process.settings import Settings
-from producer.local.demo import fit_classifier
-from producer.local.demo_data import write_labelled, write_shards
-from producer.local.run import run_locally
-from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
-from producer.status import RunStatus, run_status
-from producer.status.watch import screen_text
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.command_line import say
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.demo import fit_classifier
+from shardsift.producer.local.demo_data import write_labelled, write_shards
+from shardsift.producer.local.run import run_locally
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import Plan, plan_run
+from shardsift.producer.status import RunStatus, run_status
+from shardsift.producer.status.watch import screen_text
 
 PICTURE = Path(__file__).parent / "pictures/status.svg"
 _TITLE = "producer status --watch"

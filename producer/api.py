@@ -9,25 +9,25 @@ from typing import Any
 import redis
 from kombu.exceptions import OperationalError
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.process.broker import make_app
-from fleet.process.command_line import keywords_told, options_from, with_help_of
-from fleet.process.redis_away import as_ours
-from fleet.process.settings import read_settings
-from fleet.run.options import split_at_commas
-from producer.local.run import run_locally
-from producer.opening import open_ledger_of, output_of
-from producer.planning.enqueue import Enqueued
-from producer.planning.enqueue import enqueue as enqueue_plan
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-from producer.planning.steering import SteeringOptions
-from producer.publishing.publish import looked_at
-from producer.status import RunStatus, run_status
-from producer.status.watch import watch
-from producer.verify.report import Verification
-from producer.verify.verify import verify as verify_output
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.command_line import keywords_told, options_from, with_help_of
+from shardsift.fleet.process.redis_away import as_ours
+from shardsift.fleet.process.settings import read_settings
+from shardsift.fleet.run.options import split_at_commas
+from shardsift.producer.local.run import run_locally
+from shardsift.producer.opening import open_ledger_of, output_of
+from shardsift.producer.planning.enqueue import Enqueued
+from shardsift.producer.planning.enqueue import enqueue as enqueue_plan
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.planning.steering import SteeringOptions
+from shardsift.producer.publishing.publish import looked_at
+from shardsift.producer.status import RunStatus, run_status
+from shardsift.producer.status.watch import watch
+from shardsift.producer.verify.report import Verification
+from shardsift.producer.verify.verify import verify as verify_output
 
 Place = str | PathLike[str]  # a path or a URI
 

@@ -1,4 +1,4 @@
-"""How many workers the open shards of each queue need. A run's shards are counted in the ledger; see fleet/presence/demand.py."""
+"""How many workers the open shards of each queue need, as shardsift/fleet/presence/demand.py counts them."""
 
 import json
 import math
@@ -14,12 +14,12 @@ from typing import Any
 import redis
 from rich.table import Table
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.presence.announcements import list_workers
-from fleet.presence.demand import open_demands
-from fleet.process.command_line import say
-from fleet.process.redis_away import as_ours
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.presence.announcements import list_workers
+from shardsift.fleet.presence.demand import open_demands
+from shardsift.fleet.process.command_line import say
+from shardsift.fleet.process.redis_away import as_ours
 
 _NUMBERS = ("queued", "running", "workers", "wanted")
 

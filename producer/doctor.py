@@ -9,21 +9,31 @@ from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import HfApi
 from huggingface_hub.errors import BucketNotFoundError, RepositoryNotFoundError
 
-from fleet.doctor import OF_PRODUCERS, Check, Verdict, hub_check, ok, redis_check, rights_check, warning, wrong
-from fleet.ledger import Ledger
-from fleet.presence.announcements import list_finalizers
-from fleet.process.settings import Settings
-from fleet.process.wording import counted, first_of
-from fleet.storage.errors import translated
-from fleet.storage.files import Files
-from fleet.storage.hub import place_of
-from fleet.storage.opening import is_on_hub
-from producer.local.redis import find_redis_server
-from producer.planning.destination import check_output_place
-from producer.planning.plan import refuse_secrets
-from producer.status import Present, RunStatus, run_status
-from producer.status.advice import why_unable
-from producer.status.screen import present_line
+from shardsift.fleet.doctor import (
+    OF_PRODUCERS,
+    Check,
+    Verdict,
+    hub_check,
+    ok,
+    redis_check,
+    rights_check,
+    warning,
+    wrong,
+)
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.presence.announcements import list_finalizers
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import counted, first_of
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.files import Files
+from shardsift.fleet.storage.hub import place_of
+from shardsift.fleet.storage.opening import is_on_hub
+from shardsift.producer.local.redis import find_redis_server
+from shardsift.producer.planning.destination import check_output_place
+from shardsift.producer.planning.plan import refuse_secrets
+from shardsift.producer.status import Present, RunStatus, run_status
+from shardsift.producer.status.advice import why_unable
+from shardsift.producer.status.screen import present_line
 
 _NAMED = 3  # runs, workers and commands in a line
 _REDIS_MEND = "Install one: pip install 'shardsift[local]'."

@@ -18,19 +18,24 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
-from fleet.ledger import Counts, Ledger, Publication
-from fleet.presence.announcements import ANNOUNCE_SECONDS, FinalizerState, announce_finalizer, withdraw_finalizer
-from fleet.process.broker import make_app
-from fleet.process.dispatch import queue_lost_shards, send_due_shards
-from fleet.process.redis_away import ABOUT_REDIS, as_ours, is_of_one_key
-from fleet.process.settings import Settings
-from fleet.process.wording import counted
-from fleet.storage.opening import is_on_hub
-from fleet.storage.scratch import remove_abandoned
-from producer.publishing.publish import NotReady, finalize_run, merge_finished
-from producer.publishing.waves import WaveWatch, save_due_waves
-from producer.status.metrics import serve_metrics
+from shardsift.fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
+from shardsift.fleet.ledger import Counts, Ledger, Publication
+from shardsift.fleet.presence.announcements import (
+    ANNOUNCE_SECONDS,
+    FinalizerState,
+    announce_finalizer,
+    withdraw_finalizer,
+)
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.dispatch import queue_lost_shards, send_due_shards
+from shardsift.fleet.process.redis_away import ABOUT_REDIS, as_ours, is_of_one_key
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.storage.opening import is_on_hub
+from shardsift.fleet.storage.scratch import remove_abandoned
+from shardsift.producer.publishing.publish import NotReady, finalize_run, merge_finished
+from shardsift.producer.publishing.waves import WaveWatch, save_due_waves
+from shardsift.producer.status.metrics import serve_metrics
 
 ONLY_RUN = "SHARDSIFT_FINALIZER_RUN"  # set by `producer run`: sweep this run and leave others alone
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}

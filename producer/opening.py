@@ -9,12 +9,12 @@ from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from fleet.errors import TransientError, UsageError
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from fleet.process.wording import is_place
-from fleet.run.spec import RunSpec
-from producer.local.redis import machine_redis
+from shardsift.fleet.errors import TransientError, UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import is_place
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.producer.local.redis import machine_redis
 
 # Errors about an argument that is a run id where a path is expected, or the other way round.
 

@@ -15,39 +15,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleet.errors import ShardsiftError as ShardsiftError
-    from fleet.errors import TransientError as TransientError
-    from fleet.errors import UsageError as UsageError
-    from fleet.run.options import ScoreOptions as ScoreOptions
-    from producer.api import enqueue as enqueue
-    from producer.api import run as run
-    from producer.api import status as status
-    from producer.api import verify as verify
-    from producer.planning.enqueue import Enqueued as Enqueued
-    from producer.planning.options import RunOptions as RunOptions
-    from producer.status import RunStatus as RunStatus
-    from producer.verify.report import Verification as Verification
-    from worker.api.score import LoadedScorer as LoadedScorer
-    from worker.api.score import LoadedScorers as LoadedScorers
-    from worker.api.score import load_scorer as load_scorer
-    from worker.api.score import score as score
-    from worker.api.train import train as train
-    from worker.training.options import TrainOptions as TrainOptions
-    from worker.training.report import TrainReport as TrainReport
+    from shardsift.fleet.errors import ShardsiftError as ShardsiftError
+    from shardsift.fleet.errors import TransientError as TransientError
+    from shardsift.fleet.errors import UsageError as UsageError
+    from shardsift.fleet.run.options import ScoreOptions as ScoreOptions
+    from shardsift.producer.api import enqueue as enqueue
+    from shardsift.producer.api import run as run
+    from shardsift.producer.api import status as status
+    from shardsift.producer.api import verify as verify
+    from shardsift.producer.planning.enqueue import Enqueued as Enqueued
+    from shardsift.producer.planning.options import RunOptions as RunOptions
+    from shardsift.producer.status import RunStatus as RunStatus
+    from shardsift.producer.verify.report import Verification as Verification
+    from shardsift.worker.api.score import LoadedScorer as LoadedScorer
+    from shardsift.worker.api.score import LoadedScorers as LoadedScorers
+    from shardsift.worker.api.score import load_scorer as load_scorer
+    from shardsift.worker.api.score import score as score
+    from shardsift.worker.api.train import train as train
+    from shardsift.worker.training.options import TrainOptions as TrainOptions
+    from shardsift.worker.training.report import TrainReport as TrainReport
 
 # Where each public name is.
 _HOMES = {
-    "fleet.errors": ("ShardsiftError", "TransientError", "UsageError"),
-    "producer.api": ("enqueue", "run", "status", "verify"),
-    "fleet.run.options": ("ScoreOptions",),
-    "producer.planning.enqueue": ("Enqueued",),
-    "producer.planning.options": ("RunOptions",),
-    "producer.status": ("RunStatus",),
-    "producer.verify.report": ("Verification",),
-    "worker.api.score": ("LoadedScorer", "LoadedScorers", "load_scorer", "score"),
-    "worker.api.train": ("train",),
-    "worker.training.options": ("TrainOptions",),
-    "worker.training.report": ("TrainReport",),
+    "shardsift.fleet.errors": ("ShardsiftError", "TransientError", "UsageError"),
+    "shardsift.producer.api": ("enqueue", "run", "status", "verify"),
+    "shardsift.fleet.run.options": ("ScoreOptions",),
+    "shardsift.producer.planning.enqueue": ("Enqueued",),
+    "shardsift.producer.planning.options": ("RunOptions",),
+    "shardsift.producer.status": ("RunStatus",),
+    "shardsift.producer.verify.report": ("Verification",),
+    "shardsift.worker.api.score": ("LoadedScorer", "LoadedScorers", "load_scorer", "score"),
+    "shardsift.worker.api.train": ("train",),
+    "shardsift.worker.training.options": ("TrainOptions",),
+    "shardsift.worker.training.report": ("TrainReport",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)

@@ -4,9 +4,9 @@ A `ScorerKind` is the light half: it names the model and its labels, for the pro
 texts in a worker. The package registers its kind as an entry point of the group `shardsift.scorers`.
 """
 
-from fleet.errors import UsageError
-from fleet.run.model import Model
-from fleet.run.scorers import ScorerKind
-from worker.scoring import GoOn, Place, Scorer, ScorerInfo, Scores
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.scorers import ScorerKind
+from shardsift.worker.scoring import GoOn, Place, Scorer, ScorerInfo, Scores
 
 __all__ = ["GoOn", "Model", "Place", "Scorer", "ScorerInfo", "ScorerKind", "Scores", "UsageError"]

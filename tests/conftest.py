@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import UsageError
-from producer.local.demo_data import write_shards
+from shardsift.fleet.errors import UsageError
+from shardsift.producer.local.demo_data import write_shards
 from support.fleet import Fleet, new_fleet
 from support.injected_faults import InjectedFaults
 from support.redis_servers import version_found

@@ -1,12 +1,12 @@
 """The worker's Celery app: one spawned child, one task at a time, and the queue of one scorer.
 
-`worker start` runs it, and so does plain `celery -A worker.app worker`. Both parent and child import this module, so it
+`worker start` runs it, and so does plain `celery -A shardsift.worker.app worker`. Both parent and child import this module, so it
 must not import torch.
 """
 
-from fleet.process.broker import make_app
-from fleet.process.settings import read_settings
-from worker.service.program import ScorerWorker, TakeShardsWhenLoaded, log_line
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.settings import read_settings
+from shardsift.worker.service.program import ScorerWorker, TakeShardsWhenLoaded, log_line
 
 _MODEL_LOAD_SECONDS = 1800  # Celery's default of 4 s would kill every new child while it loads
 
@@ -15,8 +15,8 @@ app = make_app(
     read_settings(),
     worker_log_format=log_line(),
     worker_task_log_format=log_line(),
-    include=["worker.service.task"],
-    worker_consumer="worker.service.program:ScorerConsumer",
+    include=["shardsift.worker.service.task"],
+    worker_consumer="shardsift.worker.service.program:ScorerConsumer",
     worker_pool="prefork",
     worker_concurrency=1,
     worker_pool_start_method="spawn",  # a forked child cannot use CUDA if the parent has touched it

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fleet.process.command_line import (
+from shardsift.fleet.process.command_line import (
     QUIET,
     new_command_line,
     print_json,
@@ -18,10 +18,10 @@ from fleet.process.command_line import (
     say,
     with_options_of,
 )
-from fleet.run import choices
-from fleet.run.options import model_option, split_at_commas
-from worker.training.options import TrainOptions
-from worker.tuning.options import TuneOptions
+from shardsift.fleet.run import choices
+from shardsift.fleet.run.options import model_option, split_at_commas
+from shardsift.worker.training.options import TrainOptions
+from shardsift.worker.tuning.options import TuneOptions
 
 _STOPPED = 130  # exit code of an interrupted training, as of an interrupted `producer run`
 
@@ -150,8 +150,8 @@ def start(
         sharding=sharding,
         spot_notice=spot_notice,
     )
-    from fleet.process.settings import read_settings
-    from worker.supervisor.supervisor import start as start_workers
+    from shardsift.fleet.process.settings import read_settings
+    from shardsift.worker.supervisor.supervisor import start as start_workers
 
     code = start_workers(
         read_settings(),
@@ -175,7 +175,7 @@ def serve(
 
 
 def _run_celery(arguments: list[str]) -> int:
-    from worker.app import app
+    from shardsift.worker.app import app
 
     try:
         app.worker_main(arguments)
@@ -204,9 +204,9 @@ def doctor(
     Prints a line for each check, and how to mend what is wrong. Exits with 1 if something is.
     """
     _into_environment(model=json.dumps(models) if models else None)
-    from fleet.doctor import report
-    from fleet.process.settings import read_settings
-    from worker.doctor import worker_checks
+    from shardsift.fleet.doctor import report
+    from shardsift.fleet.process.settings import read_settings
+    from shardsift.worker.doctor import worker_checks
 
     report(worker_checks(read_settings()), as_json=as_json)
 
@@ -235,18 +235,18 @@ def tune(
 
     Give it the options of the run that say what is read. The best batch size is the smallest within 2 % of the fastest.
     """
-    from fleet.process.settings import read_settings
-    from worker.scoring.quiet import quieten_imports
-    from worker.tuning.options import scoring_to_tune
+    from shardsift.fleet.process.settings import read_settings
+    from shardsift.worker.scoring.quiet import quieten_imports
+    from shardsift.worker.tuning.options import scoring_to_tune
 
     _into_environment(model=model, dtype=dtype, device=device)
     settings = read_settings()
     scoring = scoring_to_tune(settings, options)  # before torch, which takes seconds to load
     quieten_imports()
-    from fleet.errors import UsageError
-    from worker.scoring import ModelError
-    from worker.tuning.tune import draw_chart, tuning_lines, tuning_table
-    from worker.tuning.tune import tune as tune_model
+    from shardsift.fleet.errors import UsageError
+    from shardsift.worker.scoring import ModelError
+    from shardsift.worker.tuning.tune import draw_chart, tuning_lines, tuning_table
+    from shardsift.worker.tuning.tune import tune as tune_model
 
     try:
         tuning = tune_model(settings, scoring, options, say)
@@ -271,15 +271,15 @@ def train(
     """Train a classifier on labelled texts, and save it as a model folder.
 
     Fits the last layer, or with --full trains all weights, and prints how well held-out rows are predicted. With --full, the
-    same command resumes after the last checkpoint. On several GPUs: `torchrun --nproc-per-node N -m worker train …`.
+    same command resumes after the last checkpoint. On several GPUs: `torchrun --nproc-per-node N -m shardsift train …`.
     """
-    from worker.scoring.quiet import quieten_imports
+    from shardsift.worker.scoring.quiet import quieten_imports
 
     quieten_imports()
-    from fleet.errors import Stopped
-    from fleet.process.settings import read_settings
-    from worker.training.report import next_step
-    from worker.training.train import train as train_model
+    from shardsift.fleet.errors import Stopped
+    from shardsift.fleet.process.settings import read_settings
+    from shardsift.worker.training.report import next_step
+    from shardsift.worker.training.train import train as train_model
 
     try:
         report = train_model(options, device=read_settings(device=device).device, tell=say)

@@ -11,17 +11,17 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from fleet.doctor import OF_WORKERS, Check, Verdict, hub_check, ok, redis_check, rights_check, warning, wrong
-from fleet.ledger import Ledger
-from fleet.presence.demand import Load, open_demands
-from fleet.process.settings import Settings
-from fleet.process.wording import counted
-from fleet.run.model import Model
-from fleet.run.scorers import check_requirements, resolve_model, scorer_kind
-from worker.scoring import ModelError, Scorer
-from worker.scoring.quiet import quieten_imports
-from worker.service.ipc import hand_down
-from worker.supervisor.places import visible_gpus
+from shardsift.fleet.doctor import OF_WORKERS, Check, Verdict, hub_check, ok, redis_check, rights_check, warning, wrong
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.presence.demand import Load, open_demands
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.scorers import check_requirements, resolve_model, scorer_kind
+from shardsift.worker.scoring import ModelError, Scorer
+from shardsift.worker.scoring.quiet import quieten_imports
+from shardsift.worker.service.ipc import hand_down
+from shardsift.worker.supervisor.places import visible_gpus
 
 _NVIDIA_SMI_SECONDS = 20.0  # it is slow if no persistence daemon keeps the driver loaded
 _CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.(\d+)")
@@ -91,7 +91,7 @@ def _torch(device_name: str) -> Verdict:
         import torch
     except ImportError as error:
         return wrong(f"torch cannot be imported: {error}.", "Install it: pip install 'shardsift[worker]'.")
-    from worker.scoring import device
+    from shardsift.worker.scoring import device
 
     sign = None if device_name in ("cpu", "mps") else device.sign_of_a_gpu()
     built_for = torch.version.cuda or torch.version.hip
@@ -128,7 +128,7 @@ def _model(settings: Settings) -> Verdict:
     if load is None:
         return warning("No model was tried: none is named, and no run has open shards.", _NAME_ONE)
     check_requirements(scorer_kind(model.scorer) for model in load.models)
-    from worker.service.child import load_scorers
+    from shardsift.worker.service.child import load_scorers
 
     hand_down(load.models)
     scorers = load_scorers(settings.model_copy(update={"dtype": load.dtype}))

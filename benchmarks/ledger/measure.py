@@ -17,12 +17,12 @@ from celery import Celery
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec
 from benchmarks.ledger.simulate import Call, Pace, Played, play
 from benchmarks.results import timed
-from fleet.ledger import Ledger
-from fleet.process.broker import make_app
-from fleet.process.dispatch import queue_lost_shards, send_due_shards
-from fleet.process.settings import Settings
-from producer.local.redis import embedded_redis
-from producer.planning.inputs import list_input
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.dispatch import queue_lost_shards, send_due_shards
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.redis import embedded_redis
+from shardsift.producer.planning.inputs import list_input
 
 # A fast GPU needs 1.6 s for 8,192 rows. A real shard has 128 such windows; here it has 12, so claims are ten times as frequent.
 FLEET_PACE = Pace(windows=12, window_seconds=1.6, windows_per_renewal=3)

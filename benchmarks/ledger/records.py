@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from hashlib import sha256
 
-from fleet.run.model import Model
-from fleet.run.receipt import Histogram, OutputFile, Parity, Provenance, Receipt, ScoringReceipt
-from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.receipt import Histogram, OutputFile, Parity, Provenance, Receipt, ScoringReceipt
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import RunSpec, Shard
 
 ROWS = 1_048_576
 WINDOW_SCORES = bytes(32 << 10)  # of 8,192 rows, 4 bytes each

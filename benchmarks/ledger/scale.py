@@ -10,9 +10,9 @@ from pathlib import Path
 from benchmarks.ledger.measure import Memory, memory_of, settled
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec, receipt_of
 from benchmarks.results import timed
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from producer.local.redis import embedded_redis
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.redis import embedded_redis
 
 _SWEEPS = 20
 _PAUSE_MICROSECONDS = 1_000

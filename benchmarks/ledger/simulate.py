@@ -18,10 +18,10 @@ from kombu.message import Message
 
 from benchmarks.ledger.records import WINDOW_SCORES, receipt_of
 from benchmarks.results import timed
-from fleet.ledger import Claim, Ledger
-from fleet.process.broker import make_app
-from fleet.process.dispatch import send_due_shards
-from fleet.process.settings import Settings
+from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.dispatch import send_due_shards
+from shardsift.fleet.process.settings import Settings
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

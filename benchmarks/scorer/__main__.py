@@ -16,8 +16,8 @@ from benchmarks.results import provenance_of
 from benchmarks.scorer.case import Case, Model, Name
 from benchmarks.scorer.plans import chosen_cases, plan_for
 from benchmarks.scorer.texts import Lengths
-from fleet.errors import UsageError
-from fleet.run import choices
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run import choices
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -107,7 +107,7 @@ def _set_up_process(device: Device, threads: int) -> None:
 
 
 def _device_type(device: Device) -> str:
-    from worker.scoring.device import best_device
+    from shardsift.worker.scoring.device import best_device
 
     found = best_device().type
     if device is Device.CUDA and found != "cuda":
@@ -126,7 +126,7 @@ def _named(joined: str, choices: type[_Choice], option: str) -> tuple[_Choice, .
 
 
 def _demo_tokenizer() -> str:
-    from worker.training.base_model import verified_demo_encoder
+    from shardsift.worker.training.base_model import verified_demo_encoder
 
     try:
         return verified_demo_encoder()

@@ -14,7 +14,7 @@ import torch
 from transformers import pipeline
 
 from benchmarks.scorer.case import UnavailableError, Values
-from worker.scoring.device import multiplies_bfloat16
+from shardsift.worker.scoring.device import multiplies_bfloat16
 
 _MIN_EDU_SCORE = 3
 

@@ -16,9 +16,9 @@ from benchmarks.scorer.lineup import Lineup
 from benchmarks.scorer.models import MAX_TOKENS
 from benchmarks.scorer.ours import tokenizer_rows_per_core_second
 from benchmarks.scorer.texts import make_texts
-from fleet.run.flops import Shape
-from worker.scoring.device import best_device
-from worker.scoring.peak import finish, matmul_peak
+from shardsift.fleet.run.flops import Shape
+from shardsift.worker.scoring.device import best_device
+from shardsift.worker.scoring.peak import finish, matmul_peak
 
 
 @dataclass(frozen=True, kw_only=True)

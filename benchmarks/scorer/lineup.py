@@ -11,7 +11,7 @@ from benchmarks.scorer.baselines import CrossEncoderPredict, Dask, Reference, dt
 from benchmarks.scorer.case import Contender, Name, UnavailableError
 from benchmarks.scorer.ours import Ours, OurSettings, OursForward, load_ours
 from benchmarks.scorer.whole_shard import OursShard
-from worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 
 
 @dataclass(frozen=True, kw_only=True)

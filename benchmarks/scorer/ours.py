@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.scorer.case import Values
-from worker.scoring import EncodedRows
-from worker.scoring.load import BackendName, load_scorer
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.tokenizing.tokens import padded_tokens, plan_batches
-from worker.shard.pipelining import prefetched
+from shardsift.worker.scoring import EncodedRows
+from shardsift.worker.scoring.load import BackendName, load_scorer
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.tokenizing.tokens import padded_tokens, plan_batches
+from shardsift.worker.shard.pipelining import prefetched
 
-WINDOW_ROWS = 8_192  # same as in fleet.run.spec, whose import needs packages that a bare GPU machine may lack
+WINDOW_ROWS = 8_192  # same as in shardsift.fleet.run.spec, whose import needs packages that a bare GPU machine may lack
 _TOKENIZER_SECONDS = 0.5  # work at least this long, for a steady figure
 
 

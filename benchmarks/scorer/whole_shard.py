@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 
 from benchmarks.scorer.case import UnavailableError, Values
 from benchmarks.scorer.ours import encoded_windows, tokens_sent
-from worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 
 if TYPE_CHECKING:
-    from fleet.ledger import Claim
-    from fleet.run.choices import Dtype
+    from shardsift.fleet.ledger import Claim
+    from shardsift.fleet.run.choices import Dtype
 
 _MIN_SCORE = 3.0
 _ROW_GROUP_ROWS = 1_000  # as in FineWeb's files
@@ -46,10 +46,10 @@ class OursShard:
 
 
 def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
-    from fleet.storage.opening import open_output
-    from worker.shard.checkpoint import Checkpoint
-    from worker.shard.score_shard import score_shard
-    from worker.shard.vitals import Progress
+    from shardsift.fleet.storage.opening import open_output
+    from shardsift.worker.shard.checkpoint import Checkpoint
+    from shardsift.worker.shard.score_shard import score_shard
+    from shardsift.worker.shard.vitals import Progress
 
     claim = claim_of(source, output, scorer.dtype)
     checkpoint = Checkpoint({}, lambda first_row, scores: None)
@@ -60,12 +60,12 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
 
 def claim_of(source: Path, output: Path, dtype: str) -> "Claim":
     """A claim of a shard of a run that keeps the rows above a threshold."""
-    from fleet.ledger import Claim
-    from fleet.run.model import Model
-    from fleet.run.output_columns import describe_columns
-    from fleet.run.scoring import Scoring
-    from fleet.run.spec import RunSpec, Shard
-    from fleet.storage.identity import identity_now
+    from shardsift.fleet.ledger import Claim
+    from shardsift.fleet.run.model import Model
+    from shardsift.fleet.run.output_columns import describe_columns
+    from shardsift.fleet.run.scoring import Scoring
+    from shardsift.fleet.run.spec import RunSpec, Shard
+    from shardsift.fleet.storage.identity import identity_now
 
     spec = RunSpec(
         input_uris=(str(source.parent),),

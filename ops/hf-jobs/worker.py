@@ -14,5 +14,5 @@ import os
 import sys
 
 os.environ.setdefault("SHARDSIFT_DEVICE", "cuda")
-command = [sys.executable, "-P", "-m", "worker", "start", "--exit-when-idle", "10m", *sys.argv[1:]]
+command = [sys.executable, "-P", "-m", "shardsift", "worker", "start", "--exit-when-idle", "10m", *sys.argv[1:]]
 os.execv(command[0], command)  # the worker takes the place of this process, and so gets the signals of the job

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.process.command_line import (
+from shardsift.fleet.process.command_line import (
     Commands,
     check_chart,
     print_json,
@@ -16,8 +16,8 @@ from fleet.process.command_line import (
     say,
     with_options_of,
 )
-from producer.commands.shared import AsJson, Target, Verify, print_found, read_settings, report
-from producer.planning.options import Ranking
+from shardsift.producer.commands.shared import AsJson, Target, Verify, print_found, read_settings, report
+from shardsift.producer.planning.options import Ranking
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,9 +33,9 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
-    from producer.opening import open_ledger_of
-    from producer.status import run_status
-    from producer.status.watch import watch as show_until_over
+    from shardsift.producer.opening import open_ledger_of
+    from shardsift.producer.status import run_status
+    from shardsift.producer.status.watch import watch as show_until_over
 
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
         show = show_until_over if watch else run_status
@@ -43,7 +43,7 @@ def status(
             ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=settings.price_per_gpu_hour
         )
         if found.publication:
-            from producer.publishing.publish import looked_at  # loads what outputs need, which takes a second
+            from shardsift.producer.publishing.publish import looked_at  # loads what outputs need, which takes a second
 
             found = looked_at(ledger, found, hashes=verify)
         report(found, as_json=as_json)
@@ -52,10 +52,10 @@ def status(
 @commands.command(epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
     """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
-    from producer.opening import open_ledger
-    from producer.status import Present, run_status
-    from producer.status.advice import attention_lines
-    from producer.status.screen import present_line, status_table
+    from shardsift.producer.opening import open_ledger
+    from shardsift.producer.status import Present, run_status
+    from shardsift.producer.status.advice import attention_lines
+    from shardsift.producer.status.screen import present_line, status_table
 
     with open_ledger(read_settings()) as (settings, ledger):
         is_local, present = settings.redis_is_embedded, Present.read(ledger.redis)
@@ -91,8 +91,8 @@ def demand(
     `wanted` is the queued and running shards of a queue divided by --shards-per-worker, rounded up; `workers` is how many there
     are.
     """
-    from producer.demand import demand_json, demand_table, queue_demands, serve_demand
-    from producer.opening import open_ledger
+    from shardsift.producer.demand import demand_json, demand_table, queue_demands, serve_demand
+    from shardsift.producer.opening import open_ledger
 
     with open_ledger(read_settings()) as (_, ledger):
         demands = partial(queue_demands, ledger, shards_per_worker=shards_per_worker)
@@ -114,7 +114,7 @@ def recipes(as_json: AsJson = False) -> None:
 
     docs/recipes.md and --json name their sources, and which of them were checked.
     """
-    from fleet.run.recipes import RECIPES
+    from shardsift.fleet.run.recipes import RECIPES
 
     if as_json:
         print_json([recipe.as_json() for recipe in RECIPES])
@@ -126,7 +126,7 @@ def _recipe_table() -> "Table":
     """The recipes without their sources, which make the table too wide for a terminal."""
     from rich.table import Table
 
-    from fleet.run.recipes import RECIPES, as_arguments
+    from shardsift.fleet.run.recipes import RECIPES, as_arguments
 
     table = Table(box=None, pad_edge=False)
     for name, width in (("model", None), ("options", 50), ("note", 40)):
@@ -165,8 +165,8 @@ def scores(
 
     Counts the shards that are done, in steps of 0.25 for logits and 0.05 for probabilities.
     """
-    from producer.scores.distribution import chart
-    from producer.scores.report import edge_lines, edges_of_run, near_lines, rows_of_run_near, scored_run
+    from shardsift.producer.scores.distribution import chart
+    from shardsift.producer.scores.report import edge_lines, edges_of_run, near_lines, rows_of_run_near, scored_run
 
     if png:
         check_chart(png, option="--png", otherwise="leave out --png")
@@ -203,9 +203,9 @@ def verify(
     A URI needs no Redis. Exits with 1 if the dataset is damaged or its manifest is lost, and with 2 if shardsift has published
     nothing there, this machine or its token may not read it, or --input is not the input of the run.
     """
-    from producer.opening import output_of
-    from producer.status import ExitCode
-    from producer.verify.verify import verify as verify_output
+    from shardsift.producer.opening import output_of
+    from shardsift.producer.status import ExitCode
+    from shardsift.producer.verify.verify import verify as verify_output
 
     uri, published_run = output_of(target, read_settings())
     found = verify_output(uri, source=tuple(source or ()), published_run=published_run)

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from fleet.process.command_line import USAGE, Commands
-from fleet.run.choices import LogLevel
-from producer.commands.shared import AsJson, read_settings
+from shardsift.fleet.process.command_line import USAGE, Commands
+from shardsift.fleet.run.choices import LogLevel
+from shardsift.producer.commands.shared import AsJson, read_settings
 
 commands = Commands(panel="Services")
 
@@ -19,9 +19,9 @@ def finalizer(
     log_level: Annotated[LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")] = "INFO",
 ) -> None:
     """Serve a fleet: find lost messages and dead workers, and publish finished runs. Run one or more."""
-    from fleet.errors import UsageError
-    from fleet.process.logs import log_to_stderr, write_last_line
-    from producer.finalizer import run_finalizer
+    from shardsift.fleet.errors import UsageError
+    from shardsift.fleet.process.logs import log_to_stderr, write_last_line
+    from shardsift.producer.finalizer import run_finalizer
 
     log_to_stderr(log_level)
     try:
@@ -39,7 +39,7 @@ def flower(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 5555,
 ) -> None:
     """Show the fleet in a browser with Flower: read-only, with a password and a stored history."""
-    from producer.flower.start import run_flower
+    from shardsift.producer.flower.start import run_flower
 
     run_flower(read_settings(), address=address, port=port)
 
@@ -59,8 +59,8 @@ def doctor(
 
     Prints a line for each check, and how to mend what is wrong. Exits with 1 if something is.
     """
-    from fleet.doctor import report
-    from producer.doctor import producer_checks
+    from shardsift.fleet.doctor import report
+    from shardsift.producer.doctor import producer_checks
 
     report(producer_checks(read_settings(), output_uri=output), as_json=as_json)
 
@@ -77,6 +77,6 @@ def demo(
 
     Exits with 1 if the published files differ from those of an undisturbed run.
     """
-    from producer.local.demo import show_demo
+    from shardsift.producer.local.demo import show_demo
 
     raise typer.Exit(show_demo(folder, read_settings(), rows=rows))

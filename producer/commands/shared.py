@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.process.command_line import print_json
+from shardsift.fleet.process.command_line import print_json
 
 if TYPE_CHECKING:
-    from fleet.process.settings import Settings
-    from producer.status import RunStatus
+    from shardsift.fleet.process.settings import Settings
+    from shardsift.producer.status import RunStatus
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id from `producer runs`.")]
 Target = Annotated[str, typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to.")]
@@ -60,6 +60,6 @@ def print_found(lines: Iterable[str], value: object, *, as_json: bool) -> None:
 
 def read_settings() -> "Settings":
     """The settings, with pydantic's imports, which help does without."""
-    from fleet.process import settings
+    from shardsift.fleet.process import settings
 
     return settings.read_settings()

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.errors import UsageError
-from fleet.process.command_line import Commands, print_json, say, with_options_of
-from fleet.process.wording import counted, first_of
-from producer.commands.shared import (
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.command_line import Commands, print_json, say, with_options_of
+from shardsift.fleet.process.wording import counted, first_of
+from shardsift.producer.commands.shared import (
     AllowMixed,
     AsJson,
     DryRun,
@@ -20,7 +20,7 @@ from producer.commands.shared import (
     read_settings,
     report,
 )
-from producer.planning.options import (
+from shardsift.producer.planning.options import (
     Choice,
     License,
     Public,
@@ -31,11 +31,11 @@ from producer.planning.options import (
 )
 
 if TYPE_CHECKING:
-    from fleet.ledger import Ledger
-    from fleet.storage.opening import Published
-    from producer.planning.enqueue import Enqueued
-    from producer.planning.plan import Plan
-    from producer.status import RunStatus
+    from shardsift.fleet.ledger import Ledger
+    from shardsift.fleet.storage.opening import Published
+    from shardsift.producer.planning.enqueue import Enqueued
+    from shardsift.producer.planning.plan import Plan
+    from shardsift.producer.status import RunStatus
 
 _NAMED_FILES = 3
 
@@ -63,12 +63,12 @@ def enqueue(
             "--keep-top and --buckets choose rows when all have a score. Add --wait, and this machine chooses them then. "
             "Or publish scores alone with --where false, and choose with `producer refilter` when you like."
         )
-    from fleet.ledger import Ledger
-    from fleet.process.broker import make_app
-    from producer.local.run import choose_locally
-    from producer.planning.enqueue import enqueue as enqueue_plan
-    from producer.planning.steering import SteeringOptions
-    from producer.publishing.publish import looked_at
+    from shardsift.fleet.ledger import Ledger
+    from shardsift.fleet.process.broker import make_app
+    from shardsift.producer.local.run import choose_locally
+    from shardsift.producer.planning.enqueue import enqueue as enqueue_plan
+    from shardsift.producer.planning.steering import SteeringOptions
+    from shardsift.producer.publishing.publish import looked_at
 
     settings = read_settings()
     price = settings.price_per_gpu_hour
@@ -149,10 +149,10 @@ def refilter(
 
     Publishes what a run with that filter would, with the earlier title, licence and file size. The same command resumes it.
     """
-    from fleet.process.wording import is_place
-    from fleet.run.scorers import published_run
-    from producer.opening import patient, published_output_of
-    from producer.planning.refilter import plan_refilter
+    from shardsift.fleet.process.wording import is_place
+    from shardsift.fleet.run.scorers import published_run
+    from shardsift.producer.opening import patient, published_output_of
+    from shardsift.producer.planning.refilter import plan_refilter
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
     options = RunOptions(
@@ -174,7 +174,7 @@ def refilter(
 
 def _planned(options: RunOptions) -> "Plan":
     """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
-    from producer.planning.plan import plan_run
+    from shardsift.producer.planning.plan import plan_run
 
     plan = plan_run(options)
     if not options.output_uri:
@@ -189,8 +189,8 @@ def _planned(options: RunOptions) -> "Plan":
 
 def _watched(ledger: "Ledger", done: "Enqueued", *, is_first_of_two: bool) -> "RunStatus":
     """Show the progress of a run until it is over. Ctrl-C leaves it to the fleet."""
-    from producer.status import ExitCode
-    from producer.status.watch import watch
+    from shardsift.producer.status import ExitCode
+    from shardsift.producer.status.watch import watch
 
     try:
         return watch(ledger, done.run_id)
@@ -206,7 +206,7 @@ def _run(
     plan: "Plan", *, workers: int | None, verify: bool, as_json: bool, replaced: "Published | None" = None
 ) -> None:
     """Do a planned run on this machine and report how it ended."""
-    from producer.local.run import run_locally
+    from shardsift.producer.local.run import run_locally
 
     with _resumable():
         ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_begun)
@@ -220,7 +220,7 @@ def _resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        from producer.status import ExitCode
+        from shardsift.producer.status import ExitCode
 
         say("Stopped. Run the same command again to resume.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
@@ -228,9 +228,9 @@ def _resumable() -> Iterator[None]:
 
 def _say_sent(replaced: "Published") -> None:
     """Say how many of the bytes that are published now had to be sent to replace an earlier run."""
-    from fleet.run.scorers import published_run
-    from fleet.storage.inspection import files_of
-    from producer.opening import patient
+    from shardsift.fleet.run.scorers import published_run
+    from shardsift.fleet.storage.inspection import files_of
+    from shardsift.producer.opening import patient
 
     before, now = (files_of(one.receipts).keys() for one in (replaced, patient(published_run)(replaced.uri)))
     sent, whole = (sum(file.size_bytes for file in files) for files in (now - before, now))
@@ -239,8 +239,8 @@ def _say_sent(replaced: "Published") -> None:
 
 def _print_plan(plan: "Plan", *, as_json: bool) -> None:
     """Print what a run would do, and what it is estimated to take. Raises UsageError if the output cannot be used."""
-    from producer.planning.enqueue import check_output
-    from producer.planning.estimate import estimate_run, ledger_if_it_answers, plan_report
+    from shardsift.producer.planning.enqueue import check_output
+    from shardsift.producer.planning.estimate import estimate_run, ledger_if_it_answers, plan_report
 
     settings = read_settings()
     found = plan_report(plan)
@@ -272,7 +272,7 @@ def _say_begun(done: "Enqueued") -> None:
 
 def _say_findings(done: "Enqueued") -> None:
     """Print what was wrong with the output of a published run before this command repaired it."""
-    from fleet.storage.inspection import lines_of
+    from shardsift.fleet.storage.inspection import lines_of
 
     say("The output has changed since it was published:")
     for line in lines_of(done.findings):

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.process.command_line import Commands, say
-from fleet.process.wording import counted
-from producer.commands.shared import AllowMixed, MaxCost, MaxWorkers, RunId, read_settings, report
+from shardsift.fleet.process.command_line import Commands, say
+from shardsift.fleet.process.wording import counted
+from shardsift.producer.commands.shared import AllowMixed, MaxCost, MaxWorkers, RunId, read_settings, report
 
 if TYPE_CHECKING:
-    from fleet.ledger import Ledger
-    from fleet.process.settings import Settings
+    from shardsift.fleet.ledger import Ledger
+    from shardsift.fleet.process.settings import Settings
 
 commands = Commands(panel="Runs")
 
@@ -21,11 +21,11 @@ def retry(
     every: Annotated[bool, typer.Option("--all", help="Also score shards again that are done.")] = False,
 ) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
-    from fleet.storage.opening import open_output
-    from producer.opening import open_ledger_of, patient
-    from producer.planning.steering import retry_run
-    from producer.status import run_status
-    from producer.status.advice import what_it_waits_for
+    from shardsift.fleet.storage.opening import open_output
+    from shardsift.producer.opening import open_ledger_of, patient
+    from shardsift.producer.planning.steering import retry_run
+    from shardsift.producer.status import run_status
+    from shardsift.producer.status.advice import what_it_waits_for
 
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, _):
         spec = ledger.spec(run_id)
@@ -54,7 +54,7 @@ def cancel(run_id: RunId) -> None:
 
     `producer retry` resumes the run, unless another has taken its output.
     """
-    from producer.opening import open_ledger_of
+    from shardsift.producer.opening import open_ledger_of
 
     with open_ledger_of(run_id, read_settings()) as (_, ledger, _):
         ledger.cancel(run_id)
@@ -64,7 +64,7 @@ def cancel(run_id: RunId) -> None:
 @commands.command(epilog="Example: producer pause cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def pause(run_id: RunId) -> None:
     """Pause a run. Workers give its shards back at the next batch, and are free for other runs."""
-    from producer.opening import open_ledger_of
+    from shardsift.producer.opening import open_ledger_of
 
     with open_ledger_of(run_id, read_settings()) as (_, ledger, _):
         ledger.pause(run_id)
@@ -74,10 +74,10 @@ def pause(run_id: RunId) -> None:
 @commands.command(epilog="Example: producer resume cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
     """Resume a paused run. One that was paused for its cost needs a higher limit."""
-    from producer.opening import open_ledger_of
-    from producer.planning.steering import SteeringOptions, resume_run
-    from producer.status import run_status
-    from producer.status.advice import what_it_waits_for
+    from shardsift.producer.opening import open_ledger_of
+    from shardsift.producer.planning.steering import SteeringOptions, resume_run
+    from shardsift.producer.status import run_status
+    from shardsift.producer.status.advice import what_it_waits_for
 
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, _):
         was_paused = resume_run(ledger, run_id, SteeringOptions(max_cost=max_cost))
@@ -97,9 +97,9 @@ def set_(
     allow_mixed: AllowMixed = None,
 ) -> None:
     """Change a run's limit of workers or cost, or its number formats. Workers above a lowered limit finish their shard first."""
-    from fleet.errors import UsageError
-    from producer.opening import open_ledger_of
-    from producer.planning.steering import SteeringOptions, steered
+    from shardsift.fleet.errors import UsageError
+    from shardsift.producer.opening import open_ledger_of
+    from shardsift.producer.planning.steering import SteeringOptions, steered
 
     if max_workers is None and max_cost is None and allow_mixed is None:
         raise UsageError("Say what to change: --max-workers, --max-cost or --allow-mixed.")
@@ -117,9 +117,9 @@ def set_(
 @commands.command(epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def finalize(run_id: RunId) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
-    from producer.opening import open_ledger_of, patient
-    from producer.publishing.publish import NotReady, finalize_run, looked_at
-    from producer.status import ExitCode, run_status
+    from shardsift.producer.opening import open_ledger_of, patient
+    from shardsift.producer.publishing.publish import NotReady, finalize_run, looked_at
+    from shardsift.producer.status import ExitCode, run_status
 
     with open_ledger_of(run_id, read_settings()) as (_, ledger, _):
         ledger.clear_publish_error(run_id)
@@ -131,7 +131,7 @@ def finalize(run_id: RunId) -> None:
 
 
 def _send_due_shards(settings: "Settings", ledger: "Ledger", run_id: str) -> None:
-    from fleet.process.broker import make_app
-    from fleet.process.dispatch import send_due_shards
+    from shardsift.fleet.process.broker import make_app
+    from shardsift.fleet.process.dispatch import send_due_shards
 
     send_due_shards(make_app("producer", settings), ledger, run_id)

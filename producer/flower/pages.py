@@ -14,19 +14,19 @@ from flower.app import Flower, rewrite_handler
 from flower.views import BaseHandler
 from tornado.web import StaticFileHandler, authenticated, url
 
-from fleet.errors import ShardError, TransientError, UsageError
-from fleet.inputs.formats import has_footer
-from fleet.ledger import Ledger
-from fleet.process.redact import redacted
-from fleet.process.redis_away import as_ours
-from fleet.run.spec import Shard
-from fleet.storage.identity import identity_now
-from producer.scores.distribution import score_bins, threshold_of
-from producer.scores.report import NearRow, ScoredRun, rows_near
-from producer.status import Present, RunStatus, run_status
-from producer.status.advice import level, verdict, what_next, why_a_person
-from producer.status.screen import present_line, status_lines
-from producer.status.watch import progress_line
+from shardsift.fleet.errors import ShardError, TransientError, UsageError
+from shardsift.fleet.inputs.formats import has_footer
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.redact import redacted
+from shardsift.fleet.process.redis_away import as_ours
+from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.storage.identity import identity_now
+from shardsift.producer.scores.distribution import score_bins, threshold_of
+from shardsift.producer.scores.report import NearRow, ScoredRun, rows_near
+from shardsift.producer.status import Present, RunStatus, run_status
+from shardsift.producer.status.advice import level, verdict, what_next, why_a_person
+from shardsift.producer.status.screen import present_line, status_lines
+from shardsift.producer.status.watch import progress_line
 
 _LOOK_SECONDS = 2.0
 _THREADS = 4
@@ -52,7 +52,7 @@ def add_runs_pages(application: Flower, ledger: Ledger) -> None:
         shared(reads_of_ledger, run_json),
         shared(reads_of_files, rows_json),
     )
-    assets = {"path": str(resources.files("producer.flower").joinpath("static"))}
+    assets = {"path": str(resources.files("shardsift.producer.flower").joinpath("static"))}
     handlers = [
         url(r"/runs", RunsPage, {"read": runs}, name="runs"),
         url(r"/runs/([^/]+)", RunPage, {"read": run}, name="run"),

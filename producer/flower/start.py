@@ -27,11 +27,11 @@ from flower.options import options
 from flower.urls import settings as flower_settings
 from tornado.template import DictLoader
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.process.broker import make_app
-from fleet.process.settings import Settings, check_state_dir, read_secret
-from producer.flower.pages import add_runs_pages
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.settings import Settings, check_state_dir, read_secret
+from shardsift.producer.flower.pages import add_runs_pages
 
 _SAVE_MS = 10_000
 _MAX_TASKS = 100_000  # Flower forgets the oldest tasks beyond this number; allow for all shards of a large run
@@ -134,7 +134,7 @@ _FIRST_ENTRY = (
 
 def template_loader() -> DictLoader:
     """`NAME` is our template if there is one, otherwise Flower's. `flower/NAME` is always Flower's."""
-    theirs, ours = _templates("flower"), _templates("producer.flower")
+    theirs, ours = _templates("flower"), _templates("shardsift.producer.flower")
     navbar = theirs["navbar.html"].replace(_FIRST_ENTRY, _FIRST_ENTRY + ours["navbar_entry.html"], 1)
     wrapped = {f"flower/{name}": text for name, text in theirs.items()} | {"flower/navbar.html": navbar}
     return DictLoader({**theirs, **ours, **wrapped})

@@ -11,17 +11,17 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import typer
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.presence.announcements import list_workers
-from fleet.process.command_line import own_command, say
-from fleet.process.settings import Settings
-from fleet.process.wording import counted
-from producer.local.demo_data import write_labelled, write_shards
-from producer.local.run import OnLook, run_locally
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-from producer.status import ExitCode, RunStatus
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.presence.announcements import list_workers
+from shardsift.fleet.process.command_line import own_command, say
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import counted
+from shardsift.producer.local.demo_data import write_labelled, write_shards
+from shardsift.producer.local.run import OnLook, run_locally
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.status import ExitCode, RunStatus
 
 SHARDS = 8
 _WORKERS = 2

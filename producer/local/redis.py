@@ -12,10 +12,10 @@ from pathlib import Path
 
 import redis
 
-from fleet.errors import UsageError
-from fleet.ledger.connect import OLDEST_REDIS
-from fleet.process.children import Child, running, vanishing_folder
-from fleet.process.settings import Settings
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger.connect import OLDEST_REDIS
+from shardsift.fleet.process.children import Child, running, vanishing_folder
+from shardsift.fleet.process.settings import Settings
 
 _START_SECONDS = 10.0
 _STOP_SECONDS = 10.0

@@ -8,23 +8,23 @@ from pathlib import Path
 from celery import Celery
 from loky import cpu_count
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.presence.demand import Load
-from fleet.process.broker import drop_messages, make_app
-from fleet.process.children import Child, handling, running, terminate
-from fleet.process.command_line import own_command, say
-from fleet.process.settings import Settings, check_state_dir
-from fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
-from fleet.run.spec import RunSpec
-from producer.finalizer import ONLY_RUN
-from producer.local.redis import machine_redis
-from producer.planning.enqueue import Enqueued, enqueue
-from producer.planning.plan import Plan
-from producer.planning.refilter import plan_refilter
-from producer.publishing.publish import looked_at
-from producer.status import RunStatus, run_status
-from producer.status.watch import watch
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.presence.demand import Load
+from shardsift.fleet.process.broker import drop_messages, make_app
+from shardsift.fleet.process.children import Child, handling, running, terminate
+from shardsift.fleet.process.command_line import own_command, say
+from shardsift.fleet.process.settings import Settings, check_state_dir
+from shardsift.fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.producer.finalizer import ONLY_RUN
+from shardsift.producer.local.redis import machine_redis
+from shardsift.producer.planning.enqueue import Enqueued, enqueue
+from shardsift.producer.planning.plan import Plan
+from shardsift.producer.planning.refilter import plan_refilter
+from shardsift.producer.publishing.publish import looked_at
+from shardsift.producer.status import RunStatus, run_status
+from shardsift.producer.status.watch import watch
 
 OnLook = Callable[[Ledger, str], None]  # with the id of the run
 _WORKERS = "workers"  # name of their log
@@ -156,7 +156,7 @@ def _finalizer(spec: RunSpec, settings: Settings) -> AbstractContextManager[Chil
         ONLY_RUN: spec.run_id,
         "SHARDSIFT_SWEEP_SECONDS": str(min(_SWEEP_SECONDS, settings.sweep_seconds)),
     }
-    return _running(own_command("producer", "finalizer"), "finalizer", environment, settings)
+    return _running(own_command("finalizer"), "finalizer", environment, settings)
 
 
 def _workers(

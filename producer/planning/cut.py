@@ -13,16 +13,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fleet.errors import ShardError, UsageError
-from fleet.inputs.input_file import IgnoredBadRows
-from fleet.inputs.opening import open_input
-from fleet.run.output_columns import output_fields
-from fleet.run.receipt import Receipt
-from fleet.run.spec import BestRows, Buckets, RunSpec, Shard
-from fleet.storage.errors import translated
-from fleet.storage.identity import are_of_other_bytes
-from fleet.storage.opening import stored_scores
-from producer.planning.options import Ranking
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.input_file import IgnoredBadRows
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.run.output_columns import output_fields
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import BestRows, Buckets, RunSpec, Shard
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.identity import are_of_other_bytes
+from shardsift.fleet.storage.opening import stored_scores
+from shardsift.producer.planning.options import Ranking
 
 _MOST_VALUES = 256  # of --within
 _MOST_EDGES = 2048  # of all values together; each may take 32 KiB

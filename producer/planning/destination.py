@@ -8,16 +8,16 @@ from pathlib import Path, PurePosixPath
 
 from fsspec import get_filesystem_class
 
-from fleet.errors import UsageError
-from fleet.run.choices import CRAWLS_DATASET
-from fleet.run.model import with_revision
-from fleet.run.spec import RunSpec, Shard
-from fleet.storage.hub import place_of
-from fleet.storage.hub_access import check_hub_answers, hub_token
-from fleet.storage.opening import is_on_hub
-from fleet.storage.run_branch import MAIN, PULL_REQUEST
-from producer.planning.options import RunOptions
-from producer.publishing.merge import MOST_SHARDS
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.choices import CRAWLS_DATASET
+from shardsift.fleet.run.model import with_revision
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.hub import place_of
+from shardsift.fleet.storage.hub_access import check_hub_answers, hub_token
+from shardsift.fleet.storage.opening import is_on_hub
+from shardsift.fleet.storage.run_branch import MAIN, PULL_REQUEST
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.publishing.merge import MOST_SHARDS
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
 _SCORES = "-scores"

@@ -5,21 +5,21 @@ from dataclasses import dataclass
 
 from celery import Celery
 
-from fleet.errors import OutputTaken
-from fleet.ledger import Counts, Ledger
-from fleet.process.dispatch import queue_lost_shards, send_due_shards
-from fleet.process.settings import Settings
-from fleet.process.wording import counted
-from fleet.run.model import joint_format
-from fleet.run.receipt import Receipt
-from fleet.run.spec import RunSpec
-from fleet.storage.inspection import Finding
-from fleet.storage.opening import open_output
-from fleet.storage.output import Output, Recovered
-from producer.opening import patient
-from producer.planning.plan import Plan
-from producer.planning.steering import AS_IT_WAS, SteeringOptions, steered
-from producer.publishing.publish import look_again
+from shardsift.fleet.errors import OutputTaken
+from shardsift.fleet.ledger import Counts, Ledger
+from shardsift.fleet.process.dispatch import queue_lost_shards, send_due_shards
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.model import joint_format
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.fleet.storage.inspection import Finding
+from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.output import Output, Recovered
+from shardsift.producer.opening import patient
+from shardsift.producer.planning.plan import Plan
+from shardsift.producer.planning.steering import AS_IT_WAS, SteeringOptions, steered
+from shardsift.producer.publishing.publish import look_again
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass, replace
 
 import redis
 
-from fleet.errors import ShardsiftError, UsageError
-from fleet.inputs.formats import has_footer
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from fleet.process.wording import counted, shown_bytes
-from fleet.run.spec import RunSpec, Shard
-from producer.planning.gpus import GPUS, TABLE, ListPrices, gpu_called, list_prices
-from producer.planning.inputs import count_rows
-from producer.planning.plan import Plan
-from producer.planning.sample import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
+from shardsift.fleet.errors import ShardsiftError, UsageError
+from shardsift.fleet.inputs.formats import has_footer
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import counted, shown_bytes
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.producer.planning.gpus import GPUS, TABLE, ListPrices, gpu_called, list_prices
+from shardsift.producer.planning.inputs import count_rows
+from shardsift.producer.planning.plan import Plan
+from shardsift.producer.planning.sample import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
 
 _SECONDS = 3600
 _REMOTE_FOOTERS, _LOCAL_FOOTERS = 16, 2_000  # reading more than this takes too long

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from huggingface_hub import HfApi
 
-from fleet.errors import ShardsiftError
-from fleet.storage.errors import translated
+from shardsift.fleet.errors import ShardsiftError
+from shardsift.fleet.storage.errors import translated
 
 # Peaks are for 16-bit matrix products with dense matrices and accumulation in float32, from NVIDIA's datasheets:
 # T4 65, L4 121 (242 with sparsity), L40S 362, A100 312, H100 SXM and H200 989 (1,979 with sparsity). Two are second-hand:

@@ -13,18 +13,18 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import GatedRepoError, RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
-from fleet.errors import ShardError, UsageError
-from fleet.inputs.formats import has_footer, without_ending
-from fleet.inputs.opening import Listing, list_files, open_input
-from fleet.inputs.parquet_file import open_parquet, row_group_rows
-from fleet.process.wording import counted
-from fleet.run.choices import CRAWLS_DATASET
-from fleet.run.model import folder_revision
-from fleet.run.receipt import Receipt
-from fleet.run.spec import Shard, file_name, part_name
-from fleet.storage.errors import translated
-from fleet.storage.hub_files import HubFiles
-from fleet.storage.identity import identity_of
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.formats import has_footer, without_ending
+from shardsift.fleet.inputs.opening import Listing, list_files, open_input
+from shardsift.fleet.inputs.parquet_file import open_parquet, row_group_rows
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.choices import CRAWLS_DATASET
+from shardsift.fleet.run.model import folder_revision
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import Shard, file_name, part_name
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.hub_files import HubFiles
+from shardsift.fleet.storage.identity import identity_of
 
 _NAMED = 3  # of the files that cannot be read
 _ONE_FOLDER = "Rename one, leave one out, or pass their common parent folder as the only --input."

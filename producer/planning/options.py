@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from fleet.process.command_line import with_options_of
-from fleet.run.choices import DEFAULT_MODEL, Dtype
-from fleet.run.model import SEQUENCE_CLASSIFIER
-from fleet.run.options import (
+from shardsift.fleet.process.command_line import with_options_of
+from shardsift.fleet.run.choices import DEFAULT_MODEL, Dtype
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER
+from shardsift.fleet.run.options import (
     Columns,
     ScoreOptions,
     TextColumn,

@@ -12,29 +12,35 @@ import pyarrow as pa
 from huggingface_hub import DatasetCardData
 from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
-from fleet.errors import OutputTaken, ShardError, UsageError
-from fleet.inputs.columns import Columns
-from fleet.inputs.formats import has_footer
-from fleet.inputs.opening import open_input
-from fleet.ledger.records import Description
-from fleet.process.redact import redacted
-from fleet.run.choices import DEFAULT_MODEL
-from fleet.run.filter import Filter
-from fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
-from fleet.run.options import options_by_model, recipe_options, scoring_of
-from fleet.run.output_columns import describe_columns, kept_schema
-from fleet.run.recipes import recipe_line
-from fleet.run.scorers import resolve_model
-from fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
-from fleet.run.sequence_classifier import threshold_of
-from fleet.run.spec import Buckets, RunSpec, Shard, file_name
-from fleet.run.text import chosen_columns, template_of, text_columns
-from fleet.storage.opening import is_on_hub, manifest_at, open_output
-from fleet.storage.output import MANIFEST_PATH, Recovered
-from producer.opening import patient
-from producer.planning.cut import RankedRun, columns_of_input, share_of
-from producer.planning.destination import check_folders, check_hub, check_output_place, scores_beside, with_output
-from producer.planning.inputs import (
+from shardsift.fleet.errors import OutputTaken, ShardError, UsageError
+from shardsift.fleet.inputs.columns import Columns
+from shardsift.fleet.inputs.formats import has_footer
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.ledger.records import Description
+from shardsift.fleet.process.redact import redacted
+from shardsift.fleet.run.choices import DEFAULT_MODEL
+from shardsift.fleet.run.filter import Filter
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
+from shardsift.fleet.run.options import options_by_model, recipe_options, scoring_of
+from shardsift.fleet.run.output_columns import describe_columns, kept_schema
+from shardsift.fleet.run.recipes import recipe_line
+from shardsift.fleet.run.scorers import resolve_model
+from shardsift.fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
+from shardsift.fleet.run.sequence_classifier import threshold_of
+from shardsift.fleet.run.spec import Buckets, RunSpec, Shard, file_name
+from shardsift.fleet.run.text import chosen_columns, template_of, text_columns
+from shardsift.fleet.storage.opening import is_on_hub, manifest_at, open_output
+from shardsift.fleet.storage.output import MANIFEST_PATH, Recovered
+from shardsift.producer.opening import patient
+from shardsift.producer.planning.cut import RankedRun, columns_of_input, share_of
+from shardsift.producer.planning.destination import (
+    check_folders,
+    check_hub,
+    check_output_place,
+    scores_beside,
+    with_output,
+)
+from shardsift.producer.planning.inputs import (
     Input,
     absolute_uri,
     crawl_input,
@@ -43,8 +49,8 @@ from producer.planning.inputs import (
     list_input,
     split,
 )
-from producer.planning.options import RunOptions
-from producer.publishing.hub_cards import is_accepted
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.publishing.hub_cards import is_accepted
 
 _LOOKS_FOR_TYPES = 100  # shards
 _BYTES = TypeAdapter(Annotated[ByteSize, Field(ge=10_000)])

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fleet.errors import UsageError
-from fleet.inputs.opening import open_input
-from fleet.process.wording import first_of
-from fleet.run.scorers import model_of, published_run
-from fleet.run.spec import RunSpec, Shard, disclosed_inputs
-from fleet.storage.opening import Published, content_of, is_on_hub, open_place
-from fleet.storage.output import CARD_PATH
-from producer.opening import patient
-from producer.planning.cut import RankedRun, best_rows, buckets_of
-from producer.planning.inputs import absolute_uri, as_scored
-from producer.planning.options import RunOptions
-from producer.planning.plan import (
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.process.wording import first_of
+from shardsift.fleet.run.scorers import model_of, published_run
+from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_inputs
+from shardsift.fleet.storage.opening import Published, content_of, is_on_hub, open_place
+from shardsift.fleet.storage.output import CARD_PATH
+from shardsift.producer.opening import patient
+from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of
+from shardsift.producer.planning.inputs import absolute_uri, as_scored
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import (
     Plan,
     check_filter,
     check_goes_together,
@@ -24,7 +24,7 @@ from producer.planning.plan import (
     resumed,
     target_file_bytes,
 )
-from producer.publishing.card import described_in
+from shardsift.producer.publishing.card import described_in
 
 _NAMED_SHARDS = 3
 

@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 from huggingface_hub import hf_hub_download
 
-from fleet.errors import ShardError, ShardsiftError
-from fleet.inputs.formats import has_footer
-from fleet.inputs.input_file import IgnoredBadRows, InputFile
-from fleet.inputs.opening import open_input
-from fleet.run.flops import Shape, shape_of
-from fleet.run.model import SEQUENCE_CLASSIFIER, Model
-from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec, Shard
-from fleet.run.text import texts_of
-from fleet.storage.errors import translated
+from shardsift.fleet.errors import ShardError, ShardsiftError
+from shardsift.fleet.inputs.formats import has_footer
+from shardsift.fleet.inputs.input_file import IgnoredBadRows, InputFile
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.run.flops import Shape, shape_of
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.run.text import texts_of
+from shardsift.fleet.storage.errors import translated
 
 LOCAL_SHARDS, REMOTE_SHARDS = 8, 4  # a file is opened for each, and reading ahead takes 32 MiB of a remote one
 MOST_ROWS = 1_000  # of all shards together

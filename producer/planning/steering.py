@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
-from fleet.errors import ShardError, TransientError, UsageError
-from fleet.ledger import Ledger
-from fleet.ledger.records import Steering
-from fleet.process.wording import first_of
-from fleet.run.spec import RunSpec, Shard
-from fleet.storage.identity import identity_now
-from fleet.storage.opening import open_output
-from fleet.storage.output import AcceptedFiles
+from shardsift.fleet.errors import ShardError, TransientError, UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.process.wording import first_of
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.identity import identity_now
+from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.output import AcceptedFiles
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,18 +10,18 @@ from typing import Any
 from huggingface_hub import DatasetCard, DatasetCardData
 from huggingface_hub.constants import ENDPOINT
 
-from fleet.inputs.formats import kind_of, without_ending
-from fleet.ledger.records import Description
-from fleet.process.wording import counted, shown_duration
-from fleet.run.filter import columns_in
-from fleet.run.model import Model
-from fleet.run.output_columns import ERROR
-from fleet.run.receipt import Receipt
-from fleet.run.scoring import Scoring
-from fleet.run.spec import BUCKET, BestRows, Buckets, RunSpec, disclosed_inputs, disclosed_model
-from fleet.storage.output import PICTURE_PATH
-from producer.planning.gpus import TABLE, ListPrices
-from producer.publishing.card_models import (
+from shardsift.fleet.inputs.formats import kind_of, without_ending
+from shardsift.fleet.ledger.records import Description
+from shardsift.fleet.process.wording import counted, shown_duration
+from shardsift.fleet.run.filter import columns_in
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.output_columns import ERROR
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import BUCKET, BestRows, Buckets, RunSpec, disclosed_inputs, disclosed_model
+from shardsift.fleet.storage.output import PICTURE_PATH
+from shardsift.producer.planning.gpus import TABLE, ListPrices
+from shardsift.producer.publishing.card_models import (
     HUB_DATASET,
     cell,
     code,
@@ -32,9 +32,9 @@ from producer.publishing.card_models import (
     model_rows,
     models_section,
 )
-from producer.publishing.card_usage import how_to_load, how_to_make_it_again
-from producer.publishing.hub_cards import NO_CARDS, HubCards, hub_dataset, words
-from producer.scores.distribution import histograms_of, score_table
+from shardsift.producer.publishing.card_usage import how_to_load, how_to_make_it_again
+from shardsift.producer.publishing.hub_cards import NO_CARDS, HubCards, hub_dataset, words
+from shardsift.producer.scores.distribution import histograms_of, score_table
 
 _SIZES = {  # the Hub's size_categories, by their upper bound
     10**3: "n<1K",

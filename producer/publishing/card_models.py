@@ -4,11 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from fleet.process.wording import counted
-from fleet.run.model import SEQUENCE_CLASSIFIER, Model
-from fleet.run.receipt import Parity, Receipt
-from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec, disclosed_model
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
+from shardsift.fleet.run.receipt import Parity, Receipt
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import RunSpec, disclosed_model
 
 # A pull request is not a place: its card is the one that main will have.
 HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@(?!refs/pr/)([^/]+))?")

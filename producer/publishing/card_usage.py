@@ -4,14 +4,14 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from fleet.inputs.columns import NAMED_TYPES
-from fleet.process.wording import shown_bytes
-from fleet.run.model import SEQUENCE_CLASSIFIER, Model
-from fleet.run.recipes import recipe_for
-from fleet.run.scoring import HYPOTHESIS_TEMPLATE, Scoring
-from fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model, disclosed_spec
-from producer.publishing.card_models import HUB_DATASET, longer_fence
-from producer.scores.distribution import threshold_of
+from shardsift.fleet.inputs.columns import NAMED_TYPES
+from shardsift.fleet.process.wording import shown_bytes
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
+from shardsift.fleet.run.recipes import recipe_for
+from shardsift.fleet.run.scoring import HYPOTHESIS_TEMPLATE, Scoring
+from shardsift.fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model, disclosed_spec
+from shardsift.producer.publishing.card_models import HUB_DATASET, longer_fence
+from shardsift.producer.scores.distribution import threshold_of
 
 _LABELS_FILE = "labels.txt"
 _DEFAULTS = {"dtype": "auto", "text-column": "text", "passages": "head", "hypothesis-template": HYPOTHESIS_TEMPLATE}

@@ -6,10 +6,10 @@ from typing import Any
 
 from huggingface_hub import DatasetCard, HfApi
 
-from fleet.errors import ShardsiftError
-from fleet.run.spec import RunSpec
-from fleet.storage.errors import translated
-from producer.publishing.card_models import HUB_DATASET, is_on_hub
+from shardsift.fleet.errors import ShardsiftError
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.fleet.storage.errors import translated
+from shardsift.producer.publishing.card_models import HUB_DATASET, is_on_hub
 
 _CARRIED = (
     "license",

@@ -19,16 +19,16 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.errors import OutputDamaged, ShardError
-from fleet.ledger import Ledger
-from fleet.process.wording import counted
-from fleet.run.receipt import OutputFile, Receipt, Receipts, RowsOfFile
-from fleet.run.spec import RunSpec, data_path_of, scores_path_of
-from fleet.run.text import as_metadata, digests_in
-from fleet.storage.errors import translated
-from fleet.storage.output import Output, output_files
-from fleet.storage.parquet import ParquetFileWriter, RowGroups
-from fleet.storage.scratch import scratch_folder
+from shardsift.fleet.errors import OutputDamaged, ShardError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.receipt import OutputFile, Receipt, Receipts, RowsOfFile
+from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of
+from shardsift.fleet.run.text import as_metadata, digests_in
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.output import Output, output_files
+from shardsift.fleet.storage.parquet import ParquetFileWriter, RowGroups
+from shardsift.fleet.storage.scratch import scratch_folder
 
 MOST_SHARDS = 500  # of a file: each costs the Hub two requests at once, and metadata that are read for each of them
 _MOST_SCORES = 10_000_000  # rows of a scores file. A damaged file costs all of its shards

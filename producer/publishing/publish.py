@@ -10,23 +10,23 @@ from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 
-from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
-from fleet.ledger import Ledger, Publication
-from fleet.ledger.records import Description
-from fleet.process.wording import counted, place_taken
-from fleet.run.receipt import Receipt, Receipts
-from fleet.run.spec import RunSpec, data_path_of, scores_path_of
-from fleet.storage.inspection import Finding, Problem, lines_of
-from fleet.storage.manifest import Manifest
-from fleet.storage.opening import is_on_hub, manifest_at, open_output, published_at
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
-from producer.opening import patient
-from producer.planning.gpus import TABLE, gpu_called, list_prices
-from producer.publishing.card import Beside, dataset_card
-from producer.publishing.hub_cards import NO_CARDS, is_accepted, read_hub_cards
-from producer.publishing.merge import DATA, SCORES, merge_shards
-from producer.scores.distribution import score_picture
-from producer.status import Checked, RunStatus
+from shardsift.fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
+from shardsift.fleet.ledger import Ledger, Publication
+from shardsift.fleet.ledger.records import Description
+from shardsift.fleet.process.wording import counted, place_taken
+from shardsift.fleet.run.receipt import Receipt, Receipts
+from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of
+from shardsift.fleet.storage.inspection import Finding, Problem, lines_of
+from shardsift.fleet.storage.manifest import Manifest
+from shardsift.fleet.storage.opening import is_on_hub, manifest_at, open_output, published_at
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
+from shardsift.producer.opening import patient
+from shardsift.producer.planning.gpus import TABLE, gpu_called, list_prices
+from shardsift.producer.publishing.card import Beside, dataset_card
+from shardsift.producer.publishing.hub_cards import NO_CARDS, is_accepted, read_hub_cards
+from shardsift.producer.publishing.merge import DATA, SCORES, merge_shards
+from shardsift.producer.scores.distribution import score_picture
+from shardsift.producer.status import Checked, RunStatus
 
 _LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
 logger = logging.getLogger(__name__)

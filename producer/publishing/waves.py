@@ -8,14 +8,14 @@ import logging
 import time
 from collections.abc import Sequence
 
-from fleet.errors import OutputDamaged, PublishConflict
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from fleet.process.wording import counted
-from fleet.run.receipt import Receipt, Receipts
-from fleet.storage.opening import open_output
-from fleet.storage.output import Output
-from producer.publishing.publish import send_back
+from shardsift.fleet.errors import OutputDamaged, PublishConflict
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.receipt import Receipt, Receipts
+from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.output import Output
+from shardsift.producer.publishing.publish import send_back
 
 _LOOKS = 5  # each conflict means that another finalizer saved; after this many, a later sweep tries again
 _LOOKS_PER_WAVE = 4  # so that no shard waits more than a quarter longer than it should

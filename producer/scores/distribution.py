@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleet.run.receipt import Histogram, Receipt, added
-from fleet.run.spec import RunSpec
+from shardsift.fleet.run.receipt import Histogram, Receipt, added
+from shardsift.fleet.run.spec import RunSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histo
 
 def _compared(where: str | None) -> set[str]:
     """The columns that a filter names, in lower case."""
-    from fleet.run.filter import columns_in  # here, because `producer status` needs no DuckDB
+    from shardsift.fleet.run.filter import columns_in  # here, because `producer status` needs no DuckDB
 
     return columns_in(where)
 

@@ -9,26 +9,26 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fleet.errors import ShardError, UsageError
-from fleet.inputs.formats import has_footer
-from fleet.inputs.input_file import IgnoredBadRows
-from fleet.inputs.opening import open_input
-from fleet.process.settings import Settings
-from fleet.process.wording import counted, is_place
-from fleet.run.receipt import Histogram, Receipt
-from fleet.run.scorers import published_run
-from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec, Shard
-from fleet.run.text import texts_of
-from fleet.storage.errors import translated
-from fleet.storage.identity import are_of_other_bytes
-from fleet.storage.opening import stored_scores
-from producer.opening import open_ledger_of, patient
-from producer.planning.cut import Edge, RankedRun, bucket_shares, columns_of_input
-from producer.planning.inputs import absolute_uri
-from producer.planning.options import Ranking
-from producer.scores.distribution import histograms_of, score_bins, score_table
-from producer.verify.source import source_shards
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.formats import has_footer
+from shardsift.fleet.inputs.input_file import IgnoredBadRows
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import counted, is_place
+from shardsift.fleet.run.receipt import Histogram, Receipt
+from shardsift.fleet.run.scorers import published_run
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.run.text import texts_of
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.identity import are_of_other_bytes
+from shardsift.fleet.storage.opening import stored_scores
+from shardsift.producer.opening import open_ledger_of, patient
+from shardsift.producer.planning.cut import Edge, RankedRun, bucket_shares, columns_of_input
+from shardsift.producer.planning.inputs import absolute_uri
+from shardsift.producer.planning.options import Ranking
+from shardsift.producer.scores.distribution import histograms_of, score_bins, score_table
+from shardsift.producer.verify.source import source_shards
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from fleet.ledger import Failure, RunningShard
-from fleet.presence.announcements import machine_names
-from fleet.process.wording import counted, first_of, place_taken, shown_duration
-from fleet.storage.inspection import lines_of
-from producer.status.view import Checked, RunView
+from shardsift.fleet.ledger import Failure, RunningShard
+from shardsift.fleet.presence.announcements import machine_names
+from shardsift.fleet.process.wording import counted, first_of, place_taken, shown_duration
+from shardsift.fleet.storage.inspection import lines_of
+from shardsift.producer.status.view import Checked, RunView
 
 Level = Literal["good", "doubtful", "bad"]
 

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleet.ledger import Counts, Pace, RunningShard
-from fleet.process.wording import shown_duration
+from shardsift.fleet.ledger import Counts, Pace, RunningShard
+from shardsift.fleet.process.wording import shown_duration
 
 _LEAST_ERROR = 0.1  # of the time that is left
 _ERROR_OF_ONE_SHARD = 0.4  # shards differ in size; with n done shards this falls with the square root of n

@@ -16,11 +16,11 @@ from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.presence.announcements import hosts
-from fleet.presence.demand import open_demands
-from producer.status import Present, RunStatus, run_status
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.presence.announcements import hosts
+from shardsift.fleet.presence.demand import open_demands
+from shardsift.producer.status import Present, RunStatus, run_status
 
 _FINISHED_RUNS = 20  # the newest; all others that are over are left out
 

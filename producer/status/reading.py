@@ -7,13 +7,13 @@ import html
 import shlex
 from collections.abc import Iterable, Iterator
 
-from fleet.ledger import Ledger, RunningShard
-from fleet.presence.demand import Load
-from fleet.run.model import SEQUENCE_CLASSIFIER
-from fleet.run.receipt import Histogram, Receipt, added
-from fleet.run.spec import RunSpec
-from producer.status.screen import status_screen
-from producer.status.view import Present, RunView
+from shardsift.fleet.ledger import Ledger, RunningShard
+from shardsift.fleet.presence.demand import Load
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER
+from shardsift.fleet.run.receipt import Histogram, Receipt, added
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.producer.status.screen import status_screen
+from shardsift.producer.status.view import Present, RunView
 
 _MOST_RETRIES = 100
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from rich.filesize import decimal
 from rich.table import Table
 
-from fleet.ledger import RunningShard
-from fleet.presence.announcements import machines_line
-from fleet.process.wording import counted, shown_duration
-from fleet.run.receipt import AttemptReport, Histogram
-from producer.scores.distribution import score_bins
-from producer.status.advice import verdict, what_next
-from producer.status.forecast import Cost
-from producer.status.view import Present, RunView
+from shardsift.fleet.ledger import RunningShard
+from shardsift.fleet.presence.announcements import machines_line
+from shardsift.fleet.process.wording import counted, shown_duration
+from shardsift.fleet.run.receipt import AttemptReport, Histogram
+from shardsift.producer.scores.distribution import score_bins
+from shardsift.producer.status.advice import verdict, what_next
+from shardsift.producer.status.forecast import Cost
+from shardsift.producer.status.view import Present, RunView
 
 _BAR_WIDTH = 40
 _BARS = " ▁▂▃▄▅▆▇█"

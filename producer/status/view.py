@@ -6,10 +6,10 @@ from typing import Self
 
 import redis
 
-from fleet.ledger import Counts, Failure, Pace, Publication, RunningShard
-from fleet.ledger.connect import why_no_writes
-from fleet.ledger.records import Steering
-from fleet.presence.announcements import (
+from shardsift.fleet.ledger import Counts, Failure, Pace, Publication, RunningShard
+from shardsift.fleet.ledger.connect import why_no_writes
+from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.presence.announcements import (
     FinalizerState,
     MachineState,
     WorkerState,
@@ -17,10 +17,10 @@ from fleet.presence.announcements import (
     list_machines,
     list_workers,
 )
-from fleet.process.wording import counted
-from fleet.run.receipt import Histogram
-from fleet.storage.inspection import Finding
-from producer.status.forecast import Cost, Remaining, cost_of, remaining
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.receipt import Histogram
+from shardsift.fleet.storage.inspection import Finding
+from shardsift.producer.status.forecast import Cost, Remaining, cost_of, remaining
 
 STALL_SECONDS = 180.0  # without a scored row, although workers are ready
 

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from fleet.ledger import Ledger
-from fleet.process.command_line import say
-from fleet.process.redis_away import as_ours
-from fleet.process.wording import counted
-from producer.status import RunStatus, run_status
-from producer.status.advice import failure_lines, retry_lines, troubles, verdict
-from producer.status.screen import status_screen
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.command_line import say
+from shardsift.fleet.process.redis_away import as_ours
+from shardsift.fleet.process.wording import counted
+from shardsift.producer.status import RunStatus, run_status
+from shardsift.producer.status.advice import failure_lines, retry_lines, troubles, verdict
+from shardsift.producer.status.screen import status_screen
 
 _LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 2.0

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from fleet.process.wording import counted, first_of
-from fleet.run.spec import data_path_of
-from fleet.storage.inspection import lines_of
+from shardsift.fleet.process.wording import counted, first_of
+from shardsift.fleet.run.spec import data_path_of
+from shardsift.fleet.storage.inspection import lines_of
 
 _LINES = 20
 _CHECKED = "sha256 of every file, manifest, schemas, counts, each row once, scores"

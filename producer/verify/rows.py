@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fleet.errors import UsageError
-from fleet.process.wording import counted
-from fleet.run.filter import filter_of_thread
-from fleet.run.output_columns import ERROR, ROW, SHARD, output_fields, row_fields, scores_schema
-from fleet.run.receipt import Receipt, empty_histogram, with_values
-from fleet.run.spec import RunSpec
-from fleet.run.text import digests_in
-from fleet.storage.parquet import RowGroups
-from producer.verify.report import Fault
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.filter import filter_of_thread
+from shardsift.fleet.run.output_columns import ERROR, ROW, SHARD, output_fields, row_fields, scores_schema
+from shardsift.fleet.run.receipt import Receipt, empty_histogram, with_values
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.fleet.run.text import digests_in
+from shardsift.fleet.storage.parquet import RowGroups
+from shardsift.producer.verify.report import Fault
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class ScoredRows:
     added: pa.Table  # the added columns
     errored: npt.NDArray[np.bool_]
     first_row: int  # in the file
-    text_digests: dict[tuple[int, int], list[str]]  # see fleet/run/text.py
+    text_digests: dict[tuple[int, int], list[str]]  # see shardsift/fleet/run/text.py
 
 
 def scored_rows(

@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from fleet.errors import UsageError
-from fleet.inputs.input_file import IgnoredBadRows, InputFile
-from fleet.process.wording import counted
-from fleet.run.filter import Filter, filter_of_thread
-from fleet.run.output_columns import kept_schema, row_fields
-from fleet.run.receipt import Receipt
-from fleet.run.spec import RunSpec, Shard
-from fleet.run.text import scored_digest
-from fleet.storage.identity import are_of_other_bytes
-from fleet.storage.opening import Published
-from fleet.storage.parquet import RowGroups
-from producer.planning.inputs import as_scored, list_input
-from producer.verify.report import Fault
-from producer.verify.rows import ScoredRows, same_values
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.input_file import IgnoredBadRows, InputFile
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.filter import Filter, filter_of_thread
+from shardsift.fleet.run.output_columns import kept_schema, row_fields
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.run.text import scored_digest
+from shardsift.fleet.storage.identity import are_of_other_bytes
+from shardsift.fleet.storage.opening import Published
+from shardsift.fleet.storage.parquet import RowGroups
+from shardsift.producer.planning.inputs import as_scored, list_input
+from shardsift.producer.verify.report import Fault
+from shardsift.producer.verify.rows import ScoredRows, same_values
 
 _BATCH_ROWS = 1024
 

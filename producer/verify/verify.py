@@ -7,22 +7,22 @@ from itertools import groupby
 
 import fsspec
 
-from fleet.errors import ShardError, UsageError
-from fleet.inputs.opening import open_input
-from fleet.inputs.parquet_file import open_parquet
-from fleet.process.wording import counted
-from fleet.run.receipt import Receipt, Receipts
-from fleet.run.spec import RunSpec, Shard
-from fleet.storage.errors import translated
-from fleet.storage.folder import WORKPLACE
-from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, files_of
-from fleet.storage.opening import Published, content_of, open_output, open_place, published_at
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
-from fleet.storage.parquet import RowGroups
-from producer.opening import patient
-from producer.verify.report import Fault, Verification
-from producer.verify.rows import kept_faults, scored_rows
-from producer.verify.source import source_faults, source_shards, unlisted_shards
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.parquet_file import open_parquet
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.receipt import Receipt, Receipts
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.folder import WORKPLACE
+from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, files_of
+from shardsift.fleet.storage.opening import Published, content_of, open_output, open_place, published_at
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
+from shardsift.fleet.storage.parquet import RowGroups
+from shardsift.producer.opening import patient
+from shardsift.producer.verify.report import Fault, Verification
+from shardsift.producer.verify.rows import kept_faults, scored_rows
+from shardsift.producer.verify.source import source_faults, source_shards, unlisted_shards
 
 _READERS = 4  # shards at once; decompressing and hashing release the GIL
 

@@ -44,7 +44,7 @@ def light_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def light(
     python: Path, *arguments: str | Path, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return run_command(python, "-m", "producer", *arguments, environment=environment or {}, seconds=60)
+    return run_command(python, "-m", "shardsift", *arguments, environment=environment or {}, seconds=60)
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
@@ -196,6 +196,6 @@ def test_a_wrong_setting_is_named(command: tuple[str, ...]) -> None:
 
 
 def test_the_worker_parent_imports_no_torch() -> None:
-    code = "import sys, worker.cli, worker.app; sys.exit('torch' in sys.modules)"
+    code = "import sys, shardsift.worker.cli, shardsift.worker.app; sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

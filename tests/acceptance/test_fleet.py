@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.presence.announcements import list_machines
+from shardsift.fleet.presence.announcements import list_machines
 from support.crawls import copy_shards
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
@@ -162,7 +162,7 @@ def test_plain_celery_serves_too(quick_fleet: Fleet, shards: Path, tiny_model: P
 
     with (
         fleet.finalizer(),
-        started("celery", "-A", "worker.app", "worker", environment=environment, log=fleet.log("celery")),
+        started("celery", "-A", "shardsift.worker.app", "worker", environment=environment, log=fleet.log("celery")),
     ):
         fleet.wait_until_published(run_id, seconds=180)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.ledger import Ledger, Publication
-from fleet.process.settings import Settings
 from hubserver import HubServer
-from producer.local.redis import machine_redis
+from shardsift.fleet.ledger import Ledger, Publication
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.redis import machine_redis
 from support.crawls import hub_with_a_crawl
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
@@ -211,13 +211,10 @@ class TestFilesOfTheUser:
     def machine(self, folder: Path) -> dict[str, str]:
         return {"HF_HUB_OFFLINE": "1", "REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(folder / "state")}
 
-    @pytest.mark.parametrize("command", [("producer",), ("python", "-m", "producer")], ids=" ".join)
+    @pytest.mark.parametrize("command", [("producer",), ("shardsift",), ("python", "-m", "shardsift")], ids=" ".join)
     def test_the_command_does_not_import_them(
         self, command: tuple[str, ...], folder: Path, machine: dict[str, str]
     ) -> None:
-        if command[0] == "python":
-            (folder / "producer.py").unlink()  # Python itself would take it for ours
-
         done = run_command(*command, "runs", environment=machine, folder=folder)
 
         assert "there was no `producer run` here" in done.stderr

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.process.wording import counted
 from hubserver import HubServer
+from shardsift.fleet.process.wording import counted
 from support.crawls import CRAWL, DATASET, MODEL, hub_with_a_crawl
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults

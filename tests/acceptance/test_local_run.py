@@ -13,13 +13,14 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.ledger import Ledger
-from fleet.process.settings import read_settings
-from producer.local.run import run_locally
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-from producer.planning.refilter import plan_refilter
-from producer.status import run_status
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import read_settings
+from shardsift.producer.local.run import run_locally
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.planning.refilter import plan_refilter
+from shardsift.producer.status import run_status
+from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.crawls import copy_shards
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
@@ -29,7 +30,6 @@ from support.reference import reference_rows
 from support.small_fleet import enqueue_and_wait
 from support.small_run import publish_plan
 from support.waiting import wait_until
-from worker.shard.stored_scores import load_stored_scores
 
 TOLERANCE = 1e-4  # of a float32 logit
 

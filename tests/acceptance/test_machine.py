@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleet.presence.announcements import WorkerState, list_machines, list_workers
-from fleet.process.broker import queue_length
+from shardsift.fleet.presence.announcements import WorkerState, list_machines, list_workers
+from shardsift.fleet.process.broker import queue_length
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.metadata_services import serving

@@ -9,10 +9,10 @@ import pytest
 import typer
 import yaml
 
-from producer.cli import cli as producer_cli
+from shardsift.producer.cli import cli as producer_cli
+from shardsift.worker.cli import cli as worker_cli
 from support.pages import ROOT, texts_of
 from support.processes import run_command
-from worker.cli import cli as worker_cli
 
 PAGES = (
     "README.md",

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.ledger.base import Keys
-from fleet.run.receipt import AttemptReport
-from producer.local.demo_data import write_shards
+from shardsift.fleet.ledger.base import Keys
+from shardsift.fleet.run.receipt import AttemptReport
+from shardsift.producer.local.demo_data import write_shards
 from support.browser import needs_chromium, open_browser
 from support.fleet import Fleet
 from support.flower import LOGIN, flower_of

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.process.children import kill
-from producer.local.demo_data import write_shards
+from shardsift.fleet.process.children import kill
+from shardsift.producer.local.demo_data import write_shards
 from support.disturbed_runs import frozen_by_order
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
@@ -54,7 +54,7 @@ class Trouble:
 @pytest.fixture
 def trouble(fleet: Fleet, faults: InjectedFaults, tiny_model: Path, tmp_path: Path) -> Iterator[Trouble]:
     faults.use_stand_in(seconds_a_batch=0.3)
-    faults.at("worker.shard.window_scoring:WindowScoring.fetch", "after", "freeze")
+    faults.at("shardsift.worker.shard.window_scoring:WindowScoring.fetch", "after", "freeze")
     fleet.environment |= faults.environment | {"SHARDSIFT_LEASE_SECONDS": "24"}
     shards = tmp_path / "shards"
     write_shards(shards, shards=12, rows=12, seed=1)

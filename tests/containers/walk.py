@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 from containers.engine import Engine
 from containers.machine import Machine
 from containers.report import Report, say
-from producer.local.demo_data import write_shards
+from shardsift.producer.local.demo_data import write_shards
 from support.pages import blocks_of
 from support.waiting import wait_until
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.run import spec
-from producer.local.demo_data import write_shards
+from shardsift.fleet.run import spec
+from shardsift.producer.local.demo_data import write_shards
 from support.disturbed_runs import SHARD_ROWS, SHARDS, WINDOW_ROWS, DisturbedRuns
 from support.fleet import Fleet, new_fleet
 from support.injected_faults import InjectedFaults

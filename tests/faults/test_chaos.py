@@ -57,7 +57,7 @@ def test_runs_in_a_storm_of_faults_are_published_whole(name: str, tmp_path: Path
 def test_a_worker_whose_redis_was_away_when_it_became_ready_reports_the_crash_of_its_child(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.service.parent:Parent.__init__", "before", "fail next ping")
+    faults.at("shardsift.worker.service.parent:Parent.__init__", "before", "fail next ping")
     runs.lease_seconds = 300
     run_id = runs.enqueue()
 
@@ -74,7 +74,7 @@ def test_a_worker_whose_redis_was_away_when_it_became_ready_reports_the_crash_of
 def test_a_claim_whose_answers_are_lost_is_one_claim_and_no_crash(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("fleet.ledger.ledger:Ledger.claim", "after", "lose answer", times=3)
+    faults.at("shardsift.fleet.ledger.ledger:Ledger.claim", "after", "lose answer", times=3)
     runs.lease_seconds = 30
     run_id = runs.enqueue()
 

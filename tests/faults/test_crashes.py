@@ -75,7 +75,7 @@ def test_a_failed_shard_is_retried_on_request_and_continues_where_it_died(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     # The first kill counts against the next shard too, which the process has begun. Of two more each, one is the third.
-    faults.at("fleet.storage.folder:FolderOutput.store_receipt", "before", "kill", times=4)
+    faults.at("shardsift.fleet.storage.folder:FolderOutput.store_receipt", "before", "kill", times=4)
     ledger = runs.fleet.ledger
     run_id = runs.enqueue()
 
@@ -128,7 +128,7 @@ def process_start_seconds(runs: DisturbedRuns) -> float:
 def test_after_a_fault_of_the_device_another_process_continues(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.shard.window_scoring:WindowScoring.launch", "before", "device fault")
+    faults.at("shardsift.worker.shard.window_scoring:WindowScoring.launch", "before", "device fault")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:
@@ -145,7 +145,7 @@ def test_after_a_fault_of_the_device_another_process_continues(
 def test_a_lack_of_memory_is_retried_later_and_ends_no_process(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.shard.window_scoring:WindowScoring.launch", "before", "memory error")
+    faults.at("shardsift.worker.shard.window_scoring:WindowScoring.launch", "before", "memory error")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:

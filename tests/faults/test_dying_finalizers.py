@@ -17,15 +17,15 @@ from support.injected_faults import InjectedFaults
 from support.small_fleet import work
 from support.waiting import wait_until
 
-PUBLISH = "fleet.storage.folder:FolderOutput.publish"
-MOVE = "fleet.storage.folder:FolderOutput._move_into_place"
-WRITE = "fleet.storage.folder:FolderOutput._write"
-REMOVE_STAGED = "fleet.storage.folder:FolderOutput._remove_staged"
-TIDY = "fleet.storage.folder:FolderOutput.tidy"
-STAGE = "fleet.storage.folder:FolderOutput.stage"
-MOVE_ROWS = "fleet.ledger.ledger:Ledger.move_rows"
-STORE_RECEIPT = "fleet.storage.folder:FolderOutput.store_receipt"
-RECORD = "fleet.ledger.ledger:Ledger.record_publication"
+PUBLISH = "shardsift.fleet.storage.folder:FolderOutput.publish"
+MOVE = "shardsift.fleet.storage.folder:FolderOutput._move_into_place"
+WRITE = "shardsift.fleet.storage.folder:FolderOutput._write"
+REMOVE_STAGED = "shardsift.fleet.storage.folder:FolderOutput._remove_staged"
+TIDY = "shardsift.fleet.storage.folder:FolderOutput.tidy"
+STAGE = "shardsift.fleet.storage.folder:FolderOutput.stage"
+MOVE_ROWS = "shardsift.fleet.ledger.ledger:Ledger.move_rows"
+STORE_RECEIPT = "shardsift.fleet.storage.folder:FolderOutput.store_receipt"
+RECORD = "shardsift.fleet.ledger.ledger:Ledger.record_publication"
 
 
 @dataclass

@@ -7,12 +7,12 @@ import pytest
 from support.disturbed_runs import DisturbedRuns
 from support.injected_faults import InjectedFaults
 
-CLAIM = "fleet.ledger.ledger:Ledger.claim"
-SAVE = "fleet.ledger.ledger:Ledger.save_scores"
-STAGE = "fleet.storage.folder:FolderOutput.stage"
-RECEIPT = "fleet.storage.folder:FolderOutput.store_receipt"
-COMPLETE = "fleet.ledger.ledger:Ledger.complete"
-SEND = "fleet.ledger.ledger:Ledger.take_due"
+CLAIM = "shardsift.fleet.ledger.ledger:Ledger.claim"
+SAVE = "shardsift.fleet.ledger.ledger:Ledger.save_scores"
+STAGE = "shardsift.fleet.storage.folder:FolderOutput.stage"
+RECEIPT = "shardsift.fleet.storage.folder:FolderOutput.store_receipt"
+COMPLETE = "shardsift.fleet.ledger.ledger:Ledger.complete"
+SEND = "shardsift.fleet.ledger.ledger:Ledger.take_due"
 POINTS = [*product((CLAIM, SAVE, STAGE, RECEIPT, COMPLETE), ("before", "after")), (SEND, "after")]
 
 

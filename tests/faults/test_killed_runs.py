@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.process.children import Child
+from shardsift.fleet.process.children import Child
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.leftovers import processes_with
 from support.processes import started

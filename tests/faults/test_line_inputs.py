@@ -9,7 +9,7 @@ from support.disturbed_runs import DisturbedRuns
 from support.injected_faults import InjectedFaults
 from support.line_files import write_as_lines
 
-SAVE = "fleet.ledger.ledger:Ledger.save_scores"
+SAVE = "shardsift.fleet.ledger.ledger:Ledger.save_scores"
 
 
 @pytest.mark.faults

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleet.presence.announcements import list_workers
-from fleet.process.children import Child, running
+from shardsift.fleet.presence.announcements import list_workers
+from shardsift.fleet.process.children import Child, running
 from support.compose import BIN
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults

@@ -11,10 +11,10 @@ import pytest
 from celery import Celery
 from celery.worker.control import Panel
 
-from fleet.process.broker import make_app, queue_length, queue_lists
-from fleet.process.children import Child
-from fleet.process.dispatch import SCORE_SHARD
-from fleet.process.settings import Settings
+from shardsift.fleet.process.broker import make_app, queue_length, queue_lists
+from shardsift.fleet.process.children import Child
+from shardsift.fleet.process.dispatch import SCORE_SHARD
+from shardsift.fleet.process.settings import Settings
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.waiting import wait_until
 

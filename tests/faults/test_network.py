@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.local.demo_data import write_shards
+from shardsift.producer.local.demo_data import write_shards
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults

@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.status import run_status
+from shardsift.producer.status import run_status
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from producer.local.demo_data import write_shards
+from shardsift.producer.local.demo_data import write_shards
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns
 from support.finalizer_runs import publish_as_other_run
 from support.injected_faults import STAND_IN, InjectedFaults
@@ -17,11 +17,11 @@ from support.outputs import manifest_lines
 from support.processes import BIN, run_command, started
 from support.waiting import wait_until
 
-RESERVE = "fleet.storage.folder:FolderOutput.reserve"
-ADD = "fleet.ledger.ledger:Ledger._run_script"  # the first of an enqueue takes receipts, and the second adds shards
-RESTORE = "fleet.ledger.ledger:Ledger.restore"
-TAKE = "fleet.ledger.ledger:Ledger.take_due"
-SEND = "fleet.process.dispatch:_send"
+RESERVE = "shardsift.fleet.storage.folder:FolderOutput.reserve"
+ADD = "shardsift.fleet.ledger.ledger:Ledger._run_script"  # the first of an enqueue takes receipts, and the second adds shards
+RESTORE = "shardsift.fleet.ledger.ledger:Ledger.restore"
+TAKE = "shardsift.fleet.ledger.ledger:Ledger.take_due"
+SEND = "shardsift.fleet.process.dispatch:_send"
 
 
 def options(runs: DisturbedRuns) -> list[str | Path]:

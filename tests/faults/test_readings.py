@@ -9,7 +9,7 @@ from support.injected_faults import InjectedFaults
 from support.nli import nli_classifier
 from support.outputs import data_digests, published_rows
 
-SAVE = "fleet.ledger.ledger:Ledger.save_scores"
+SAVE = "shardsift.fleet.ledger.ledger:Ledger.save_scores"
 READINGS = {
     "zero-shot": ("--labels", "climate change,food,code", "--where", "nli_label <> 'food'"),
     "windows": (

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from fleet.presence.announcements import list_workers
+from shardsift.fleet.presence.announcements import list_workers
 from support.disturbed_runs import ALL_ROWS, SHARD_ROWS, WINDOW_ROWS, DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults

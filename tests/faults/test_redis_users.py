@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fleet.presence.announcements import list_workers
+from shardsift.fleet.presence.announcements import list_workers
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import ROOT, InjectedFaults
@@ -168,7 +168,7 @@ def test_the_workers_user_cannot_reach_anything_else(server: RedisServer, comman
 
 def test_it_may_call_every_command_of_the_scripts_that_workers_run() -> None:
     allowed = set(re.findall(r"\+(\S+)", next(line for line in USERS.read_text().splitlines() if WORKER[0] in line)))
-    scripts = resources.files("fleet.ledger") / "lua"
+    scripts = resources.files("shardsift.fleet.ledger") / "lua"
     called = {
         command.lower()
         for name in SCRIPTS_OF_WORKERS

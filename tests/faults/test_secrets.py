@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from producer.local.demo_data import write_shards
+from shardsift.producer.local.demo_data import write_shards
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
@@ -26,7 +26,7 @@ TOKEN = "hf_TheTokenOfTheHubThatNobodySees"
 FLOWER_PASSWORD = "pass-w0rd-of-flower"
 SIGNATURE = "s1gnature-of-an-address"  # as `tests/inject` raises it
 SECRETS = (PASSWORD, WRONG_PASSWORD, TOKEN, FLOWER_PASSWORD, SIGNATURE)
-RECEIPT = "fleet.storage.folder:FolderOutput.store_receipt"
+RECEIPT = "shardsift.fleet.storage.folder:FolderOutput.store_receipt"
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import numpy as np
 import psutil
 import pytest
 
-from fleet.process.children import Child
-from fleet.run.model import SEQUENCE_CLASSIFIER
-from producer.local.demo_data import write_shards
+from shardsift.fleet.process.children import Child
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER
+from shardsift.producer.local.demo_data import write_shards
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.fleet import Fleet, new_fleet
 from support.injected_faults import InjectedFaults

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.presence.announcements import WorkerState, list_workers
+from shardsift.fleet.presence.announcements import WorkerState, list_workers
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
@@ -16,17 +16,17 @@ from support.waiting import wait_until
 SECONDS = 10
 CONNECTED = ("celery.worker.consumer.connection:Connection.start", "after")
 CHILD_SPAWNED = ("billiard.popen_spawn_posix:Popen._launch", "after")
-CHILD_LOADS = ("worker.service.child:load_scorers", "before")
+CHILD_LOADS = ("shardsift.worker.service.child:load_scorers", "before")
 STEPS = [
-    ("fleet.run.scorers:resolve_model", "before"),
-    ("worker.service.parent:Parent.__init__", "after"),
+    ("shardsift.fleet.run.scorers:resolve_model", "before"),
+    ("shardsift.worker.service.parent:Parent.__init__", "after"),
     CHILD_SPAWNED,
     CONNECTED,
     ("celery.worker.consumer.tasks:Tasks.start", "after"),
     ("celery.worker.loops:_timer_entries", "before"),
     CHILD_LOADS,
-    ("worker.service.child:load_scorers", "after"),
-    ("worker.service.ipc:leave_loaded", "after"),
+    ("shardsift.worker.service.child:load_scorers", "after"),
+    ("shardsift.worker.service.ipc:leave_loaded", "after"),
 ]
 
 
@@ -55,7 +55,8 @@ def held_messages(runs: DisturbedRuns) -> int:
 def test_a_worker_stopped_at_any_step_of_its_start_exits_in_time_with_its_child(
     step: tuple[str, str], runs: DisturbedRuns, faults: InjectedFaults
 ) -> None:
-    faults.use_stand_in(load_seconds=3 if step[0].startswith(("worker.service.child", "worker.service.ipc")) else 60)
+    of_child = ("shardsift.worker.service.child", "shardsift.worker.service.ipc")
+    faults.use_stand_in(load_seconds=3 if step[0].startswith(of_child) else 60)
     faults.at(*step, "terminate worker")
 
     with runs.worker() as worker:
@@ -185,7 +186,7 @@ def negate_weights(model: Path) -> None:
 
 @pytest.mark.faults
 def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.at("worker.service.child:load_scorers", "before", "kill", times=20)
+    faults.at("shardsift.worker.service.child:load_scorers", "before", "kill", times=20)
 
     with runs.worker() as worker:
         worker.wait(timeout=60)
@@ -196,7 +197,7 @@ def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: DisturbedRu
 
 
 def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.at("fleet.run.sequence_classifier:revision_of_folder", "before", "permission error")
+    faults.at("shardsift.fleet.run.sequence_classifier:revision_of_folder", "before", "permission error")
 
     with runs.worker() as worker:
         worker.wait(timeout=30)

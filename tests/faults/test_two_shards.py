@@ -7,16 +7,16 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from fleet.ledger.records import Steering
-from fleet.presence.announcements import ANNOUNCE_SECONDS, list_workers
-from fleet.process.children import Child
+from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.presence.announcements import ANNOUNCE_SECONDS, list_workers
+from shardsift.fleet.process.children import Child
 from support.disturbed_runs import SHARD_ROWS, SHARDS, WINDOW_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
 from support.leftovers import is_alive
 from support.waiting import wait_until
 
-UPLOAD = "fleet.storage.folder:FolderOutput.stage"
-LAUNCH = "worker.shard.window_scoring:WindowScoring.launch"
+UPLOAD = "shardsift.fleet.storage.folder:FolderOutput.stage"
+LAUNCH = "shardsift.worker.shard.window_scoring:WindowScoring.launch"
 WINDOWS = SHARD_ROWS // WINDOW_ROWS
 STALL_SECONDS = 1
 

@@ -18,7 +18,7 @@ from support.waiting import wait_until
 def test_an_unexpected_error_and_a_killed_process_are_logged_once_and_celery_adds_no_noise(
     runs: DisturbedRuns, faults: InjectedFaults
 ) -> None:
-    faults.at("worker.shard.window_scoring:WindowScoring.launch", "before", "runtime error")
+    faults.at("shardsift.worker.shard.window_scoring:WindowScoring.launch", "before", "runtime error")
     ledger = runs.fleet.ledger
     run_id = runs.enqueue()
 

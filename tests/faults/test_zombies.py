@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.process.children import Child
+from shardsift.fleet.process.children import Child
 from support.disturbed_runs import ALL_ROWS, SHARD_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
 
-STAGE = "fleet.storage.folder:FolderOutput.stage"
-RECEIPT = "fleet.storage.folder:FolderOutput.store_receipt"
-COMPLETE = "fleet.ledger.ledger:Ledger.complete"
+STAGE = "shardsift.fleet.storage.folder:FolderOutput.stage"
+RECEIPT = "shardsift.fleet.storage.folder:FolderOutput.store_receipt"
+COMPLETE = "shardsift.fleet.ledger.ledger:Ledger.complete"
 
 
 def thaw(worker: Child) -> None:

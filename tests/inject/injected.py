@@ -44,7 +44,7 @@ def _set_clock(offset_seconds: float) -> None:
 
 def _cut_windows(rows: int) -> None:
     """Set the window size of runs that this process enqueues. Users cannot set it, so there is no option for it."""
-    from fleet.run.spec import RunSpec
+    from shardsift.fleet.run.spec import RunSpec
 
     RunSpec.__init__.__kwdefaults__["window_rows"] = rows
 
@@ -131,7 +131,7 @@ def _raise_permission_error() -> None:
 
 
 def _raise_device_fault() -> None:
-    from worker.scoring import DeviceFault
+    from shardsift.worker.scoring import DeviceFault
 
     raise DeviceFault("CUDA error: device-side assert triggered, by order")
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_LEDGER = "fleet.ledger.ledger:Ledger"
-_OUTPUTS = ("fleet.storage.folder:FolderOutput", "fleet.storage.hub:HubOutput")
+_LEDGER = "shardsift.fleet.ledger.ledger:Ledger"
+_OUTPUTS = ("shardsift.fleet.storage.folder:FolderOutput", "shardsift.fleet.storage.hub:HubOutput")
 
 Note = Callable[..., None]
 

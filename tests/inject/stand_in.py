@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from injected import ACTIONS
 
-from worker.scoring import DeviceUse, EncodedRows, GoOn, Place, ScorerInfo, Scores, always
-from worker.scoring.tokenizing.tokenize import Texts, plain_texts
-from worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.scoring import DeviceUse, EncodedRows, GoOn, Place, ScorerInfo, Scores, always
+from shardsift.worker.scoring.tokenizing.tokenize import Texts, plain_texts
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 POISON = "POISON:"  # a text with this prefix runs an action of `injected`
 

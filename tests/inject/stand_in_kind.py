@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fleet.run.model import Model
-from fleet.run.scorers import ScorerKind
-from fleet.run.sequence_classifier import resolve_classifier
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.scorers import ScorerKind
+from shardsift.fleet.run.sequence_classifier import resolve_classifier
 
 
 def load_stand_in(_model: Model, settings: Any) -> Any:
@@ -16,7 +16,7 @@ def load_stand_in(_model: Model, settings: Any) -> Any:
     from injected import stand_in_orders
     from stand_in import StandInScorer
 
-    from worker.scoring import ModelError
+    from shardsift.worker.scoring import ModelError
 
     options, on_load = stand_in_orders()
     time.sleep(options["load_seconds"])

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from fleet.ledger import Ledger
-from fleet.process.broker import make_app
-from fleet.process.settings import Settings
-from producer.local.redis import embedded_redis
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.redis import embedded_redis
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def ledger(redis_url: str) -> Ledger:
 @pytest.fixture(scope="session")
 def scorer(tiny_model: Path) -> Any:
     """The tiny model, loaded as by a worker."""
-    from worker.scoring.load import load_scorer
+    from shardsift.worker.scoring.load import load_scorer
 
     return load_scorer(str(tiny_model), "float32", device="cpu", parity_rows=0, threads=1)
 

@@ -10,11 +10,11 @@ import torch
 import transformers
 from transformers import AutoTokenizer, PreTrainedConfig
 
-from fleet.run.sequence_classifier import resolve_classifier
+from shardsift.fleet.run.sequence_classifier import resolve_classifier
+from shardsift.worker.scoring import ModelError, Reading
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.repositories import REPOSITORIES, Repository
-from worker.scoring import ModelError, Reading
-from worker.scoring.load import load_scorer
-from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MOST_TOKENS = {"nvidia": 1_024, "WebOrganizer": 8_192, "EuroFilter": 512}  # what the recipes read at most

@@ -17,7 +17,7 @@ from benchmarks.scorer.models import read_tokenizer, save_model
 from benchmarks.scorer.ours import OurSettings
 from benchmarks.scorer.report import Report
 from benchmarks.scorer.texts import Lengths
-from worker.training.base_model import verified_demo_encoder
+from shardsift.worker.training.base_model import verified_demo_encoder
 
 pytestmark = pytest.mark.slow
 

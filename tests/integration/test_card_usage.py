@@ -14,12 +14,12 @@ import pytest
 from datasets import load_dataset
 from typer.testing import CliRunner
 
-from fleet.run.output_columns import kept_schema, scores_schema
-from fleet.run.scoring import ZeroShot
-from producer.cli import cli
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-from producer.publishing.card_usage import how_to_load, how_to_make_it_again
+from shardsift.fleet.run.output_columns import kept_schema, scores_schema
+from shardsift.fleet.run.scoring import ZeroShot
+from shardsift.producer.cli import cli
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.publishing.card_usage import how_to_load, how_to_make_it_again
 from support.nli import nli_classifier
 from support.records import a_spec
 

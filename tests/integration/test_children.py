@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.process.children import running
+from shardsift.fleet.process.children import running
 
 
 @pytest.mark.slow  # 20 s

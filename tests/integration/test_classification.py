@@ -13,10 +13,10 @@ import pytest
 from transformers import pipeline
 
 import shardsift
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from producer.planning.options import RunOptions
-from producer.planning.plan import condition, plan_run
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import condition, plan_run
 from support.models import tiny_classifier
 from support.outputs import published_rows
 from support.processes import call_command

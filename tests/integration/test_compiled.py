@@ -11,8 +11,8 @@ import pytest
 SCORE = """
 import json, logging, sys
 import torch
-from worker.scoring.load import load_scorer
-from worker.scoring.parity_trial import sample_texts
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.parity_trial import sample_texts
 
 torch.set_num_threads(1)
 scorer = load_scorer(sys.argv[1], "float32", compile=sys.argv[2] == "compiled", parity_rows=0, max_batch_tokens=4096)

@@ -11,9 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForSequenceClassification, BartConfig, BartForSequenceClassification, PreTrainedModel
 from transformers.activations import GELUActivation
 
-from support.families import family_classifier
-from support.models import with_lively_scores
-from worker.scoring.backends.cpu import (
+from shardsift.worker.scoring.backends.cpu import (
     ATTENTION,
     ONEDNN_FAMILIES,
     attend,
@@ -21,11 +19,13 @@ from worker.scoring.backends.cpu import (
     fuse_linear_layers,
     products_are_faster,
 )
-from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
-from worker.scoring.backends.padded import Padded
-from worker.scoring.device import convert
-from worker.scoring.load import load_scorer
-from worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
+from shardsift.worker.scoring.backends.padded import Padded
+from shardsift.worker.scoring.device import convert
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
+from support.families import family_classifier
+from support.models import with_lively_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 EVERYDAY, OTHERS = ("BART", "BERT", "DeBERTa-v3", "ModernBERT"), ("DistilBERT", "RoBERTa", "XLM-R")

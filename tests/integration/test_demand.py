@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import redis
 
-from fleet.ledger import Ledger
-from fleet.presence.announcements import announce
-from producer.demand import DemandServer, demand_json, queue_demands
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.presence.announcements import announce
+from shardsift.producer.demand import DemandServer, demand_json, queue_demands
 from support.injected_faults import PYTHONPATH
 from support.ledger_states import claimed
 from support.ports import served_in_background, unused_port

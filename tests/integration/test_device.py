@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from shardsift.worker.scoring import ModelError
+from shardsift.worker.scoring.device import choose_device
 from support.nvidia_smi import install_nvidia_smi, install_script
-from worker.scoring import ModelError
-from worker.scoring.device import choose_device
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 

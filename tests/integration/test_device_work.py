@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 import torch
 
-from fleet.run.flops import shape_of
+from shardsift.fleet.run.flops import shape_of
+from shardsift.worker.scoring import DeviceUse, Place, ScorerInfo
+from shardsift.worker.scoring.device import device_use
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.peak import matmul_peak
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.service.lease import DeviceMeter
 from support.odd_texts import real_texts
-from worker.scoring import DeviceUse, Place, ScorerInfo
-from worker.scoring.device import device_use
-from worker.scoring.load import load_scorer
-from worker.scoring.peak import matmul_peak
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.service.lease import DeviceMeter
 
 NOWHERE = Place(shard="", source_identity="", first_row=0)
 

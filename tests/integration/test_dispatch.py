@@ -12,10 +12,10 @@ import kombu
 import pytest
 from celery import Celery, signals
 
-from fleet.ledger import Ledger
-from fleet.process.broker import queue_length, queue_lists
-from fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards
-from fleet.run.spec import RunSpec
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.broker import queue_length, queue_lists
+from shardsift.fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards
+from shardsift.fleet.run.spec import RunSpec
 from support.ledger_states import claimed
 from support.records import a_shard, a_spec
 

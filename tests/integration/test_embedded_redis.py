@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from producer.local.redis import embedded_redis, find_redis_server
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.redis import embedded_redis, find_redis_server
 from support.server_of_version import server_of_version
 
 

@@ -10,20 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.ledger import Ledger
-from fleet.storage.opening import open_output
 from hubserver import HubServer
-from producer.local.demo_data import write_shards
-from producer.planning.estimate import Estimate, earlier_speeds, estimate_run, plan_report
-from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.storage.opening import open_output
+from shardsift.producer.local.demo_data import write_shards
+from shardsift.producer.planning.estimate import Estimate, earlier_speeds, estimate_run, plan_report
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import Plan, plan_run
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.processes import run_command
 from support.records import a_spec
 from support.small_run import Scorers, score
-from worker.scoring.load import load_scorer
-from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer, pipeline
 
+from shardsift.worker.scoring import apply
+from shardsift.worker.scoring.device import TOLERANCES
+from shardsift.worker.scoring.load import load_scorer
 from support.families import FAMILIES, family_classifier
 from support.odd_texts import real_texts
 from support.parity import assert_close
 from support.reference import reference_scores
-from worker.scoring import apply
-from worker.scoring.device import TOLERANCES
-from worker.scoring.load import load_scorer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.errors import UsageError
-from fleet.run.filter import Filter, filter_of_thread
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.filter import Filter, filter_of_thread
 
 QUICK = settings(max_examples=30, deadline=None)  # each example opens a database
 SCHEMA = pa.schema(

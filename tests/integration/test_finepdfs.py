@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from shardsift.worker.scoring import Reading
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.families import family_classifier
-from worker.scoring import Reading
-from worker.scoring.load import load_scorer
-from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MAX_TOKENS = 64  # the recipe's 2,048 would need longer texts to be cut

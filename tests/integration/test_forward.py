@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from worker.scoring import DeviceFault, Scores
-from worker.scoring.forward import launch
-from worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.scoring import DeviceFault, Scores
+from shardsift.worker.scoring.forward import launch
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 OUTPUTS = 2
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import shardsift
-from fleet.errors import Stopped, UsageError
+from shardsift.fleet.errors import Stopped, UsageError
+from shardsift.worker.training.options import TrainOptions
+from shardsift.worker.training.report import TrainReport
+from shardsift.worker.training.train import train
 from support.labelled import write_topics
 from support.models import tiny_classifier, without_dropout
-from worker.training.options import TrainOptions
-from worker.training.report import TrainReport
-from worker.training.train import train
 
 ROWS = 120  # of which 96 are learned from: 12 steps an epoch
 STEPS = {"epochs": 2.0, "batch_rows": 8, "learning_rate": 1e-3, "checkpoint_steps": 4}
@@ -121,7 +121,7 @@ def test_a_stopped_training_goes_on_and_ends_as_if_undisturbed(spec: TrainOption
 def test_a_call_from_python_that_is_interrupted_raises_keyboard_interrupt(
     spec: TrainOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.api.train.say", stop_at(9))
+    monkeypatch.setattr("shardsift.worker.api.train.say", stop_at(9))
 
     with pytest.raises(KeyboardInterrupt, match="Stopped after step 10"):
         shardsift.train(spec, device="cpu")

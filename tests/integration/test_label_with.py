@@ -10,21 +10,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.run.spec import RunSpec
-from producer.planning.options import RunOptions
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.producer.planning.options import RunOptions
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.training.labelled import label_source, read_labelled, read_split
+from shardsift.worker.training.options import TrainOptions
+from shardsift.worker.training.report import TrainReport
+from shardsift.worker.training.train import train
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.small_run import publish
-from worker.scoring.load import load_scorer
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.training.labelled import label_source, read_labelled, read_split
-from worker.training.options import TrainOptions
-from worker.training.report import TrainReport
-from worker.training.train import train
 
 LABELS = ("climate change", "technology", "health")
 ROWS = 96

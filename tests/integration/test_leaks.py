@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from celery import Celery, signals
 
-from fleet.ledger import Claim, Ledger
+from shardsift.fleet.ledger import Claim, Ledger
 from support.ledger_states import claimed
 from support.records import a_shard, a_spec
 from support.waiting import wait_until

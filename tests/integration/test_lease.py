@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from fleet.errors import LeaseLost, Stopped
-from fleet.ledger import Claim, Ledger, Refusal
-from fleet.ledger.base import Keys
-from fleet.process.settings import Settings
+from shardsift.fleet.errors import LeaseLost, Stopped
+from shardsift.fleet.ledger import Claim, Ledger, Refusal
+from shardsift.fleet.ledger.base import Keys
+from shardsift.fleet.process.settings import Settings
 from support.ledger_states import claimed
 from support.records import a_shard, a_spec
 from support.redis_servers import redis_server

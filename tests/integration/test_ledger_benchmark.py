@@ -12,8 +12,8 @@ from benchmarks.ledger.scale import measure_size
 from benchmarks.ledger.simulate import Call
 from benchmarks.results import provenance_of
 from benchmarks.tail import Fleet
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
 from support.ledger_machine import ClockedRedis
 
 SHARDS = 200

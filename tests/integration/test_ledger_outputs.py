@@ -5,9 +5,9 @@ from itertools import count
 import pytest
 import redis
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger, Publication
-from fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger, Publication
+from shardsift.fleet.run.spec import RunSpec, Shard
 from support.ledger_states import claimed
 from support.records import a_receipt, a_shard, a_spec
 

@@ -10,21 +10,21 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import Stopped, UsageError
-from fleet.ledger import Ledger
-from producer.local.demo_data import write_shards
-from producer.planning.estimate import plan_report
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-from producer.planning.refilter import plan_refilter
-from producer.verify.verify import verify
+from shardsift.fleet.errors import Stopped, UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.producer.local.demo_data import write_shards
+from shardsift.producer.planning.estimate import plan_report
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.planning.refilter import plan_refilter
+from shardsift.producer.verify.verify import verify
+from shardsift.worker.scoring import Scores
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.claimed_shards import Office
 from support.line_files import write_as_lines, write_file
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.small_run import publish, publish_plan
-from worker.scoring import Scores
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.shard.stored_scores import load_stored_scores
 
 SHARDS, ROWS = 2, 30
 ENDINGS = [".jsonl", ".jsonl.zst", ".json.gz", ".csv.gz"]

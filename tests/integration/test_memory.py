@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.inputs.opening import open_input
-from producer.local.demo_data import write_shards
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.producer.local.demo_data import write_shards
 from support.line_files import write_csv, write_json_lines
 
 LARGER = 10
@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from support.scored_alone import score_alone
-from worker.scoring import ScorerInfo, Scores
+from shardsift.worker.scoring import ScorerInfo, Scores
 
 class LengthScorer:
     info = ScorerInfo()

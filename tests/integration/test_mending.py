@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import HfApi
 
-from fleet.ledger import Ledger
-from fleet.storage.opening import open_output
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from hubserver import HubServer
-from producer.local.demo_data import write_shards
-from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from shardsift.producer.local.demo_data import write_shards
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import Plan, plan_run
 from support import hub_fleet
 from support.hub_fleet import Client
 from support.outputs import Published

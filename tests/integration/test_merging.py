@@ -14,20 +14,21 @@ import pytest
 from huggingface_hub import HfApi
 from stand_in import StandInScorer
 
-from fleet.errors import TransientError, UsageError
-from fleet.ledger import Ledger, Publication
-from fleet.process.settings import Settings
-from fleet.storage import hub as hub_output
-from fleet.storage.opening import open_output
-from fleet.storage.output import MANIFEST_PATH
 from hubserver import HubServer
-from producer.finalizer import publish_or_save
-from producer.local.demo_data import write_shards
-from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
-from producer.planning.refilter import plan_refilter
-from producer.publishing.publish import NotReady, finalize_run
-from producer.verify.verify import verify
+from shardsift.fleet.errors import TransientError, UsageError
+from shardsift.fleet.ledger import Ledger, Publication
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.storage import hub as hub_output
+from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.output import MANIFEST_PATH
+from shardsift.producer.finalizer import publish_or_save
+from shardsift.producer.local.demo_data import write_shards
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import Plan, plan_run
+from shardsift.producer.planning.refilter import plan_refilter
+from shardsift.producer.publishing.publish import NotReady, finalize_run
+from shardsift.producer.verify.verify import verify
+from shardsift.worker.shard.stored_scores import load_stored_scores
 from support import hub_fleet
 from support.hub_fleet import Client, finalize, reserve
 from support.hub_runs import look
@@ -36,7 +37,6 @@ from support.outputs import Published, data_digests, published_rows
 from support.small_fleet import enqueue_and_wait, work
 from support.small_run import publish_plan
 from support.waiting import wait_until
-from worker.shard.stored_scores import load_stored_scores
 
 hub, running_hub, user = hub_fleet.hub, hub_fleet.running_lfs_hub, hub_fleet.user
 SHARDS, ROWS = 7, 40

@@ -11,13 +11,13 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger, Publication
-from fleet.presence.announcements import MachineState, announce, announce_machine
-from fleet.presence.demand import Wanted
-from fleet.process.settings import Settings
-from fleet.run.receipt import AttemptReport
-from producer.status.metrics import FleetCollector, serve_metrics
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger, Publication
+from shardsift.fleet.presence.announcements import MachineState, announce, announce_machine
+from shardsift.fleet.presence.demand import Wanted
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.receipt import AttemptReport
+from shardsift.producer.status.metrics import FleetCollector, serve_metrics
 from support.fleet import Fleet
 from support.ledger_states import claimed
 from support.ports import unused_port

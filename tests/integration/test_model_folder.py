@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from fleet.errors import ShardsiftError, UsageError
-from fleet.process.settings import Settings
-from fleet.run.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
-from worker.scoring import ModelError
-from worker.service.serving import load_model
+from shardsift.fleet.errors import ShardsiftError, UsageError
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
+from shardsift.worker.scoring import ModelError
+from shardsift.worker.service.serving import load_model
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from fleet.errors import UsageError
 from hubserver import HubServer
+from shardsift.fleet.errors import UsageError
+from shardsift.worker.training.train import model_output
 from support import hub_fleet
 from support.hub_fleet import Client
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.processes import ask_process
-from worker.training.train import model_output
 
 hub_fleets, running_fleet, running_hub = hub_fleet.hub_fleets, hub_fleet.running_fleet, hub_fleet.running_hub
 hub, worker = hub_fleet.hub, hub_fleet.worker
@@ -116,12 +116,12 @@ def command(tmp_path: Path) -> list[str]:
     base = tiny_classifier(tmp_path / "base")
     write_topics(tmp_path / "topics.parquet", rows=60)
     options = ("--label-column", "topic", "--base-model", str(base), "--dtype", "float32", "--device", "cpu")
-    return [sys.executable, "-m", "worker", "train", "--data", "topics.parquet", *options]
+    return [sys.executable, "-m", "shardsift", "train", "--data", "topics.parquet", *options]
 
 
 RESOLVE = """
 import json, sys
-from fleet.run.scorers import resolve_model
+from shardsift.fleet.run.scorers import resolve_model
 print(json.dumps([resolve_model("sequence-classifier", name, None).labels for name in json.loads(sys.argv[1])]))
 """
 

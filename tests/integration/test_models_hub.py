@@ -12,8 +12,8 @@ from support.processes import ask_process
 MODEL = "org/tiny"
 RESOLVE = """
 import json, sys
-from fleet.errors import UsageError
-from fleet.run.scorers import resolve_model
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.scorers import resolve_model
 answers = []
 for name, revision in json.loads(sys.argv[1]):
     try:
@@ -24,8 +24,8 @@ print(json.dumps(answers))
 """
 TIMED = """
 import json, sys, time
-from fleet.errors import UsageError
-from fleet.run.sequence_classifier import pinned_model
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.sequence_classifier import pinned_model
 began = time.monotonic()
 try:
     answer = pinned_model(*json.loads(sys.argv[1]), None)

@@ -17,19 +17,19 @@ from torch._inductor.utils import run_and_get_code
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
-from fleet.run.text import pairs
+from shardsift.fleet.run.text import pairs
+from shardsift.worker.scoring import Hypotheses, Place, Reading, Scorer
+from shardsift.worker.scoring.backends.graphed import Graphed
+from shardsift.worker.scoring.backends.last_layer import reduce_last_layer
+from shardsift.worker.scoring.backends.packed import FAMILIES, packed
+from shardsift.worker.scoring.backends.padded import Padded
+from shardsift.worker.scoring.device import best_device, convert, has_packed_attention
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.parity_trial import sample_texts
+from shardsift.worker.scoring.shared_encoder import joint_backend
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 from support.models import with_lively_scores
 from support.nli import nli_classifier
-from worker.scoring import Hypotheses, Place, Reading, Scorer
-from worker.scoring.backends.graphed import Graphed
-from worker.scoring.backends.last_layer import reduce_last_layer
-from worker.scoring.backends.packed import FAMILIES, packed
-from worker.scoring.backends.padded import Padded
-from worker.scoring.device import best_device, convert, has_packed_attention
-from worker.scoring.load import load_scorer
-from worker.scoring.parity_trial import sample_texts
-from worker.scoring.shared_encoder import joint_backend
-from worker.scoring.tokenizing.tokens import Tokens
 
 CPU = torch.device("cpu")
 NOWHERE = Place(shard="", source_identity="", first_row=0)

@@ -9,18 +9,18 @@ import pytest
 import torch
 from transformers import BertForSequenceClassification
 
-from fleet.ledger import Claim
-from fleet.run.receipt import empty_histogram
+from shardsift.fleet.ledger import Claim
+from shardsift.fleet.run.receipt import empty_histogram
+from shardsift.worker.scoring import DeviceFault, ModelError, NoRoom, ParityError
+from shardsift.worker.scoring.device import TOLERANCES, Candidate, Way, best_device, candidates, multiplies_bfloat16
+from shardsift.worker.scoring.load import BackendName, load_scorer
+from shardsift.worker.scoring.parity import ParityTrial, check_parity, first_faithful
+from shardsift.worker.scoring.saved_model import SavedModel, saved_model
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.shard.score_shard import scoring_receipts
+from shardsift.worker.shard.writer import RowCounts
 from support.models import EVEN_HEADS, chaotic_classifier, even_classifier, overflowing_classifier
 from support.records import a_shard, a_spec
-from worker.scoring import DeviceFault, ModelError, NoRoom, ParityError
-from worker.scoring.device import TOLERANCES, Candidate, Way, best_device, candidates, multiplies_bfloat16
-from worker.scoring.load import BackendName, load_scorer
-from worker.scoring.parity import ParityTrial, check_parity, first_faithful
-from worker.scoring.saved_model import SavedModel, saved_model
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.shard.score_shard import scoring_receipts
-from worker.shard.writer import RowCounts
 
 
 def column(*logits: float) -> np.ndarray:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import UsageError
+from shardsift.fleet.errors import UsageError
+from shardsift.worker.supervisor.places import Place, find_places
 from support.nvidia_smi import install_nvidia_smi
-from worker.supervisor.places import Place, find_places
 
 USABLE, PHYSICAL = 8, 4  # cores
 
@@ -22,7 +22,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., No
         return PHYSICAL if only_physical_cores else USABLE
 
     def is_made(*, gpus: int = 0, visible: str | None = None) -> None:
-        monkeypatch.setattr("worker.supervisor.places.cpu_count", cores)
+        monkeypatch.setattr("shardsift.worker.supervisor.places.cpu_count", cores)
         install_nvidia_smi(tmp_path, gpus=gpus)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
         for name in ("SHARDSIFT_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"):

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import shardsift
-from fleet.ledger import Ledger
-from producer.planning.options import RunOptions
+from shardsift.fleet.ledger import Ledger
+from shardsift.producer.planning.options import RunOptions
 from support.families import family_classifier
 from support.input_shards import write_odd_shards
 from support.models import three_models

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import shardsift
-from fleet.run.recipes import recipe_of
+from shardsift.fleet.run.recipes import recipe_of
 from support.families import family_classifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,26 +15,26 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from fleet.errors import ShardError, UsageError
-from fleet.ledger import Ledger
-from fleet.ledger.records import Description
-from fleet.run.scorers import published_run
-from fleet.run.spec import Buckets, RunSpec
-from fleet.storage.opening import sound_copy
-from producer.local.demo_data import write_shards
-from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
-from producer.planning.refilter import plan_refilter
-from producer.publishing.publish import look_again
-from producer.verify.verify import verify
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.ledger.records import Description
+from shardsift.fleet.run.scorers import published_run
+from shardsift.fleet.run.spec import Buckets, RunSpec
+from shardsift.fleet.storage.opening import sound_copy
+from shardsift.producer.local.demo_data import write_shards
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import Plan, plan_run
+from shardsift.producer.planning.refilter import plan_refilter
+from shardsift.producer.publishing.publish import look_again
+from shardsift.producer.verify.verify import verify
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.input_shards import with_first_texts
 from support.models import tiny_classifier
 from support.outputs import Published, data_digests, published_rows
 from support.same_footer import rewrite_shuffled, rewrite_with_two_rows_exchanged, write_uncompressed
 from support.small_run import publish, publish_plan, score
-from worker.scoring.load import load_scorer
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.shard.stored_scores import load_stored_scores
 
 SHARDS, ROWS = 3, 40
 

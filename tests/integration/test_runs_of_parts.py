@@ -9,24 +9,24 @@ import pyarrow.parquet as pq
 import pytest
 from celery import Celery
 
-from fleet.errors import ShardError, UsageError
-from fleet.ledger import Ledger
-from producer.local.demo_data import write_shards
-from producer.planning.estimate import plan_report
-from producer.planning.inputs import count_rows
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-from producer.planning.refilter import plan_refilter
-from producer.planning.steering import retry_run
-from producer.publishing.publish import finalize_run
-from producer.scores.report import rows_of_run_near, scored_run
-from producer.verify.verify import verify
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.producer.local.demo_data import write_shards
+from shardsift.producer.planning.estimate import plan_report
+from shardsift.producer.planning.inputs import count_rows
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.planning.refilter import plan_refilter
+from shardsift.producer.planning.steering import retry_run
+from shardsift.producer.publishing.publish import finalize_run
+from shardsift.producer.scores.report import rows_of_run_near, scored_run
+from shardsift.producer.verify.verify import verify
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.enqueued_runs import Command
 from support.ledger_states import claimed
 from support.outputs import data_digests, published_rows
 from support.small_run import publish, publish_plan, score
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.shard.stored_scores import load_stored_scores
 
 ROWS, GROUP_ROWS = 50, 8
 PARTS = ["long.part-00000", "long.part-00001", "long.part-00002"]  # of 24, 24 and 2 rows

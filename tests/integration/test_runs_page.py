@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from producer.flower.pages import SharedReads, run_json, runs_list
-from producer.status import run_status
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.producer.flower.pages import SharedReads, run_json, runs_list
+from shardsift.producer.status import run_status
 from support.fleet import Fleet
 from support.ledger_states import claimed
 from support.records import a_receipt, a_shard, a_spec

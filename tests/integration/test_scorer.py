@@ -13,13 +13,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
 
+from shardsift.worker.scoring import ModelError
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.parity_trial import sample_texts
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.families import family_classifier
 from support.odd_texts import real_texts
 from support.reference import reference_scores
-from worker.scoring import ModelError
-from worker.scoring.load import load_scorer
-from worker.scoring.parity_trial import sample_texts
-from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

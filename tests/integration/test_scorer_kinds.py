@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import UsageError
-from fleet.run.model import SEQUENCE_CLASSIFIER, Model
-from fleet.run.scorers import ScorerKind, check_requirements, load_scorer, resolve_model
-from fleet.run.sequence_classifier import threshold_of
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
+from shardsift.fleet.run.scorers import ScorerKind, check_requirements, load_scorer, resolve_model
+from shardsift.fleet.run.sequence_classifier import threshold_of
 
 PACKAGE = """
-from fleet.errors import UsageError
-from fleet.run.model import Model
-from fleet.run.scorers import ScorerKind
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.scorers import ScorerKind
 
 def resolve(name, revision):
     if name != "words":

@@ -18,10 +18,10 @@ from transformers import (
     pipeline,
 )
 
+from shardsift.worker.scoring.load import load_scorer
 from support.models import with_lively_scores
 from support.odd_texts import real_texts
 from support.tokenizers import save_albert_tokenizer, save_bert_tokenizer, save_llama3_tokenizer
-from worker.scoring.load import load_scorer
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 LLAMA = {**SMALL, "num_key_value_heads": 1, "max_position_embeddings": 512}

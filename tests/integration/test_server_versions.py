@@ -1,6 +1,6 @@
 """The server versions that the ledger supports. The tests run on the server that they find, and report its version."""
 
-from fleet.ledger import Ledger
+from shardsift.fleet.ledger import Ledger
 from support.redis_servers import version_found, version_of
 
 SUPPORTED = {"Redis": ((6, 2), (9,)), "Valkey": ((8,), (10,))}  # first supported, and first unsupported version

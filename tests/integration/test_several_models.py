@@ -15,28 +15,28 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
 
 import shardsift
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from fleet.run.scorers import published_run
-from fleet.run.sequence_classifier import resolve_classifier
-from fleet.run.spec import disclosed_spec
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-from producer.planning.refilter import plan_refilter
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.scorers import published_run
+from shardsift.fleet.run.sequence_classifier import resolve_classifier
+from shardsift.fleet.run.spec import disclosed_spec
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.planning.refilter import plan_refilter
+from shardsift.worker.scoring import NoRoom, Place, Scorer, Scores
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.parity_trial import sample_texts
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.shared_encoder import JointBackend
+from shardsift.worker.service.child import load_scorers
+from shardsift.worker.service.ipc import hand_down
+from shardsift.worker.shard.scoring_groups import scoring_groups
+from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.families import family_classifier
 from support.models import three_models, with_another_head
 from support.outputs import data_digests, published_rows
 from support.small_run import publish, publish_plan
-from worker.scoring import NoRoom, Place, Scorer, Scores
-from worker.scoring.load import load_scorer
-from worker.scoring.parity_trial import sample_texts
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.shared_encoder import JointBackend
-from worker.service.child import load_scorers
-from worker.service.ipc import hand_down
-from worker.shard.scoring_groups import scoring_groups
-from worker.shard.stored_scores import load_stored_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WHERE = "edu_score >= 3 and tox_label <> 'LABEL_2'"
@@ -222,7 +222,7 @@ def test_a_worker_finds_out_at_its_start_which_of_its_models_share_an_encoder(
     monkeypatch.setattr(os, "environ", dict(os.environ))
     hand_down(spec.served_by)
 
-    with caplog.at_level(logging.INFO, logger="worker.service.child"):
+    with caplog.at_level(logging.INFO, logger="shardsift.worker.service.child"):
         scorers = load_scorers(Settings(dtype="float32", device="cpu", parity_rows=0))
     compared = []
     for scorer in scorers.values():

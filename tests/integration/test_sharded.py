@@ -19,17 +19,17 @@ import pytest
 import torch
 from transformers import AutoConfig
 
+from shardsift.worker.scoring import DeviceFault
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.parity_trial import sample_texts
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.sharded import Sharded, Sharding
+from shardsift.worker.scoring.sharded.load import why_not_tensor
 from support.families import family_classifier
 from support.injected_faults import ROOT, InjectedFaults
 from support.large_models import divisible_llama, ranks_of
 from support.leftovers import processes_with
 from support.waiting import wait_until
-from worker.scoring import DeviceFault
-from worker.scoring.load import load_scorer
-from worker.scoring.parity_trial import sample_texts
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded import Sharded, Sharding
-from worker.scoring.sharded.load import why_not_tensor
 
 RANKS = 2
 TOO_LITTLE = {"cpu": "1000KB"}  # for the model, which has 1.1 MB of weights

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.ledger import Claim, Counts, Ledger, Publication
-from fleet.ledger.base import Keys
-from fleet.ledger.records import Steering
-from fleet.presence.announcements import (
+from shardsift.fleet.ledger import Claim, Counts, Ledger, Publication
+from shardsift.fleet.ledger.base import Keys
+from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.presence.announcements import (
     FinalizerState,
     MachineState,
     WorkerState,
@@ -19,17 +19,17 @@ from fleet.presence.announcements import (
     announce_machine,
     withdraw_finalizer,
 )
-from fleet.presence.demand import Wanted
-from fleet.process.settings import Settings
-from fleet.run.receipt import AttemptReport, Histogram
-from fleet.run.spec import RunSpec, Shard
-from fleet.storage.folder import FolderOutput
-from fleet.storage.output import CARD_PATH
-from producer.publishing.publish import finalize_run, looked_at
-from producer.status import ExitCode, run_status
-from producer.status.advice import level, verdict, what_next
-from producer.status.screen import status_lines, status_screen, status_table
-from producer.status.watch import progress_line
+from shardsift.fleet.presence.demand import Wanted
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.receipt import AttemptReport, Histogram
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.folder import FolderOutput
+from shardsift.fleet.storage.output import CARD_PATH
+from shardsift.producer.publishing.publish import finalize_run, looked_at
+from shardsift.producer.status import ExitCode, run_status
+from shardsift.producer.status.advice import level, verdict, what_next
+from shardsift.producer.status.screen import status_lines, status_screen, status_table
+from shardsift.producer.status.watch import progress_line
 from support.processes import call_command
 from support.records import a_receipt, a_scoring_receipt, a_shard, a_spec, a_worker, stage_shard
 

@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from fleet.ledger import Ledger
-from producer.status import run_status
+from shardsift.fleet.ledger import Ledger
+from shardsift.producer.status import run_status
 from support.ledger_states import claimed
 from support.pages import ROOT
 from support.records import a_receipt, a_shard, a_spec

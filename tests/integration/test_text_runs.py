@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import shardsift
-from fleet.errors import ShardError, UsageError
-from fleet.ledger import Ledger
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.worker.scoring import ScorerInfo, Scores
 from support.outputs import published_rows
 from support.small_run import publish
-from worker.scoring import ScorerInfo, Scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TITLES = ["On light", None, "Buy", "", "Long"] * 4

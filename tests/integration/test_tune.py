@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
 
-from fleet.process.settings import Settings
-from fleet.run.sequence_classifier import resolve_classifier
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.sequence_classifier import resolve_classifier
+from shardsift.worker.scoring.backends.padded import Padded
+from shardsift.worker.service import serving
+from shardsift.worker.service.serving import load_served_model
 from support.nli import nli_classifier
 from support.processes import call_command
-from worker.scoring.backends.padded import Padded
-from worker.service import serving
-from worker.service.serving import load_served_model
 
 pytestmark = pytest.mark.usefixtures("one_thread", "pictures")
 BUDGETS = ("--budgets", "500,1500")  # neither is the default on a CPU

@@ -25,16 +25,16 @@ from transformers import (
     T5Config,
 )
 
-from fleet.errors import ShardsiftError, UsageError
-from fleet.process.command_line import check_chart
-from fleet.process.tuned import FILE_NAME, Key, Tuned, find_tuned, read_tuned, store_tuned
-from fleet.run.flops import Shape, shape_of
-from worker.scoring import EncodedRows
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.tokenizing.tokens import Tokens
-from worker.tuning.options import TuneOptions, parse_budgets
-from worker.tuning.trials import Setting, Trial, Way, best_of, budget_candidates, run_trials
-from worker.tuning.tune import trial_texts
+from shardsift.fleet.errors import ShardsiftError, UsageError
+from shardsift.fleet.process.command_line import check_chart
+from shardsift.fleet.process.tuned import FILE_NAME, Key, Tuned, find_tuned, read_tuned, store_tuned
+from shardsift.fleet.run.flops import Shape, shape_of
+from shardsift.worker.scoring import EncodedRows
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.tuning.options import TuneOptions, parse_budgets
+from shardsift.worker.tuning.trials import Setting, Trial, Way, best_of, budget_candidates, run_trials
+from shardsift.worker.tuning.tune import trial_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

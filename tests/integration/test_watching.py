@@ -10,10 +10,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fleet.ledger import Publication
-from fleet.presence.announcements import FinalizerState, announce_finalizer
-from producer.status import run_status
-from producer.status.watch import shown_on
+from shardsift.fleet.ledger import Publication
+from shardsift.fleet.presence.announcements import FinalizerState, announce_finalizer
+from shardsift.producer.status import run_status
+from shardsift.producer.status.watch import shown_on
 from support.fleet import Fleet
 from support.ledger_states import claimed
 from support.processes import BIN, started

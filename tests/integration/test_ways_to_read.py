@@ -12,16 +12,16 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from fleet.run.text import pairs
+from shardsift.fleet.run.text import pairs
+from shardsift.worker.scoring import Hypotheses, ModelError, Reading, Scores, apply
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.parity_trial import sample_texts
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer, plain_texts
+from shardsift.worker.scoring.tokenizing.tokens import plan_batches
 from support.families import FAMILIES
 from support.nli import nli_classifier, pipeline_scores
 from support.parity import assert_close
-from worker.scoring import Hypotheses, ModelError, Reading, Scores, apply
-from worker.scoring.load import load_scorer
-from worker.scoring.parity_trial import sample_texts
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.tokenizing.tokenize import TextTokenizer, plain_texts
-from worker.scoring.tokenizing.tokens import plan_batches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 EVERYDAY = ("BART", "BERT")

@@ -2,11 +2,11 @@
 
 import redis
 
-from fleet.presence.announcements import ALIVE_SECONDS, announce, list_workers
+from shardsift.fleet.presence.announcements import ALIVE_SECONDS, announce, list_workers
+from shardsift.worker.service.parent import Announcer
 from support.fleet import Fleet
 from support.records import a_worker
 from support.waiting import wait_until
-from worker.service.parent import Announcer
 
 
 def test_a_silent_worker_is_forgotten(fleet: Fleet) -> None:

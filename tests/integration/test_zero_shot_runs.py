@@ -7,14 +7,14 @@ import pytest
 from transformers import pipeline
 
 import shardsift
-from fleet.ledger import Ledger
-from fleet.run.scorers import published_run
-from producer.planning.options import RunOptions
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.run.scorers import published_run
+from shardsift.producer.planning.options import RunOptions
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.nli import nli_classifier, pipeline_scores
 from support.outputs import published_rows
 from support.small_run import publish
-from worker.scoring.load import load_scorer
-from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LABELS = ("climate change", "food, drink", "C++")

@@ -22,7 +22,6 @@ from support.processes import PROGRAMS, commands
 pytestmark = pytest.mark.wheel
 
 PYTHONS = ("3.11", "3.12", "3.13")
-PACKAGES = ("fleet", "producer", "shardsift", "worker")
 LICENSES = {"LICENSE", "LICENSE-PSF"}
 
 
@@ -87,7 +86,11 @@ def _finished(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_wheel_has_the_files_of_the_packages_and_no_other(wheel: Path) -> None:
-    tracked = _finished("git", "-C", ROOT, "ls-files", *PACKAGES).stdout.split()
+    own, linked = (
+        _finished("git", "-C", ROOT, "ls-files", *folders).stdout.split()
+        for folders in (("shardsift/*.py", "shardsift/*.lua", "shardsift/py.typed"), ("producer", "worker"))
+    )
+    tracked = [*own, *(f"shardsift/{name}" for name in linked)]
 
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from websocket import WebSocket, create_connection
 
-from fleet.process.children import running
+from shardsift.fleet.process.children import running
 from support.waiting import wait_until
 
 CHROMIUM = shutil.which("chromium")

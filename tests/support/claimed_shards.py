@@ -8,15 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.ledger import Claim, Ledger
-from fleet.run.receipt import Receipt
-from fleet.storage.opening import open_output
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
+from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.storage.opening import open_output
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.service.lease import Lease
 from support.ledger_states import claimed
 from support.small_run import WORKER, leased, score_leased
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.service.lease import Lease
 
 _outputs = count()
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import psutil
 
-from fleet.inputs.formats import without_ending
-from fleet.ledger.base import Keys
-from fleet.process.broker import make_app
-from fleet.process.children import Child, running
-from fleet.process.settings import Settings
-from producer.planning.enqueue import enqueue
-from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
+from shardsift.fleet.inputs.formats import without_ending
+from shardsift.fleet.ledger.base import Keys
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.children import Child, running
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.planning.enqueue import enqueue
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import Plan, plan_run
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines

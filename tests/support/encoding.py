@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from transformers import AutoTokenizer
 
-from worker.scoring.tokenizing.tokenize import TextTokenizer
+from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 
 MAX_TOKENS = 32  # a text of more than 192 characters is cut, so most texts of the tests are cut
 

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from celery import Celery
 
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from fleet.run.receipt import Receipt
-from fleet.run.spec import Shard
-from fleet.storage.opening import open_output
-from producer.planning.enqueue import Enqueued, enqueue
-from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.storage.opening import open_output
+from shardsift.producer.planning.enqueue import Enqueued, enqueue
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import Plan, plan_run
 from support.records import stage_shard
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.ledger import Claim, Ledger, Publication
-from fleet.run.output_columns import kept_schema, scores_schema
-from fleet.run.receipt import OutputFile
-from fleet.run.spec import RunSpec, Shard
-from fleet.storage.opening import open_output
-from fleet.storage.output import MANIFEST_PATH, Output
-from producer.publishing.publish import NotReady, finalize_run
+from shardsift.fleet.ledger import Claim, Ledger, Publication
+from shardsift.fleet.run.output_columns import kept_schema, scores_schema
+from shardsift.fleet.run.receipt import OutputFile
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.output import MANIFEST_PATH, Output
+from shardsift.producer.publishing.publish import NotReady, finalize_run
 from support.ledger_states import claimed
 from support.outputs import visible
 from support.records import a_manifest, a_receipt, a_shard, stage_file

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from fleet.ledger import Ledger
-from fleet.process.children import Child
-from fleet.process.settings import Settings
-from producer.local.redis import embedded_redis
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.children import Child
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.redis import embedded_redis
 from support.injected_faults import PYTHONPATH, STAND_IN
 from support.processes import call_command, run_command, started
 from support.waiting import wait_until

@@ -4,7 +4,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fleet.process.children import Child
+from shardsift.fleet.process.children import Child
 from support.fleet import Fleet
 from support.processes import started
 from support.waiting import wait_until

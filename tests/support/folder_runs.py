@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleet.run.receipt import OutputFile, Receipt
-from fleet.run.spec import Shard
-from fleet.storage.folder import FolderOutput
-from fleet.storage.hub_files import filesystem_of
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from shardsift.fleet.run.receipt import OutputFile, Receipt
+from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.storage.folder import FolderOutput
+from shardsift.fleet.storage.hub_files import filesystem_of
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from support.records import a_manifest, a_shard, a_spec, stage_shard
 
 SPEC = a_spec()

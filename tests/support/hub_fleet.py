@@ -20,15 +20,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fleet.ledger import Ledger, Publication
-from fleet.process.settings import Settings
-from fleet.run.receipt import Receipt
-from fleet.run.spec import RunSpec, Shard
-from fleet.storage.hub import HubOutput
-from fleet.storage.opening import open_output
-from fleet.storage.output import AcceptedFiles
 from hubserver import HubServer
-from producer.publishing.publish import NotReady, finalize_run
+from shardsift.fleet.ledger import Ledger, Publication
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.hub import HubOutput
+from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.output import AcceptedFiles
+from shardsift.producer.publishing.publish import NotReady, finalize_run
 from support.records import a_receipt, a_spec, stage_file
 
 T = TypeVar("T")

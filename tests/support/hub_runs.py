@@ -7,18 +7,18 @@ from pathlib import Path
 
 from huggingface_hub import HfApi
 
-from fleet.ledger import Ledger, Publication
-from fleet.process.broker import make_app
-from fleet.process.settings import Settings
-from fleet.run.receipt import Receipt
-from fleet.run.spec import RunSpec, Shard
-from fleet.storage.hub import HubOutput
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH
 from hubserver import HubServer
-from producer.finalizer import Publisher, publish_or_save
-from producer.planning.enqueue import Enqueued, enqueue
-from producer.planning.plan import Plan
-from producer.publishing.publish import NotReady
+from shardsift.fleet.ledger import Ledger, Publication
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.hub import HubOutput
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH
+from shardsift.producer.finalizer import Publisher, publish_or_save
+from shardsift.producer.planning.enqueue import Enqueued, enqueue
+from shardsift.producer.planning.plan import Plan
+from shardsift.producer.publishing.publish import NotReady
 from support.hub_fleet import (
     Client,
     finalize,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from producer.planning.inputs import list_input
+from shardsift.producer.planning.inputs import list_input
 
 
 def shard(path: Path, rows: int) -> Path:

@@ -22,14 +22,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from pydantic import TypeAdapter
 
-from fleet.errors import LeaseLost, RunUnknown, UsageError
-from fleet.ledger import Claim, Ledger, Publication
-from fleet.ledger.base import REFUSED, Keys
-from fleet.ledger.records import Steering
-from fleet.process.settings import Settings
-from fleet.run.receipt import Receipt
-from fleet.run.spec import Shard
-from producer.local.redis import embedded_redis
+from shardsift.fleet.errors import LeaseLost, RunUnknown, UsageError
+from shardsift.fleet.ledger import Claim, Ledger, Publication
+from shardsift.fleet.ledger.base import REFUSED, Keys
+from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import Shard
+from shardsift.producer.local.redis import embedded_redis
 from support.ledger_model import (
     CHECKPOINT_BYTES,
     LEASE,

@@ -8,11 +8,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.errors import LeaseLost, RunUnknown, UsageError
-from fleet.ledger import Claim, Publication, Refusal
-from fleet.ledger.records import Due, Steering
-from fleet.run.receipt import Receipt
-from fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.errors import LeaseLost, RunUnknown, UsageError
+from shardsift.fleet.ledger import Claim, Publication, Refusal
+from shardsift.fleet.ledger.records import Due, Steering
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import RunSpec, Shard
 
 LEASE, OUTAGE, BACKOFF, MAX_BACKOFF = 60_000, 45_000, 5_000, 600_000  # ms
 MAX_CRASHES, MAX_ERRORS, MAX_DAMAGED = 3, 3, 3

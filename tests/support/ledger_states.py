@@ -2,8 +2,8 @@
 
 import redis
 
-from fleet.ledger import Claim, Ledger
-from fleet.run.spec import Shard
+from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.run.spec import Shard
 from support.records import a_shard
 
 A, B, C = a_shard("a"), a_shard("b"), a_shard("c/d")

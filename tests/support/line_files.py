@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.inputs.columns import Columns
-from fleet.inputs.input_file import BadRows
-from fleet.inputs.opening import open_input
-from fleet.run.output_columns import describe_columns
+from shardsift.fleet.inputs.columns import Columns
+from shardsift.fleet.inputs.input_file import BadRows
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.run.output_columns import describe_columns
 
 
 def write_file(path: Path, content: bytes) -> Path:

@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from shardsift.worker.service.spot import watch_for_notice
 from support.ports import served_in_background
 from support.waiting import wait_until
-from worker.service.spot import watch_for_notice
 
 POLL_SECONDS = 0.02
 

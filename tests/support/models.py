@@ -13,8 +13,8 @@ from transformers import (
     PreTrainedModel,
 )
 
-from fleet.run.sequence_classifier import THRESHOLD
-from worker.training.base_model import verified_demo_encoder
+from shardsift.fleet.run.sequence_classifier import THRESHOLD
+from shardsift.worker.training.base_model import verified_demo_encoder
 
 
 def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:

@@ -4,7 +4,7 @@ from itertools import islice
 
 from hypothesis import strategies as st
 
-from producer.local.demo_data import documents
+from shardsift.producer.local.demo_data import documents
 
 
 def real_texts(count: int, *, seed: int = 0) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.storage.hub_files import filesystem_of
+from shardsift.fleet.storage.hub_files import filesystem_of
 
 
 def published_rows(output: Path, kind: str = "data") -> pa.Table:

@@ -15,13 +15,15 @@ import huggingface_hub.constants  # noqa: F401  read here, so that no command's 
 import pytest
 import typer
 
-import producer.cli
-import worker.cli
-from fleet.process.children import Child, running
+import shardsift.cli
+import shardsift.producer.cli
+import shardsift.worker.cli
+from shardsift.fleet.process.children import Child, running
 
 BIN = Path(sys.executable).parent
-PROGRAMS = {"producer": producer.cli.cli, "worker": worker.cli.cli}
-_MAIN: dict[str, Callable[[], None]] = {"producer": producer.cli.main, "worker": worker.cli.main}
+_HOMES = {"producer": shardsift.producer.cli, "shardsift": shardsift.cli, "worker": shardsift.worker.cli}
+PROGRAMS: dict[str, typer.Typer] = {name: home.cli for name, home in _HOMES.items()}
+_MAIN: dict[str, Callable[[], None]] = {name: home.main for name, home in _HOMES.items()}
 
 
 def commands(program: str) -> Iterator[tuple[str, ...]]:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.run.receipt import OutputFile, Receipt
-from fleet.storage.manifest import Manifest, read_manifest
-from fleet.storage.output import MANIFEST_PATH
-from producer.verify.report import Verification
-from producer.verify.verify import verify
+from shardsift.fleet.run.receipt import OutputFile, Receipt
+from shardsift.fleet.storage.manifest import Manifest, read_manifest
+from shardsift.fleet.storage.output import MANIFEST_PATH
+from shardsift.producer.verify.report import Verification
+from shardsift.producer.verify.verify import verify
 from support.outputs import file_sha256
 
 SHARDS, ROWS = 3, 40

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fleet.presence.announcements import WorkerState
-from fleet.run.model import Model
-from fleet.run.receipt import Histogram, OutputFile, Parity, Provenance, Receipt, ScoringReceipt
-from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec, Shard
-from fleet.storage.manifest import Manifest
-from fleet.storage.output import Output
+from shardsift.fleet.presence.announcements import WorkerState
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.receipt import Histogram, OutputFile, Parity, Provenance, Receipt, ScoringReceipt
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.manifest import Manifest
+from shardsift.fleet.storage.output import Output
 
 _SCORING = Scoring(
     model=Model(name="HuggingFaceFW/fineweb-edu-classifier", revision="4567def", labels=("LABEL_0",)),

@@ -15,8 +15,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from fleet.process.children import Child, running
-from producer.local.redis import find_redis_server
+from shardsift.fleet.process.children import Child, running
+from shardsift.producer.local.redis import find_redis_server
 from support.fleet import Fleet
 from support.waiting import wait_until
 

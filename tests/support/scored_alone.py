@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-from fleet.inputs.opening import open_input
-from fleet.ledger import Claim
-from fleet.run.output_columns import describe_columns
-from fleet.run.receipt import Receipt
-from fleet.run.spec import Shard
-from fleet.storage.identity import identity_now
-from fleet.storage.opening import open_output
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.ledger import Claim
+from shardsift.fleet.run.output_columns import describe_columns
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.storage.identity import identity_now
+from shardsift.fleet.storage.opening import open_output
+from shardsift.worker.scoring import Scorer
+from shardsift.worker.shard.checkpoint import Checkpoint
+from shardsift.worker.shard.score_shard import score_shard
+from shardsift.worker.shard.vitals import Progress
 from support.records import a_spec
-from worker.scoring import Scorer
-from worker.shard.checkpoint import Checkpoint
-from worker.shard.score_shard import score_shard
-from worker.shard.vitals import Progress
 
 
 def score_alone(

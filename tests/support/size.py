@@ -10,11 +10,11 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from producer.cli import cli as producer
-from worker.cli import cli as worker
+from shardsift.producer.cli import cli as producer
+from shardsift.worker.cli import cli as worker
 
 _PARTS = {
-    "product": ("fleet/", "producer/", "worker/", "shardsift/"),
+    "product": ("producer/", "worker/", "shardsift/"),
     "tests": ("tests/",),
     "chaos, benchmarks": ("chaos/", "benchmarks/"),
 }

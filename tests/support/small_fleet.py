@@ -5,14 +5,14 @@ from pathlib import Path
 
 from stand_in import StandInScorer
 
-from fleet.ledger import Claim, Ledger, Publication
-from fleet.process.broker import make_app
-from fleet.process.settings import Settings
-from producer.planning.enqueue import enqueue
-from producer.planning.plan import Plan
-from producer.publishing.publish import finalize_run, looked_at
-from producer.status import run_status
-from producer.status.advice import what_next
+from shardsift.fleet.ledger import Claim, Ledger, Publication
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.planning.enqueue import enqueue
+from shardsift.producer.planning.plan import Plan
+from shardsift.producer.publishing.publish import finalize_run, looked_at
+from shardsift.producer.status import run_status
+from shardsift.producer.status.advice import what_next
 from support.small_run import do
 
 _ROUNDS = 4  # of scoring and publishing, after which a run must be published

@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fleet.ledger import Claim, Ledger
-from fleet.run.receipt import Receipt
-from fleet.run.spec import RunSpec, Shard
-from fleet.storage.opening import open_output
-from producer.planning.options import RunOptions
-from producer.planning.plan import Plan, plan_run
-from producer.publishing.publish import finalize_run
+from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.opening import open_output
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import Plan, plan_run
+from shardsift.producer.publishing.publish import finalize_run
+from shardsift.worker.scoring import Scorer
+from shardsift.worker.service.checkpoint_store import open_checkpoint
+from shardsift.worker.service.lease import DeviceMeter, Lease, Watchdog
+from shardsift.worker.shard.score_shard import score_shard
 from support.ledger_states import claimed
-from worker.scoring import Scorer
-from worker.service.checkpoint_store import open_checkpoint
-from worker.service.lease import DeviceMeter, Lease, Watchdog
-from worker.shard.score_shard import score_shard
 
 WORKER = "w1@test/1"
 Scorers = Scorer[Any] | list[Scorer[Any]]  # one for each scoring of the run, or one for all

@@ -35,8 +35,8 @@ from transformers import (
     XLMRobertaTokenizer,
 )
 
-from producer.local.demo_data import documents
-from worker.training.base_model import verified_demo_encoder
+from shardsift.producer.local.demo_data import documents
+from shardsift.worker.training.base_model import verified_demo_encoder
 
 MAX_TOKENS = 512
 LLAMA_3_WORDS = (

@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.inputs.opening import open_input
-from fleet.run.output_columns import describe_columns
-from fleet.run.spec import RunSpec
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.run.output_columns import describe_columns
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.worker.scoring import Scores
+from shardsift.worker.shard.reader import read_windows
+from shardsift.worker.shard.writer import RowCounts, ShardWriter, with_scores
 from support.records import a_shard, a_spec
-from worker.scoring import Scores
-from worker.shard.reader import read_windows
-from worker.shard.writer import RowCounts, ShardWriter, with_scores
 
 
 @dataclass(frozen=True)

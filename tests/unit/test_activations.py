@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from worker.scoring import apply
+from shardsift.worker.scoring import apply
 
 LOGITS = np.random.default_rng(1).normal(scale=6, size=(20_000, 2)).astype(np.float32)
 

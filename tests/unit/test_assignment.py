@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from fleet.presence.announcements import WorkerState
-from fleet.presence.demand import Demand, Load, Wanted
-from fleet.run.model import Model
-from worker.supervisor.supervisor import free_workers, next_load
+from shardsift.fleet.presence.announcements import WorkerState
+from shardsift.fleet.presence.demand import Demand, Load, Wanted
+from shardsift.fleet.run.model import Model
+from shardsift.worker.supervisor.supervisor import free_workers, next_load
 
 
 def a_model(name: str, revision: str = "1" * 40, scorer: str = "sequence-classifier") -> Model:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.run.spec import WINDOW_ROWS
-from worker.scoring.tokenizing.tokens import plan_batches
+from shardsift.fleet.run.spec import WINDOW_ROWS
+from shardsift.worker.scoring.tokenizing.tokens import plan_batches
 
 lengths_of_rows = st.lists(st.integers(0, 600), max_size=300).map(lambda rows: np.array(rows, dtype=np.int64))
 budgets = st.integers(1, 20_000)

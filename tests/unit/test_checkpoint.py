@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from worker.scoring import Scores
-from worker.shard.checkpoint import Checkpoint, packed, unpacked
+from shardsift.worker.scoring import Scores
+from shardsift.worker.shard.checkpoint import Checkpoint, packed, unpacked
 
 ROWS = 20
 DIGEST = "d1"

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fleet.errors import UsageError
-from fleet.run.sequence_classifier import resolve_classifier
-from fleet.storage.errors import did_you_mean
-from producer.cli import cli
-from producer.planning.inputs import list_input
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.sequence_classifier import resolve_classifier
+from shardsift.fleet.storage.errors import did_you_mean
+from shardsift.producer.cli import cli
+from shardsift.producer.planning.inputs import list_input
 
 
 def said(*arguments: str) -> str:

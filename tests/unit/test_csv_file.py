@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.errors import ShardError, UsageError
-from fleet.inputs.columns import SEEN
-from fleet.inputs.csv_file import CsvFile
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.columns import SEEN
+from shardsift.fleet.inputs.csv_file import CsvFile
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file
 
 TEXT = (("text", "string"),)

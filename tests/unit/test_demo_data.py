@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from producer.local.demo import differing_files, published_digests
-from producer.local.demo_data import (
+from shardsift.producer.local.demo import differing_files, published_digests
+from shardsift.producer.local.demo_data import (
     PARAGRAPHS,
     Document,
     Part,

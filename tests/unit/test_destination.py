@@ -3,9 +3,9 @@
 import pytest
 from huggingface_hub.utils._validators import validate_repo_id
 
-from fleet.errors import UsageError
-from producer.planning.destination import check_output_place, default_repo_id, scores_beside
-from producer.planning.plan import Plan
+from shardsift.fleet.errors import UsageError
+from shardsift.producer.planning.destination import check_output_place, default_repo_id, scores_beside
+from shardsift.producer.planning.plan import Plan
 from support.records import a_shard, a_spec
 
 EDU = "HuggingFaceFW/fineweb-edu-classifier"

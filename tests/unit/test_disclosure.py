@@ -4,8 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.run.model import Model
-from fleet.run.spec import disclosed_inputs, disclosed_model, disclosed_source, disclosed_spec, disclosed_worker
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.spec import (
+    disclosed_inputs,
+    disclosed_model,
+    disclosed_source,
+    disclosed_spec,
+    disclosed_worker,
+)
 from support.records import a_shard, a_spec
 
 FOLDER_MODEL = Model(name="/home/me/models/mine", revision="sha256-abc", labels=("LABEL_0",))

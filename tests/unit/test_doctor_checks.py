@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from fleet.doctor import Check, Result, Verdict, diagnose, ok, warning, wrong
-from fleet.errors import UsageError
+from shardsift.fleet.doctor import Check, Result, Verdict, diagnose, ok, warning, wrong
+from shardsift.fleet.errors import UsageError
 from support.diagnoses import diagnosed
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fleet.run.scoring import ZeroShot
-from fleet.run.spec import Shard
-from producer.planning.estimate import DeviceEstimate, Estimate, Range, priced, rows_by_size
-from producer.planning.gpus import GPUS, PRICED_ON, ListPrices, gpu_called
-from producer.planning.sample import SampledShard, texts_in, tokens_read
+from shardsift.fleet.run.scoring import ZeroShot
+from shardsift.fleet.run.spec import Shard
+from shardsift.producer.planning.estimate import DeviceEstimate, Estimate, Range, priced, rows_by_size
+from shardsift.producer.planning.gpus import GPUS, PRICED_ON, ListPrices, gpu_called
+from shardsift.producer.planning.sample import SampledShard, texts_in, tokens_read
 from support.records import a_shard, a_spec
 
 

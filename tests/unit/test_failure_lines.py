@@ -1,7 +1,7 @@
 """Failed attempts are told by cause, in a few lines."""
 
-from fleet.ledger import Failure
-from producer.status.advice import causes_of, failure_lines, retry_lines
+from shardsift.fleet.ledger import Failure
+from shardsift.producer.status.advice import causes_of, failure_lines, retry_lines
 
 NO_COLUMN = 'Shard {shard} has no column "text"; it has: url, content. Name one with --text-column.'
 

@@ -7,7 +7,7 @@ import pytest
 from celery import Celery
 from flower.app import Flower
 
-from producer.flower.start import is_news
+from shardsift.producer.flower.start import is_news
 
 UNANSWERED, BROKEN = (
     logging.makeLogRecord({"msg": message})

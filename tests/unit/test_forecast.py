@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.ledger import Counts, Pace, RunningShard
-from producer.status.forecast import Cost, Remaining, cost_of, remaining
+from shardsift.fleet.ledger import Counts, Pace, RunningShard
+from shardsift.producer.status.forecast import Cost, Remaining, cost_of, remaining
 
 ROWS, SECONDS = 10_000, 100.0  # of a shard
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from worker.api.texts import aligned_windows, windows
+from shardsift.worker.api.texts import aligned_windows, windows
 
 TEXTS = ["one", None, "three"]
 

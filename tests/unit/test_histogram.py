@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fleet.run.receipt import added, empty_histogram, with_values
+from shardsift.fleet.run.receipt import added, empty_histogram, with_values
 
 SCORES = arrays(np.float32, st.integers(0, 50), elements=st.floats(-200, 200, width=32))
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import ShardError
-from fleet.storage.identity import are_of_other_bytes, identity_now, identity_of, unchanged
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.storage.identity import are_of_other_bytes, identity_now, identity_of, unchanged
 from support.records import a_shard
 
 

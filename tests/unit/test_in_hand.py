@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from shardsift.worker.service import ipc
+from shardsift.worker.service.in_hand import Hold, InHand
 from support.waiting import wait_until
-from worker.service import ipc
-from worker.service.in_hand import Hold, InHand
 
 RUN = "r"
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.errors import ShardError, UsageError
-from fleet.inputs.columns import SEEN
-from fleet.inputs.json_lines import JsonLines
-from fleet.inputs.line_blocks import BLOCK_BYTES
-from fleet.inputs.opening import open_input
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.columns import SEEN
+from shardsift.fleet.inputs.json_lines import JsonLines
+from shardsift.fleet.inputs.line_blocks import BLOCK_BYTES
+from shardsift.fleet.inputs.opening import open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file, write_json_lines
 
 TEXT = (("text", "string"),)

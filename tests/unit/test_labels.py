@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import UsageError
-from fleet.run.model import Model
-from fleet.run.options import ScoreOptions, scoring_of, split_at_commas
-from fleet.run.scoring import ZeroShot
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.options import ScoreOptions, scoring_of, split_at_commas
+from shardsift.fleet.run.scoring import ZeroShot
 
 NLI = Model(name="org/nli", revision="1", labels=("contradiction", "neutral", "Entailment"))
 CLASSIFIER = Model(name="org/topics", revision="1", labels=("sport", "politics"))

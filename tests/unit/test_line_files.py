@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.inputs.csv_file import CsvFile
-from fleet.inputs.input_file import BadRows
-from fleet.inputs.json_lines import JsonLines
-from fleet.inputs.line_blocks import BLOCK_BYTES, LineRows
+from shardsift.fleet.inputs.csv_file import CsvFile
+from shardsift.fleet.inputs.input_file import BadRows
+from shardsift.fleet.inputs.json_lines import JsonLines
+from shardsift.fleet.inputs.line_blocks import BLOCK_BYTES, LineRows
 from support.line_files import write_file
 
 COLUMNS = (("id", "int64"), ("text", "string"))

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.process.logs import FleetFormatter
-from fleet.process.redact import redacted
+from shardsift.fleet.process.logs import FleetFormatter
+from shardsift.fleet.process.redact import redacted
 
 LINE = logging.Formatter("%(levelname)s %(message)s")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.presence.announcements import MachineState, machines_line
-from fleet.presence.demand import Wanted
+from shardsift.fleet.presence.announcements import MachineState, machines_line
+from shardsift.fleet.presence.demand import Wanted
 
 
 def machine(name: str, *, free: int) -> MachineState:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.run.receipt import Histogram
-from fleet.run.spec import disclosed_spec
-from fleet.storage.manifest import Manifest, files_digest, read_manifest
+from shardsift.fleet.run.receipt import Histogram
+from shardsift.fleet.run.spec import disclosed_spec
+from shardsift.fleet.storage.manifest import Manifest, files_digest, read_manifest
 from support.records import a_manifest, a_receipt, a_scoring_receipt, a_shard, a_spec
 
 RUN = a_spec().run_id

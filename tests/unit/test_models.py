@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import UsageError
-from fleet.process.command_line import options_from
-from fleet.process.settings import Settings
-from fleet.run.model import with_revision
-from producer.planning.options import RunOptions
-from producer.planning.plan import models_by_column
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.command_line import options_from
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.model import with_revision
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import models_by_column
 
 EDU, TOX = "edu=HuggingFaceFW/fineweb-edu-classifier", "tox=unitary/toxic-bert@abc123"
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from fleet.run.spec import RunSpec, disclosed_spec
-from fleet.storage.output import other_run
+from shardsift.fleet.run.spec import RunSpec, disclosed_spec
+from shardsift.fleet.storage.output import other_run
 from support.records import a_spec
 
 SPEC = a_spec(input_uris=("web",), crawl=None)

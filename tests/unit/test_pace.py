@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.ledger.results import Pace, read_pace
+from shardsift.fleet.ledger.results import Pace, read_pace
 
 SLOT = 170_000_000  # slots of ten seconds
 BEGIN_MS = SLOT * 10_000

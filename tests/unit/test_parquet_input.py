@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from fleet.errors import ShardError
-from fleet.inputs.opening import open_input
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.inputs.opening import open_input
 from support.line_files import columns_of, read, read_with_bad
 
 TEXT, VIEW = pa.string(), pa.string_view()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.inputs.input_file import BadRows
-from fleet.inputs.opening import open_input
-from producer.planning.inputs import part_starts
+from shardsift.fleet.inputs.input_file import BadRows
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.producer.planning.inputs import part_starts
 
 
 @pytest.mark.parametrize(

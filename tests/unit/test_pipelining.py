@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from shardsift.worker.shard.pipelining import in_background, mapped_ahead, prefetched
 from support.waiting import wait_until
-from worker.shard.pipelining import in_background, mapped_ahead, prefetched
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.scoring.tokenizing.frames import places_of_passages
+from shardsift.worker.scoring.tokenizing.frames import places_of_passages
 
 
 @given(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.scoring.tokenizing.processes import processes_needed
+from shardsift.worker.scoring.tokenizing.processes import processes_needed
 
 
 @pytest.mark.parametrize(

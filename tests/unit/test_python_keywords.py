@@ -8,13 +8,13 @@ import pytest
 import typer
 
 import shardsift
-from fleet.errors import UsageError
-from fleet.process.command_line import keywords_of, keywords_told, options_from, with_keywords
-from fleet.run.options import split_at_commas
-from producer.cli import cli
-from producer.planning.options import RunOptions
-from worker.cli import cli as worker_cli
-from worker.training.options import TrainOptions
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.command_line import keywords_of, keywords_told, options_from, with_keywords
+from shardsift.fleet.run.options import split_at_commas
+from shardsift.producer.cli import cli
+from shardsift.producer.planning.options import RunOptions
+from shardsift.worker.cli import cli as worker_cli
+from shardsift.worker.training.options import TrainOptions
 
 OF_THE_COMMAND_LINE_ONLY = {
     "as_json",  # a returned object has `as_json()`

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.errors import ShardError
-from fleet.inputs.input_file import BadRowLimit
-from fleet.inputs.json_lines import JsonLines
-from fleet.inputs.opening import open_input
-from fleet.run.output_columns import describe_columns
-from fleet.run.spec import RunSpec
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.inputs.input_file import BadRowLimit
+from shardsift.fleet.inputs.json_lines import JsonLines
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.run.output_columns import describe_columns
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.worker.shard.reader import Window, read_windows
 from support.line_files import write_csv, write_file, write_json_lines
 from support.records import a_shard, a_spec
-from worker.shard.reader import Window, read_windows
 
 
 def write_rows(path: Path, texts: list[str], *, row_group_rows: int) -> Path:

@@ -9,13 +9,13 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from fleet.run.choices import is_passages
-from fleet.run.model import Model
-from fleet.run.options import recipe_options
-from fleet.run.recipes import RECIPES, Recipe, adds_int_score, as_arguments, recipe_line
-from fleet.run.text import columns_of
-from producer.cli import cli
-from producer.planning.options import RunOptions
+from shardsift.fleet.run.choices import is_passages
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.options import recipe_options
+from shardsift.fleet.run.recipes import RECIPES, Recipe, adds_int_score, as_arguments, recipe_line
+from shardsift.fleet.run.text import columns_of
+from shardsift.producer.cli import cli
+from shardsift.producer.planning.options import RunOptions
 
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
 TOPICS = "WebOrganizer/TopicClassifier"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.process.redact import redacted
+from shardsift.fleet.process.redact import redacted
 
 SIGNED = (
     "https://bucket.s3.amazonaws.com/a/b.parquet?X-Amz-Algorithm=AWS4&X-Amz-Credential=AKIA%2F1&X-Amz-Signature=s3cret"

@@ -8,9 +8,9 @@ import redis
 from kombu.exceptions import OperationalError
 from redis._parsers.base import BaseParser
 
-from fleet.errors import Stopped
-from fleet.process.command_line import run_command_line
-from fleet.process.redis_away import ABOUT_REDIS, OnceAMinute, as_ours, wait_for_redis
+from shardsift.fleet.errors import Stopped
+from shardsift.fleet.process.command_line import run_command_line
+from shardsift.fleet.process.redis_away import ABOUT_REDIS, OnceAMinute, as_ours, wait_for_redis
 
 REFUSED, FULL = ConnectionError("Error 111 connecting to a:6379."), ValueError("OOM command not allowed")
 OOM = "OOM command not allowed when used memory > 'maxmemory'."

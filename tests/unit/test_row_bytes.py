@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from worker.shard.reader import row_bytes
+from shardsift.worker.shard.reader import row_bytes
 
 TAGS = pa.list_(pa.string())
 COLUMNS = {

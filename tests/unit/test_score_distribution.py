@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.errors import UsageError
-from fleet.run.filter import Filter
-from fleet.run.receipt import Histogram
-from producer.planning.cut import _counted, bucket_shares, exact_edges, keys_of, share_of
-from producer.scores.distribution import score_bins, score_table, threshold_of
-from producer.status.screen import spread_line
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.filter import Filter
+from shardsift.fleet.run.receipt import Histogram
+from shardsift.producer.planning.cut import _counted, bucket_shares, exact_edges, keys_of, share_of
+from shardsift.producer.scores.distribution import score_bins, score_table, threshold_of
+from shardsift.producer.status.screen import spread_line
 
 Floats = npt.NDArray[Any]
 LOGITS = Histogram(bins_per_unit=4, rows_by_bin={-1: 10, 0: 40, 9: 20, 10: 10, 12: 15, 14: 5})

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.run.model import Model
-from fleet.run.spec import RunSpec
-from fleet.storage.parquet import RowGroups
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.fleet.storage.parquet import RowGroups
+from shardsift.worker.scoring import Scores
+from shardsift.worker.shard.reader import Window
+from shardsift.worker.shard.stored_scores import ShardScores
+from shardsift.worker.shard.writer import ShardWriter, row_errors, with_scores
 from support.records import a_receipt, a_shard, a_spec
 from support.written_shards import write_shard
-from worker.scoring import Scores
-from worker.shard.reader import Window
-from worker.shard.stored_scores import ShardScores
-from worker.shard.writer import ShardWriter, row_errors, with_scores
 
 ROWS, WINDOW_ROWS = 50, 8
 SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])

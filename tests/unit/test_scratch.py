@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import TransientError
-from fleet.storage.scratch import remove_abandoned, scratch_folder
+from shardsift.fleet.errors import TransientError
+from shardsift.fleet.storage.scratch import remove_abandoned, scratch_folder
 
 
 def test_a_folder_that_is_being_made_while_a_worker_starts_stays(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from kombu.utils.url import parse_url
 
-from fleet.errors import UsageError
-from fleet.process.settings import Process, Settings, check_state_dir, read_settings
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.settings import Process, Settings, check_state_dir, read_settings
 
 ROOT = Path(__file__).parents[2]
 ODD_PASSWORD = "p@ss/w:rd #1%?&é"
@@ -159,7 +159,7 @@ class TestProcess:
 
 def readers_of_settings() -> dict[str, set[Process]]:
     """Which processes have code that reads a setting. Code in fleet/ runs in all of them."""
-    places = {"fleet": set(Process), "producer": {Process.PRODUCER}, "worker": {Process.WORKER}}
+    places = {"shardsift/fleet": set(Process), "producer": {Process.PRODUCER}, "worker": {Process.WORKER}}
     readers: dict[str, set[Process]] = defaultdict(set)
     for folder, processes in places.items():
         for file in (ROOT / folder).rglob("*.py"):
@@ -167,7 +167,9 @@ def readers_of_settings() -> dict[str, set[Process]]:
             for name in re.findall(r"settings(?:\(\))?\.(\w+)", file.read_text()):
                 for setting in _THROUGH.get(name, [name]):
                     readers[setting] |= {Process.FINALIZER} if in_finalizer else processes
-    readers["log_format"] = places["fleet"]  # read from the environment, because logs begin before settings are read
+    readers["log_format"] = places[
+        "shardsift/fleet"
+    ]  # read from the environment, because logs begin before settings are read
     return readers
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleet.run.spec import is_safe_name
+from shardsift.fleet.run.spec import is_safe_name
 from support.records import a_shard
 
 ODD = ["..", ".", "/", "//", "a", "\x00", "\n", "\r", "\x7f", "\u2028", "%2e", "\\", " ", "*", "é"]

@@ -5,7 +5,7 @@ import logging
 import pytest
 import redis
 
-from worker.service.attempt import redis_may_be_away
+from shardsift.worker.service.attempt import redis_may_be_away
 
 
 def test_a_step_that_redis_did_not_take_is_told_in_one_sentence(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fleet.run.model import Model
-from fleet.run.scoring import Scoring, ZeroShot
-from fleet.run.spec import BestRows, Buckets, RunSpec, is_run_id
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.scoring import Scoring, ZeroShot
+from shardsift.fleet.run.spec import BestRows, Buckets, RunSpec, is_run_id
 from support.records import a_spec
 
 MODEL = a_spec().scorings[0].model

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.presence.demand import Wanted
-from producer.status import RunStatus
-from producer.status.forecast import Cost, Remaining
+from shardsift.fleet.presence.demand import Wanted
+from shardsift.producer.status import RunStatus
+from shardsift.producer.status.forecast import Cost, Remaining
 
 PAGE = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
 DESCRIBED = set(re.findall(r"`(\w+)`", PAGE[PAGE.index("## For programs") :]))

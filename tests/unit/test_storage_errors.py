@@ -16,8 +16,8 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import hf_raise_for_status, parse_datetime, validate_hf_hub_args
 
-from fleet.errors import LeaseLost, ShardError, ShardsiftError, TransientError
-from fleet.storage.errors import as_ours, translated
+from shardsift.fleet.errors import LeaseLost, ShardError, ShardsiftError, TransientError
+from shardsift.fleet.storage.errors import as_ours, translated
 
 REQUEST = httpx2.Request("GET", "http://hub/api")
 LONG = "first line\n\n  second line\n" * 200
@@ -262,7 +262,7 @@ def test_an_address_that_the_client_cannot_use_is_not_taken_for_an_answer() -> N
 
 def test_a_bug_of_ours_that_the_client_calls_is_not_taken_for_an_answer() -> None:
     with pytest.raises(KeyError), translated("Reading shard a"):
-        validate_hf_hub_args(eval("lambda: {}['bug']", {"__name__": "fleet.storage.made_up"}))()
+        validate_hf_hub_args(eval("lambda: {}['bug']", {"__name__": "shardsift.fleet.storage.made_up"}))()
 
 
 @pytest.mark.parametrize(

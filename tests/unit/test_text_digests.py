@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.run.text import scored_digest, text_digest
+from shardsift.fleet.run.text import scored_digest, text_digest
+from shardsift.worker.scoring.tokenizing.tokenize import plain_texts
 from support.records import a_spec
-from worker.scoring.tokenizing.tokenize import plain_texts
 
 TEXTS = ["one", None, "", "two", "ü" * 300]
 

@@ -5,12 +5,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fleet.errors import UsageError
-from fleet.run.choices import passages_and_pool
-from fleet.run.scoring import ZeroShot, check_scoring
-from fleet.run.spec import Shard
-from fleet.run.text import chosen_columns, parts_of, template_of, text_columns, texts_of
-from producer.planning.options import RunOptions
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.choices import passages_and_pool
+from shardsift.fleet.run.scoring import ZeroShot, check_scoring
+from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.run.text import chosen_columns, parts_of, template_of, text_columns, texts_of
+from shardsift.producer.planning.options import RunOptions
 from support.records import a_spec
 
 SHARD = Shard(name="s", uri="s.parquet", identity="1")

@@ -1,6 +1,6 @@
 """The command of a model's card trains what the options say."""
 
-from worker.training.options import TrainOptions
+from shardsift.worker.training.options import TrainOptions
 
 
 def test_the_command_has_each_option_that_is_not_the_default() -> None:

@@ -32,7 +32,7 @@ def test_every_line_of_its_tables_quotes_one() -> None:
 @cache
 def messages_of_the_code() -> frozenset[str]:
     """The texts of the product, with `…` for each value that is filled in."""
-    files = [file for folder in ("fleet", "producer", "worker") for file in (ROOT / folder).rglob("*.py")]
+    files = [file for folder in ("shardsift/fleet", "producer", "worker") for file in (ROOT / folder).rglob("*.py")]
     return frozenset(text for file in files for text in _texts(ast.parse(file.read_text())))
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fleet.errors import ShardError
-from fleet.run.model import Model
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.run.model import Model
+from shardsift.worker.scoring import Scores
+from shardsift.worker.shard.window_scoring import unscorable_rows, with_reasons, without
 from support.records import a_spec
-from worker.scoring import Scores
-from worker.shard.window_scoring import unscorable_rows, with_reasons, without
 
 TEXTS = pa.array(["a", None, " \u2003\n", "", "\u00a0\u3000\u2028", "\u200b"], pa.large_string())
 SCORING = replace(a_spec().scorings[0], model=Model(name="m", revision="1", labels=("x", "y"), scorer="own"))

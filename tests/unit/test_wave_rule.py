@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.process.settings import Settings
-from fleet.run.receipt import Receipt
-from producer.publishing.waves import is_due
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.producer.publishing.waves import is_due
 from support.records import a_receipt, a_shard
 
 

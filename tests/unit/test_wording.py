@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.errors import OutputDamaged, UsageError
-from fleet.process.wording import counted, first_of, parse_duration, shown_bytes, shown_duration
+from shardsift.fleet.errors import OutputDamaged, UsageError
+from shardsift.fleet.process.wording import counted, first_of, parse_duration, shown_bytes, shown_duration
 
 
 @pytest.mark.parametrize(

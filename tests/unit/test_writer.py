@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.errors import UsageError
-from fleet.run.model import Model
-from fleet.storage.parquet import ParquetFileWriter
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.storage.parquet import ParquetFileWriter
+from shardsift.worker.scoring import Scores
+from shardsift.worker.shard.reader import Window
+from shardsift.worker.shard.writer import with_scores
 from support.records import a_shard, a_spec
 from support.written_shards import write_shard
-from worker.scoring import Scores
-from worker.shard.reader import Window
-from worker.shard.writer import with_scores
 
 THREE_LABELS = Model(name="m", revision="r", labels=("low", "middle", "high"))
 

@@ -14,27 +14,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fleet.errors import ShardError, UsageError
-from fleet.process.command_line import keywords_told, options_from, with_keywords
-from fleet.process.settings import read_settings
-from fleet.process.wording import counted
-from fleet.run.choices import DEFAULT_MODEL, Dtype
-from fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
-from fleet.run.options import ScoreOptions, options_by_model, recipe_options, scoring_of, split_at_commas
-from fleet.run.output_columns import ERROR, check_output_columns
-from fleet.run.scorers import check_requirements, resolve_model, scorer_kind
-from fleet.run.scoring import Scoring, check_names_differ, score_column_of
-from fleet.run.spec import WINDOW_ROWS, Shard
-from worker.api.texts import aligned_windows, check_are_columns
-from worker.scoring import ModelError, Scorer, ScorerInfo, Scores, apply
-from worker.scoring.quiet import quiet_imports
-from worker.shard.checkpoint import Checkpoint
-from worker.shard.pipelining import mapped_ahead
-from worker.shard.reader import Window
-from worker.shard.scoring_groups import loaded_beside, sharing_scorers
-from worker.shard.vitals import Progress
-from worker.shard.window_scoring import WindowScoring
-from worker.shard.writer import row_errors, score_columns
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.process.command_line import keywords_told, options_from, with_keywords
+from shardsift.fleet.process.settings import read_settings
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.choices import DEFAULT_MODEL, Dtype
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
+from shardsift.fleet.run.options import ScoreOptions, options_by_model, recipe_options, scoring_of, split_at_commas
+from shardsift.fleet.run.output_columns import ERROR, check_output_columns
+from shardsift.fleet.run.scorers import check_requirements, resolve_model, scorer_kind
+from shardsift.fleet.run.scoring import Scoring, check_names_differ, score_column_of
+from shardsift.fleet.run.spec import WINDOW_ROWS, Shard
+from shardsift.worker.api.texts import aligned_windows, check_are_columns
+from shardsift.worker.scoring import ModelError, Scorer, ScorerInfo, Scores, apply
+from shardsift.worker.scoring.quiet import quiet_imports
+from shardsift.worker.shard.checkpoint import Checkpoint
+from shardsift.worker.shard.pipelining import mapped_ahead
+from shardsift.worker.shard.reader import Window
+from shardsift.worker.shard.scoring_groups import loaded_beside, sharing_scorers
+from shardsift.worker.shard.vitals import Progress
+from shardsift.worker.shard.window_scoring import WindowScoring
+from shardsift.worker.shard.writer import row_errors, score_columns
 
 ModelName: TypeAlias = str | PathLike[str]
 Floats = npt.NDArray[np.float32]

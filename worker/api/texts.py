@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from fleet.process.wording import counted
-from fleet.run.text import is_text
-from worker.scoring.tokenizing.tokenize import plain_texts
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.text import is_text
+from shardsift.worker.scoring.tokenizing.tokenize import plain_texts
 
 _NOT_TEXT = (pa.ArrowInvalid, pa.ArrowTypeError)
 _OF_TABLES = ("columns", "column_names")  # attributes of DataFrames, Tables and Datasets, and not of their columns

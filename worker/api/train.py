@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from fleet.errors import Stopped
-from fleet.process.command_line import keywords_told, options_from, say, with_help_of
-from fleet.process.settings import read_settings
-from worker.scoring.quiet import quiet_imports
-from worker.training.options import TrainOptions
-from worker.training.report import TrainReport
-from worker.training.train import train as train_model
+from shardsift.fleet.errors import Stopped
+from shardsift.fleet.process.command_line import keywords_told, options_from, say, with_help_of
+from shardsift.fleet.process.settings import read_settings
+from shardsift.worker.scoring.quiet import quiet_imports
+from shardsift.worker.training.options import TrainOptions
+from shardsift.worker.training.report import TrainReport
+from shardsift.worker.training.train import train as train_model
 
 
 @with_help_of(TrainOptions)

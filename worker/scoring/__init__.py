@@ -4,7 +4,7 @@ scorer = load.load_scorer("HuggingFaceFW/fineweb-edu-classifier")
 scorer.score(["The mitochondrion is …"]).values  # float32, one row per text, one column per output
 
 Here is the protocol of a scorer, which needs no torch. A package offers a scorer of its own by an entry point of the group
-`shardsift.scorers`; see `fleet/run/scorers.py`.
+`shardsift.scorers`; see `shardsift/fleet/run/scorers.py`.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from worker.scoring.parity_trial import ParityTrial
-from worker.scoring.tokenizing.tokens import Counts, Sequences
+from shardsift.worker.scoring.parity_trial import ParityTrial
+from shardsift.worker.scoring.tokenizing.tokens import Counts, Sequences
 
 Indices = npt.NDArray[np.int64]
 GoOn = Callable[[int], bool]  # takes the rows scored so far in the window; returns whether to score the next batch

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 import torch
 
-from worker.scoring import DeviceUse, ModelError
+from shardsift.worker.scoring import DeviceUse, ModelError
 
 _PACKED_SINCE = (8, 0)  # CUDA capability that the flash attention kernels need
 _NVIDIA_SMI_SECONDS = 20  # it is slow if no persistence daemon keeps the driver loaded

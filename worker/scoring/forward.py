@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from worker.scoring import DeviceFault, GoOn, Scores, always
-from worker.scoring.backends import Backend
-from worker.scoring.peak import DeviceWork
-from worker.scoring.tokenizing.tokens import Counts, Sequences, Tokens, padded_tokens, plan_batches
+from shardsift.worker.scoring import DeviceFault, GoOn, Scores, always
+from shardsift.worker.scoring.backends import Backend
+from shardsift.worker.scoring.peak import DeviceWork
+from shardsift.worker.scoring.tokenizing.tokens import Counts, Sequences, Tokens, padded_tokens, plan_batches
 
 Known = npt.NDArray[np.bool_]  # shape (texts,)
 

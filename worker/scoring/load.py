@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from worker.scoring import DeviceFault, NoRoom
-from worker.scoring.backends.cpu import (
+from shardsift.worker.scoring import DeviceFault, NoRoom
+from shardsift.worker.scoring.backends.cpu import (
     ONEDNN_FAMILIES,
     attend_by_products,
     fuse_linear_layers,
     products_are_faster,
 )
-from worker.scoring.backends.graphed import Graphed
-from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
-from worker.scoring.backends.packed import FAMILIES, Packed, packed
-from worker.scoring.backends.padded import Padded, compile_in_place, padded, without_waiting
-from worker.scoring.device import (
+from shardsift.worker.scoring.backends.graphed import Graphed
+from shardsift.worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
+from shardsift.worker.scoring.backends.packed import FAMILIES, Packed, packed
+from shardsift.worker.scoring.backends.padded import Padded, compile_in_place, padded, without_waiting
+from shardsift.worker.scoring.device import (
     Candidate,
     Way,
     candidates,
@@ -35,14 +35,14 @@ from worker.scoring.device import (
     has_packed_attention,
     release_memory,
 )
-from worker.scoring.forward import is_lack_of_memory
-from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
-from worker.scoring.parity_trial import Logits, sample_texts
-from worker.scoring.saved_model import SavedModel, saved_model
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded import Sharding
-from worker.scoring.sharded.load import load_sharded
-from worker.scoring.tokenizing.processes import TokenizerProcesses, processes_needed
+from shardsift.worker.scoring.forward import is_lack_of_memory
+from shardsift.worker.scoring.parity import checked_scorer, first_faithful, float32_logits
+from shardsift.worker.scoring.parity_trial import Logits, sample_texts
+from shardsift.worker.scoring.saved_model import SavedModel, saved_model
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.sharded import Sharding
+from shardsift.worker.scoring.sharded.load import load_sharded
+from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses, processes_needed
 
 BackendName = Literal["auto", "packed", "padded"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each

@@ -10,15 +10,15 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from worker.scoring import ModelError, NoRoom, ParityError
-from worker.scoring.backends import Backend
-from worker.scoring.backends.padded import restore_attention
-from worker.scoring.device import TOLERANCES, Candidate, release_memory
-from worker.scoring.forward import is_lack_of_memory
-from worker.scoring.parity_trial import Logits, ParityTrial, sample_texts
-from worker.scoring.saved_model import SavedModel
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.tokenizing.tokenize import TextTokenizer
+from shardsift.worker.scoring import ModelError, NoRoom, ParityError
+from shardsift.worker.scoring.backends import Backend
+from shardsift.worker.scoring.backends.padded import restore_attention
+from shardsift.worker.scoring.device import TOLERANCES, Candidate, release_memory
+from shardsift.worker.scoring.forward import is_lack_of_memory
+from shardsift.worker.scoring.parity_trial import Logits, ParityTrial, sample_texts
+from shardsift.worker.scoring.saved_model import SavedModel
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 
 _ADVICE = (
     "Enqueue the run with --dtype auto, which ends with float32. Start the worker without --compile and --sharding tensor, if it "

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from worker.scoring import ModelShape
-from worker.scoring.backends.cpu import fuse_linear_layers
+from shardsift.worker.scoring import ModelShape
+from shardsift.worker.scoring.backends.cpu import fuse_linear_layers
 
 _TOKENS_CPU, _TOKENS_GPU = 512, 32_768  # rows of the left matrix
 _SECONDS = 0.03  # how long each product is repeated, after a warm-up of the same length

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from worker.scoring import Hypotheses, Indices, ModelError, Reading
-from worker.scoring.tokenizing.frames import SequenceEncoder, TooLong
-from worker.scoring.tokenizing.tokenize import TextTokenizer
-from worker.scoring.tokenizing.tokens import Counts, Tokens
+from shardsift.worker.scoring import Hypotheses, Indices, ModelError, Reading
+from shardsift.worker.scoring.tokenizing.frames import SequenceEncoder, TooLong
+from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
+from shardsift.worker.scoring.tokenizing.tokens import Counts, Tokens
 
 Logits = npt.NDArray[np.float32]
 Combine = Callable[[Logits, Counts], Logits]  # (sequences, model's outputs), offsets of texts → (texts, outputs)

@@ -20,9 +20,9 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.deberta_v2.modeling_deberta_v2 import ContextPooler
 
-from worker.scoring import ModelError
-from worker.scoring.backends.packed import positions_before_the_first
-from worker.scoring.tokenizing.processes import read_tokenizer
+from shardsift.worker.scoring import ModelError
+from shardsift.worker.scoring.backends.packed import positions_before_the_first
+from shardsift.worker.scoring.tokenizing.processes import read_tokenizer
 
 _UNLIMITED = 1 << 30  # tokens
 

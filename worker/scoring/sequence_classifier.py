@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from worker.scoring import (
+from shardsift.worker.scoring import (
     DeviceUse,
     EncodedRows,
     GoOn,
@@ -21,16 +21,16 @@ from worker.scoring import (
     Scores,
     always,
 )
-from worker.scoring.backends import Backend
-from worker.scoring.backends.graphed import Graphed
-from worker.scoring.device import device_name, device_use
-from worker.scoring.forward import launch
-from worker.scoring.parity_trial import ParityTrial, sample_texts
-from worker.scoring.peak import DeviceWork, measured_work
-from worker.scoring.readings import TextReader, one_sequence_each, text_reader, texts_of
-from worker.scoring.sharded import Sharded
-from worker.scoring.shared_encoder import joint_backend
-from worker.scoring.tokenizing.tokenize import Texts, TextTokenizer, plain_texts
+from shardsift.worker.scoring.backends import Backend
+from shardsift.worker.scoring.backends.graphed import Graphed
+from shardsift.worker.scoring.device import device_name, device_use
+from shardsift.worker.scoring.forward import launch
+from shardsift.worker.scoring.parity_trial import ParityTrial, sample_texts
+from shardsift.worker.scoring.peak import DeviceWork, measured_work
+from shardsift.worker.scoring.readings import TextReader, one_sequence_each, text_reader, texts_of
+from shardsift.worker.scoring.sharded import Sharded
+from shardsift.worker.scoring.shared_encoder import joint_backend
+from shardsift.worker.scoring.tokenizing.tokenize import Texts, TextTokenizer, plain_texts
 
 Made = TypeVar("Made")
 _MOST_MADE = 32  # readings and joint classifiers that a classifier remembers

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from worker.scoring.backends import Backend
-from worker.scoring.backends.cpu import plain_weights
-from worker.scoring.backends.packed import Packed
-from worker.scoring.backends.padded import Padded, is_compiled
-from worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.scoring.backends import Backend
+from shardsift.worker.scoring.backends.cpu import plain_weights
+from shardsift.worker.scoring.backends.packed import Packed
+from shardsift.worker.scoring.backends.padded import Padded, is_compiled
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)

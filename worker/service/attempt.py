@@ -11,21 +11,21 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
-from fleet.ledger import Claim
-from fleet.process.broker import log_skipped_step
-from fleet.process.dispatch import send_due_shards
-from fleet.process.redis_away import as_ours, wait_for_redis
-from fleet.process.wording import counted
-from fleet.run.receipt import Receipt
-from fleet.storage.opening import open_output
-from fleet.storage.output import Output
-from worker.scoring import DeviceFault
-from worker.service.checkpoint_store import open_checkpoint
-from worker.service.child import Child
-from worker.service.in_hand import Hold
-from worker.service.lease import DeviceMeter, Lease
-from worker.shard.score_shard import score_shard
+from shardsift.fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
+from shardsift.fleet.ledger import Claim
+from shardsift.fleet.process.broker import log_skipped_step
+from shardsift.fleet.process.dispatch import send_due_shards
+from shardsift.fleet.process.redis_away import as_ours, wait_for_redis
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.output import Output
+from shardsift.worker.scoring import DeviceFault
+from shardsift.worker.service.checkpoint_store import open_checkpoint
+from shardsift.worker.service.child import Child
+from shardsift.worker.service.in_hand import Hold
+from shardsift.worker.service.lease import DeviceMeter, Lease
+from shardsift.worker.shard.score_shard import score_shard
 
 _ELSEWHERE_SECONDS = 60.0  # in which other machines take the shards of one that may not read or write the storage
 logger = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 
 import redis
 
-from fleet.errors import LeaseLost, ShardsiftError
-from fleet.ledger import Claim, Ledger
-from fleet.process.redis_away import ABOUT_REDIS, as_ours, wait_for_redis
-from fleet.process.wording import counted
-from fleet.storage.output import Output
-from worker.shard.checkpoint import Checkpoint
+from shardsift.fleet.errors import LeaseLost, ShardsiftError
+from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.process.redis_away import ABOUT_REDIS, as_ours, wait_for_redis
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.storage.output import Output
+from shardsift.worker.shard.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
 

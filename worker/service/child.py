@@ -13,21 +13,21 @@ import threading
 from collections.abc import Mapping
 from typing import IO, Any, NoReturn
 
-from fleet.ledger import Ledger
-from fleet.presence.demand import format_to_follow
-from fleet.process.children import end_with_parent
-from fleet.process.redis_away import wait_for_redis
-from fleet.process.settings import Settings, read_settings
-from fleet.run.model import Model, joint_format, worker_queue
-from fleet.run.receipt import refusal_told
-from fleet.storage.scratch import remove_abandoned
-from worker.scoring import Scorer
-from worker.scoring.quiet import quieten_imports
-from worker.service import ipc
-from worker.service.in_hand import InHand
-from worker.service.lease import Watchdog, metered
-from worker.service.program import quieten_celery
-from worker.shard.scoring_groups import loaded_beside, sharing_scorers
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.presence.demand import format_to_follow
+from shardsift.fleet.process.children import end_with_parent
+from shardsift.fleet.process.redis_away import wait_for_redis
+from shardsift.fleet.process.settings import Settings, read_settings
+from shardsift.fleet.run.model import Model, joint_format, worker_queue
+from shardsift.fleet.run.receipt import refusal_told
+from shardsift.fleet.storage.scratch import remove_abandoned
+from shardsift.worker.scoring import Scorer
+from shardsift.worker.scoring.quiet import quieten_imports
+from shardsift.worker.service import ipc
+from shardsift.worker.service.in_hand import InHand
+from shardsift.worker.service.lease import Watchdog, metered
+from shardsift.worker.service.program import quieten_celery
+from shardsift.worker.shard.scoring_groups import loaded_beside, sharing_scorers
 
 _SKIP_SECONDS = 5.0  # after a shard that this worker may not score, so that others take the next
 logger = logging.getLogger(__name__)

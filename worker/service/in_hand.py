@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from fleet.errors import ShardsiftError
-from worker.service import ipc
+from shardsift.fleet.errors import ShardsiftError
+from shardsift.worker.service import ipc
 
 _STORED_LATER = "the rest of it is done beside the next shard"
 logger = logging.getLogger(__name__)

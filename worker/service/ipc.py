@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from fleet.process.logs import write_last_line
-from fleet.run.model import Model
+from shardsift.fleet.process.logs import write_last_line
+from shardsift.fleet.run.model import Model
 
 STOP_SIGNAL = signal.SIGUSR2  # first: stop at the next batch; second: exit immediately. Celery uses SIGTERM itself
 FOLDER = "SHARDSIFT_WORKER_FOLDER"  # variable with the folder in which children leave files for the parent

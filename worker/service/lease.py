@@ -17,13 +17,13 @@ from typing import IO, Any
 
 import redis
 
-from fleet.errors import LeaseLost, RunUnknown, Stopped
-from fleet.ledger import Claim, Ledger
-from fleet.process.redis_away import ABOUT_REDIS
-from fleet.run.flops import shape_of
-from fleet.run.receipt import AttemptReport, Phase
-from worker.scoring import DeviceUse, MeteredScorer, Scorer
-from worker.shard.vitals import Progress
+from shardsift.fleet.errors import LeaseLost, RunUnknown, Stopped
+from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.process.redis_away import ABOUT_REDIS
+from shardsift.fleet.run.flops import shape_of
+from shardsift.fleet.run.receipt import AttemptReport, Phase
+from shardsift.worker.scoring import DeviceUse, MeteredScorer, Scorer
+from shardsift.worker.shard.vitals import Progress
 
 _PETS_APART_SECONDS = 1.0  # each reset of the timer starts a thread
 _SOON_SECONDS = 0.001  # a timer of no time is refused

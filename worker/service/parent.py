@@ -20,18 +20,18 @@ from celery import Celery
 from celery.worker import state as celery_state
 from kombu.exceptions import OperationalError
 
-from fleet.errors import ShardsiftError
-from fleet.ledger import Ledger
-from fleet.presence.announcements import ANNOUNCE_SECONDS, Activity, WorkerState, announce, withdraw
-from fleet.process.broker import log_skipped_step
-from fleet.process.dispatch import NOT_OURS, send_due_shards
-from fleet.process.logs import WORKER_NAME
-from fleet.process.redis_away import ABOUT_REDIS
-from fleet.process.settings import Settings
-from fleet.run.model import Model, worker_queue
-from fleet.storage.scratch import scratch_folder
-from worker.service import ipc
-from worker.service.spot import watch_for_notice
+from shardsift.fleet.errors import ShardsiftError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.presence.announcements import ANNOUNCE_SECONDS, Activity, WorkerState, announce, withdraw
+from shardsift.fleet.process.broker import log_skipped_step
+from shardsift.fleet.process.dispatch import NOT_OURS, send_due_shards
+from shardsift.fleet.process.logs import WORKER_NAME
+from shardsift.fleet.process.redis_away import ABOUT_REDIS
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.model import Model, worker_queue
+from shardsift.fleet.storage.scratch import scratch_folder
+from shardsift.worker.service import ipc
+from shardsift.worker.service.spot import watch_for_notice
 
 _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed
 _PARENT_LATE_SECONDS = 1.0

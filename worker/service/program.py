@@ -20,15 +20,15 @@ from celery.worker.consumer.tasks import Tasks
 from celery.worker.control import Panel
 from kombu.entity import Queue
 
-from fleet.errors import ShardsiftError, TransientError, UsageError
-from fleet.ledger import Ledger
-from fleet.process.command_line import USAGE
-from fleet.process.logs import LINE, WORKER_NAME, log_to_stderr
-from fleet.process.redis_away import ABOUT_REDIS, as_ours, is_refusal
-from fleet.process.settings import read_settings
-from fleet.run.scorers import resolve_model
-from worker.service.ipc import EXIT_NO_MODEL, tell_why
-from worker.service.parent import Parent
+from shardsift.fleet.errors import ShardsiftError, TransientError, UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.command_line import USAGE
+from shardsift.fleet.process.logs import LINE, WORKER_NAME, log_to_stderr
+from shardsift.fleet.process.redis_away import ABOUT_REDIS, as_ours, is_refusal
+from shardsift.fleet.process.settings import read_settings
+from shardsift.fleet.run.scorers import resolve_model
+from shardsift.worker.service.ipc import EXIT_NO_MODEL, tell_why
+from shardsift.worker.service.parent import Parent
 
 # The commands of Celery's remote control that Flower sends. Others, such as `shutdown` or `add_consumer`, are removed: every
 # client that may write to Redis could send them.
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
-    """The program of `worker start` and `celery -A worker.app worker`. Its `parent` outlives each of its child processes."""
+    """The worker process, which Celery's command starts too. Its `parent` outlives each of its child processes."""
 
     parent: Parent
 

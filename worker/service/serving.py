@@ -11,16 +11,16 @@ from typing import Any, NoReturn
 
 import platformdirs
 
-from fleet.process.settings import Settings
-from fleet.process.tuned import Key, find_tuned
-from fleet.run.model import Model, is_folder_revision
-from fleet.run.sequence_classifier import revision_of_folder, unchanged_folder
-from worker.scoring.device import release_memory
-from worker.scoring.load import load_scorer
-from worker.scoring.quiet import quiet_transformers
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded import Sharding
-from worker.service.ipc import EXIT_DEVICE_FAULT, FOLDER
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.tuned import Key, find_tuned
+from shardsift.fleet.run.model import Model, is_folder_revision
+from shardsift.fleet.run.sequence_classifier import revision_of_folder, unchanged_folder
+from shardsift.worker.scoring.device import release_memory
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.quiet import quiet_transformers
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.sharded import Sharding
+from shardsift.worker.service.ipc import EXIT_DEVICE_FAULT, FOLDER
 
 logger = logging.getLogger(__name__)
 

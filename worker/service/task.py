@@ -11,15 +11,15 @@ from celery import Task, signals
 from celery.exceptions import Reject
 from pydantic import ValidationError
 
-from fleet.errors import Stopped
-from fleet.ledger import Claim, Refusal, new_nonce
-from fleet.process.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard
-from fleet.process.redis_away import wait_for_redis
-from worker.app import app
-from worker.service.attempt import Attempt, redis_may_be_away
-from worker.service.child import Child, start_child
-from worker.service.in_hand import Hold
-from worker.service.ipc import owner_name
+from shardsift.fleet.errors import Stopped
+from shardsift.fleet.ledger import Claim, Refusal, new_nonce
+from shardsift.fleet.process.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard
+from shardsift.fleet.process.redis_away import wait_for_redis
+from shardsift.worker.app import app
+from shardsift.worker.service.attempt import Attempt, redis_may_be_away
+from shardsift.worker.service.child import Child, start_child
+from shardsift.worker.service.in_hand import Hold
+from shardsift.worker.service.ipc import owner_name
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from worker.scoring import Scores
+from shardsift.worker.scoring import Scores
 
 Logits = npt.NDArray[np.float32]
 logger = logging.getLogger(__name__)

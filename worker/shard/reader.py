@@ -8,12 +8,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fleet.errors import ShardError
-from fleet.inputs.input_file import BadRow, BadRowLimit, BadRows, InputFile
-from fleet.inputs.parquet_file import ParquetInput
-from fleet.run.output_columns import describe_columns, repeated_column
-from fleet.run.spec import RunSpec, Shard
-from fleet.storage.errors import translated
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.inputs.input_file import BadRow, BadRowLimit, BadRows, InputFile
+from shardsift.fleet.inputs.parquet_file import ParquetInput
+from shardsift.fleet.run.output_columns import describe_columns, repeated_column
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.errors import translated
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,27 +14,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fleet.errors import ShardError, UsageError
-from fleet.inputs.input_file import InputFile
-from fleet.inputs.opening import open_input
-from fleet.ledger.records import Claim
-from fleet.run.filter import Filter, filter_of_thread
-from fleet.run.output_columns import scoring_fields
-from fleet.run.receipt import OutputFile, Parity, Phase, Provenance, Receipt, ScoringReceipt
-from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec, Shard, disclosed_source, disclosed_worker
-from fleet.storage.identity import unchanged
-from fleet.storage.output import Output
-from fleet.storage.parquet import WrittenFile
-from fleet.storage.scratch import scratch_folder
-from worker.scoring import Scorer, Scores
-from worker.scoring.parity_trial import ParityTrial
-from worker.shard.checkpoint import Checkpoint
-from worker.shard.pipelining import in_background, prefetched
-from worker.shard.reader import Window, read_windows
-from worker.shard.vitals import Progress, Vitals
-from worker.shard.window_scoring import Launched, PreparedWindow, WindowScoring
-from worker.shard.writer import RowCounts, ShardWriter, row_errors, score_columns, with_scores
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.input_file import InputFile
+from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.ledger.records import Claim
+from shardsift.fleet.run.filter import Filter, filter_of_thread
+from shardsift.fleet.run.output_columns import scoring_fields
+from shardsift.fleet.run.receipt import OutputFile, Parity, Phase, Provenance, Receipt, ScoringReceipt
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_source, disclosed_worker
+from shardsift.fleet.storage.identity import unchanged
+from shardsift.fleet.storage.output import Output
+from shardsift.fleet.storage.parquet import WrittenFile
+from shardsift.fleet.storage.scratch import scratch_folder
+from shardsift.worker.scoring import Scorer, Scores
+from shardsift.worker.scoring.parity_trial import ParityTrial
+from shardsift.worker.shard.checkpoint import Checkpoint
+from shardsift.worker.shard.pipelining import in_background, prefetched
+from shardsift.worker.shard.reader import Window, read_windows
+from shardsift.worker.shard.vitals import Progress, Vitals
+from shardsift.worker.shard.window_scoring import Launched, PreparedWindow, WindowScoring
+from shardsift.worker.shard.writer import RowCounts, ShardWriter, row_errors, score_columns, with_scores
 
 _SOON_SECONDS = 5.0  # for a window; on a slower device, other workers may take the next shard earlier
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")

@@ -6,13 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from fleet.errors import ShardError
-from fleet.process.settings import Settings
-from fleet.run.model import Model
-from fleet.run.scorers import load_scorer
-from fleet.run.scoring import Scoring, entailment_output
-from worker.scoring import Hypotheses, ModelError, NoRoom, Reading, ReadingScorer, Scorer, Scores, SharingScorer
-from worker.shard.stored_scores import StoredScores
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.scorers import load_scorer
+from shardsift.fleet.run.scoring import Scoring, entailment_output
+from shardsift.worker.scoring import (
+    Hypotheses,
+    ModelError,
+    NoRoom,
+    Reading,
+    ReadingScorer,
+    Scorer,
+    Scores,
+    SharingScorer,
+)
+from shardsift.worker.shard.stored_scores import StoredScores
 
 
 def loaded_beside(models: Sequence[Model], settings: Settings) -> Iterator[Scorer[Any]]:

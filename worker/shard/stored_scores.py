@@ -11,19 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fleet.errors import ShardError
-from fleet.process.settings import Settings
-from fleet.run.model import Model
-from fleet.run.output_columns import ERROR
-from fleet.run.receipt import OutputFile, Receipt
-from fleet.run.scorers import published_run
-from fleet.run.scoring import Scoring
-from fleet.run.spec import RunSpec
-from fleet.run.text import digests_in
-from fleet.storage.opening import Published, sound_copy
-from fleet.storage.parquet import RowGroups
-from worker.scoring import GoOn, Place, ScorerInfo, Scores
-from worker.shard.writer import errors_of_each
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.output_columns import ERROR
+from shardsift.fleet.run.receipt import OutputFile, Receipt
+from shardsift.fleet.run.scorers import published_run
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.fleet.run.text import digests_in
+from shardsift.fleet.storage.opening import Published, sound_copy
+from shardsift.fleet.storage.parquet import RowGroups
+from shardsift.worker.scoring import GoOn, Place, ScorerInfo, Scores
+from shardsift.worker.shard.writer import errors_of_each
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 import time
 
-from fleet.run.receipt import Phase
-from worker.shard.writer import RowCounts
+from shardsift.fleet.run.receipt import Phase
+from shardsift.worker.shard.writer import RowCounts
 
 
 class Vitals:

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fleet.errors import ShardError
-from fleet.run.scoring import Scoring
-from fleet.run.spec import Shard
-from fleet.run.text import is_blank, scored_digest, texts_of
-from worker.scoring import GoOn, LaunchingScorer, Place, Scorer, Scores, token_count
-from worker.shard.checkpoint import Checkpoint
-from worker.shard.reader import Window
-from worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
-from worker.shard.vitals import Progress
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.run.text import is_blank, scored_digest, texts_of
+from shardsift.worker.scoring import GoOn, LaunchingScorer, Place, Scorer, Scores, token_count
+from shardsift.worker.shard.checkpoint import Checkpoint
+from shardsift.worker.shard.reader import Window
+from shardsift.worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
+from shardsift.worker.shard.vitals import Progress
 
 # The last windows of a shard may be encoded while the next one has begun. A tokenizer need not expect two threads.
 _ENCODING = threading.Lock()

@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fleet.run.output_columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
-from fleet.run.receipt import Histogram, empty_histogram, with_values
-from fleet.run.scoring import Scoring
-from fleet.run.spec import BUCKET, Buckets, RunSpec, Shard
-from fleet.run.text import as_metadata
-from fleet.storage.parquet import ParquetFileWriter, WrittenFile
-from worker.scoring import Scores, apply
-from worker.shard.reader import Window
+from shardsift.fleet.run.output_columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
+from shardsift.fleet.run.receipt import Histogram, empty_histogram, with_values
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, Shard
+from shardsift.fleet.run.text import as_metadata
+from shardsift.fleet.storage.parquet import ParquetFileWriter, WrittenFile
+from shardsift.worker.scoring import Scores, apply
+from shardsift.worker.shard.reader import Window
 
 
 @dataclass

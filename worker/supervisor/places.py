@@ -10,8 +10,8 @@ from importlib.util import find_spec
 
 from loky import cpu_count
 
-from fleet.errors import UsageError
-from fleet.process.wording import counted
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import counted
 
 ALL = "all"
 _DEVICES = "CUDA_VISIBLE_DEVICES"

@@ -6,13 +6,13 @@ import socket
 import time
 from pathlib import Path
 
-from fleet.presence.demand import Load
-from fleet.process.children import Child, kill, start
-from fleet.process.command_line import USAGE, own_command
-from fleet.process.logs import WORKER_NAME
-from fleet.process.wording import shown_duration
-from worker.service.ipc import EXIT_NO_MODEL, READY, REASON, owner_name
-from worker.supervisor.places import Place
+from shardsift.fleet.presence.demand import Load
+from shardsift.fleet.process.children import Child, kill, start
+from shardsift.fleet.process.command_line import USAGE, own_command
+from shardsift.fleet.process.logs import WORKER_NAME
+from shardsift.fleet.process.wording import shown_duration
+from shardsift.worker.service.ipc import EXIT_NO_MODEL, READY, REASON, owner_name
+from shardsift.worker.supervisor.places import Place
 
 _FIRST_PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 60.0

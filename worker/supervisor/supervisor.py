@@ -12,19 +12,25 @@ from contextlib import ExitStack, suppress
 
 import redis
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.presence.announcements import MachineState, WorkerState, announce_machine, list_workers, withdraw_machine
-from fleet.presence.demand import Demand, Load, Wanted, open_demands
-from fleet.process.children import vanishing_folder
-from fleet.process.logs import log_to_stderr
-from fleet.process.redact import redacted
-from fleet.process.redis_away import as_ours
-from fleet.process.settings import Settings
-from fleet.process.wording import counted, parse_duration, shown_duration
-from fleet.run.scorers import resolve_model
-from worker.supervisor.places import Place, check_accelerate, find_places
-from worker.supervisor.seat import Seat
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.presence.announcements import (
+    MachineState,
+    WorkerState,
+    announce_machine,
+    list_workers,
+    withdraw_machine,
+)
+from shardsift.fleet.presence.demand import Demand, Load, Wanted, open_demands
+from shardsift.fleet.process.children import vanishing_folder
+from shardsift.fleet.process.logs import log_to_stderr
+from shardsift.fleet.process.redact import redacted
+from shardsift.fleet.process.redis_away import as_ours
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import counted, parse_duration, shown_duration
+from shardsift.fleet.run.scorers import resolve_model
+from shardsift.worker.supervisor.places import Place, check_accelerate, find_places
+from shardsift.worker.supervisor.seat import Seat
 
 _TICK_SECONDS = 0.2
 _LOOK_SECONDS = 5.0  # between two looks at the ledger

@@ -18,16 +18,16 @@ from torch.utils.data import Dataset
 from transformers import DataCollatorWithPadding, PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
-from fleet.errors import Stopped, UsageError
-from fleet.process.children import handling, without_main_module
-from worker.scoring.device import choose_device, device_name, multiplies_bfloat16
-from worker.scoring.quiet import quiet_transformers
-from worker.scoring.saved_model import SavedModel
-from worker.scoring.tokenizing.tokenize import TextTokenizer
-from worker.training.base_model import Trained, load_base
-from worker.training.labelled import Rows, Split, Target
-from worker.training.options import NOT_OF_THE_WEIGHTS, TrainOptions
-from worker.training.report import Steps
+from shardsift.fleet.errors import Stopped, UsageError
+from shardsift.fleet.process.children import handling, without_main_module
+from shardsift.worker.scoring.device import choose_device, device_name, multiplies_bfloat16
+from shardsift.worker.scoring.quiet import quiet_transformers
+from shardsift.worker.scoring.saved_model import SavedModel
+from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
+from shardsift.worker.training.base_model import Trained, load_base
+from shardsift.worker.training.labelled import Rows, Split, Target
+from shardsift.worker.training.options import NOT_OF_THE_WEIGHTS, TrainOptions
+from shardsift.worker.training.report import Steps
 
 _WARMUP_SHARE = 0.1  # of all steps, in which the learning rate grows from 0
 _LOGS_PER_CHECKPOINT = 5

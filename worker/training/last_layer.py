@@ -12,16 +12,16 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from fleet.errors import UsageError
-from fleet.process.wording import counted
-from fleet.run.spec import WINDOW_ROWS
-from worker.scoring import Reading
-from worker.scoring.load import load_scorer
-from worker.scoring.saved_model import SavedModel
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.training.base_model import Trained, head_of, load_base
-from worker.training.labelled import Split, Target, Targets
-from worker.training.options import TrainOptions
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.spec import WINDOW_ROWS
+from shardsift.worker.scoring import Reading
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.saved_model import SavedModel
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.training.base_model import Trained, head_of, load_base
+from shardsift.worker.training.labelled import Split, Target, Targets
+from shardsift.worker.training.options import TrainOptions
 
 Embeddings = NDArray[np.float32]  # shape (rows, width): what the last layer reads of each text
 Floats = NDArray[np.float64]

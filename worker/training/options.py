@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fleet.errors import UsageError
+from shardsift.fleet.errors import UsageError
 
 TrainTask = Literal["auto", "regression", "classification"]
 TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from huggingface_hub import ModelCardData
 
-from fleet.process.redact import redacted
-from fleet.run.choices import DEFAULT_TEXT_COLUMN
-from fleet.run.model import with_revision
-from worker.training.labelled import LabelSource, Target, Targets
-from worker.training.options import DEMO_ENCODER, DEMO_ENCODER_ON_HUB, TrainOptions
+from shardsift.fleet.process.redact import redacted
+from shardsift.fleet.run.choices import DEFAULT_TEXT_COLUMN
+from shardsift.fleet.run.model import with_revision
+from shardsift.worker.training.labelled import LabelSource, Target, Targets
+from shardsift.worker.training.options import DEMO_ENCODER, DEMO_ENCODER_ON_HUB, TrainOptions
 
 _HUB = "hf://"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING
 
 from huggingface_hub import HfApi
 
-from fleet.errors import ShardError, TransientError, UsageError
-from fleet.run.model import with_revision
-from fleet.run.sequence_classifier import THRESHOLD, pinned_model
-from fleet.storage.errors import translated
-from worker.scoring import ModelError
-from worker.scoring.quiet import quiet_transformers
-from worker.training.labelled import Split, label_source, read_split
-from worker.training.options import DEMO_ENCODER, TrainOptions
-from worker.training.report import TrainReport, measure, write_card
+from shardsift.fleet.errors import ShardError, TransientError, UsageError
+from shardsift.fleet.run.model import with_revision
+from shardsift.fleet.run.sequence_classifier import THRESHOLD, pinned_model
+from shardsift.fleet.storage.errors import translated
+from shardsift.worker.scoring import ModelError
+from shardsift.worker.scoring.quiet import quiet_transformers
+from shardsift.worker.training.labelled import Split, label_source, read_split
+from shardsift.worker.training.options import DEMO_ENCODER, TrainOptions
+from shardsift.worker.training.report import TrainReport, measure, write_card
 
 if TYPE_CHECKING:
-    from worker.scoring.saved_model import SavedModel
-    from worker.training.base_model import Trained
+    from shardsift.worker.scoring.saved_model import SavedModel
+    from shardsift.worker.training.base_model import Trained
 
 # Modules that training needs, with the names by which pip knows them.
 _NEEDED = {
@@ -93,7 +93,7 @@ def train(
     )
     _save(trained.base, output, report)
     if options.full:
-        from worker.training.all_weights import forget
+        from shardsift.worker.training.all_weights import forget
 
         forget(checkpoints)
     return report
@@ -110,14 +110,14 @@ def _check_installed() -> None:
 
 def _trained(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> "Trained":
     if options.base_model == DEMO_ENCODER:
-        from worker.training.base_model import verified_demo_encoder
+        from shardsift.worker.training.base_model import verified_demo_encoder
 
         options = replace(options, base_model=verified_demo_encoder())
     if options.full:
-        from worker.training.all_weights import train_all_weights
+        from shardsift.worker.training.all_weights import train_all_weights
 
         return train_all_weights(options, split, device=device, tell=tell)
-    from worker.training.last_layer import train_last_layer
+    from shardsift.worker.training.last_layer import train_last_layer
 
     return train_last_layer(options, split, device=device, tell=tell)
 

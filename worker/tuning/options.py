@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from fleet.errors import UsageError
-from fleet.process.command_line import check_chart
-from fleet.process.settings import Settings
-from fleet.run.options import (
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.command_line import check_chart
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.options import (
     Columns,
     Labels,
     MaxTokens,
@@ -20,8 +20,8 @@ from fleet.run.options import (
     reading_option,
     scoring_of,
 )
-from fleet.run.scoring import Scoring
-from fleet.run.sequence_classifier import resolve_classifier
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.sequence_classifier import resolve_classifier
 
 NO_CHART = Path("none")
 

@@ -16,14 +16,14 @@ import pyarrow as pa
 import torch
 from transformers import pipeline
 
-from fleet.errors import UsageError
-from fleet.run.scoring import Scoring
-from worker.scoring import EncodedRows, Reading, always
-from worker.scoring.backends import Backend
-from worker.scoring.forward import is_lack_of_memory
-from worker.scoring.peak import finish
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.tokenizing.tokens import Tokens
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.worker.scoring import EncodedRows, Reading, always
+from shardsift.worker.scoring.backends import Backend
+from shardsift.worker.scoring.forward import is_lack_of_memory
+from shardsift.worker.scoring.peak import finish
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 TrialTexts: TypeAlias = pa.LargeStringArray | pa.StructArray  # texts, or pairs of them
 BATCH_SIZES = (*range(5, 45, 5), 64, 128, 256, 768)  # rows of the pipeline

@@ -11,24 +11,32 @@ import numpy as np
 import pyarrow as pa
 from rich.table import Table
 
-from fleet.errors import UsageError
-from fleet.inputs.input_file import IgnoredBadRows
-from fleet.inputs.opening import list_files, open_input
-from fleet.process.settings import Settings
-from fleet.process.tuned import Tuned, store_tuned
-from fleet.run.scoring import Scoring
-from fleet.run.spec import WINDOW_ROWS
-from fleet.run.text import TextOptions, chosen_columns, row_texts, template_of, text_columns
-from fleet.storage.errors import translated
-from worker.scoring import EncodedRows, Place, Reading
-from worker.scoring.parity_trial import sample_texts
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.tokenizing.tokenize import plain_texts
-from worker.service.serving import key_of, load_model
-from worker.shard.scoring_groups import reading_of
-from worker.shard.window_scoring import unscorable_rows
-from worker.tuning.options import TuneOptions, parse_budgets
-from worker.tuning.trials import Trial, TrialTexts, Way, best_of, budget_candidates, reference_candidates, run_trials
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.input_file import IgnoredBadRows
+from shardsift.fleet.inputs.opening import list_files, open_input
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.tuned import Tuned, store_tuned
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import WINDOW_ROWS
+from shardsift.fleet.run.text import TextOptions, chosen_columns, row_texts, template_of, text_columns
+from shardsift.fleet.storage.errors import translated
+from shardsift.worker.scoring import EncodedRows, Place, Reading
+from shardsift.worker.scoring.parity_trial import sample_texts
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.tokenizing.tokenize import plain_texts
+from shardsift.worker.service.serving import key_of, load_model
+from shardsift.worker.shard.scoring_groups import reading_of
+from shardsift.worker.shard.window_scoring import unscorable_rows
+from shardsift.worker.tuning.options import TuneOptions, parse_budgets
+from shardsift.worker.tuning.trials import (
+    Trial,
+    TrialTexts,
+    Way,
+    best_of,
+    budget_candidates,
+    reference_candidates,
+    run_trials,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

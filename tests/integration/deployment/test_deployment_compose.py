@@ -8,7 +8,8 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from producer.cli import cli as producer_cli
+from shardsift.producer.cli import cli as producer_cli
+from shardsift.worker.cli import cli as worker_cli
 from support.compose import (
     MONITORING,
     OURS,
@@ -18,7 +19,6 @@ from support.compose import (
     SERVICES,
     compose,
 )
-from worker.cli import cli as worker_cli
 
 pytestmark = pytest.mark.slow
 

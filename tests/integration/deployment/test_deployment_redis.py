@@ -11,7 +11,7 @@ import psutil
 import pytest
 import redis
 
-from producer.local.redis import find_redis_server
+from shardsift.producer.local.redis import find_redis_server
 from support.compose import (
     PASSWORD,
 )

@@ -143,7 +143,7 @@ def test_kubernetes_understands_every_object() -> None:
 
 
 def test_keda_asks_the_service_for_the_number_that_the_command_prints() -> None:
-    from producer.demand import demand_json
+    from shardsift.producer.demand import demand_json
 
     kustomization = yaml.safe_load((OPS / "kubernetes/kustomization.yaml").read_text())
     service = kubernetes_object("Service", "shardsift-demand")
@@ -165,12 +165,12 @@ def demand_command() -> list[str]:
 def test_the_commands_of_the_manifests_are_accepted() -> None:
     import typer
 
-    import producer.cli
-    import worker.cli
+    import shardsift.producer.cli
+    import shardsift.worker.cli
 
     groups: dict[str, Any] = {
-        "producer": typer.main.get_command(producer.cli.cli),
-        "worker": typer.main.get_command(worker.cli.cli),
+        "producer": typer.main.get_command(shardsift.producer.cli.cli),
+        "worker": typer.main.get_command(shardsift.worker.cli.cli),
     }
     commands = [
         demand_command(),

@@ -12,8 +12,8 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fleet.ledger import Ledger
-from producer.status.metrics import FleetCollector
+from shardsift.fleet.ledger import Ledger
+from shardsift.producer.status.metrics import FleetCollector
 from support.pages import ROOT
 
 FOLDER = ROOT / "ops/monitoring"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from fleet.doctor import redis_check
-from fleet.process.children import running
-from fleet.process.settings import Settings
-from producer.local.redis import find_redis_server
+from shardsift.fleet.doctor import redis_check
+from shardsift.fleet.process.children import running
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.redis import find_redis_server
 from support.diagnoses import diagnosed, not_ok
 from support.machine_files import OPS
 from support.pages import texts_of

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import close_session, constants
 
-from fleet.process.settings import Settings
 from hubserver import HubServer
+from shardsift.fleet.process.settings import Settings
 
 
 @pytest.fixture(scope="session")

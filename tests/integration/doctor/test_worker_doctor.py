@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from fleet.doctor import Result, Verdict, redis_check
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from fleet.run.scorers import resolve_model
+from shardsift.fleet.doctor import Result, Verdict, redis_check
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.scorers import resolve_model
+from shardsift.worker.doctor import driver_cuda, gpu_checks, model_check, torch_check, worker_checks
 from support.diagnoses import diagnosed, not_ok
 from support.models import overflowing_classifier
 from support.nvidia_smi import install_nvidia_smi, install_script
 from support.processes import call_command
 from support.records import a_shard, a_spec
-from worker.doctor import driver_cuda, gpu_checks, model_check, torch_check, worker_checks
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 HERE = Settings()

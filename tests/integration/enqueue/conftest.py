@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from fleet.ledger import Ledger
-from producer.planning.options import RunOptions
+from shardsift.fleet.ledger import Ledger
+from shardsift.producer.planning.options import RunOptions
 from support.enqueued_runs import Command, write
 
 

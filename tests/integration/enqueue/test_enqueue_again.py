@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from fleet.errors import ShardError, UsageError
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from producer.planning.enqueue import enqueue
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-from producer.planning.steering import SteeringOptions, retry_run
-from producer.publishing.publish import NotReady, finalize_run
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.planning.enqueue import enqueue
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.planning.steering import SteeringOptions, retry_run
+from shardsift.producer.publishing.publish import NotReady, finalize_run
 from support.enqueued_runs import Command, write
 from support.ledger_states import B, claimed
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.process.broker import queue_length
-from producer.planning.enqueue import check_output
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
-from producer.publishing.publish import finalize_run
-from producer.status import run_status
-from producer.status.advice import what_next
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.broker import queue_length
+from shardsift.producer.planning.enqueue import check_output
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.publishing.publish import finalize_run
+from shardsift.producer.status import run_status
+from shardsift.producer.status.advice import what_next
 from support.enqueued_runs import Command
 from support.ledger_states import claimed
 from support.processes import call_command

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import UsageError
-from fleet.process.broker import queue_length
-from fleet.run.spec import disclosed_spec
-from producer.planning.options import RunOptions
-from producer.planning.plan import plan_run
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.broker import queue_length
+from shardsift.fleet.run.spec import disclosed_spec
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import plan_run
 from support.enqueued_runs import Command
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from fleet.ledger import Ledger
-from fleet.process.broker import make_app
-from fleet.process.settings import Settings
-from producer.finalizer import Publisher
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.broker import make_app
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.finalizer import Publisher
 from support.finalizer_runs import A, B, C, FinalizerRun
 from support.records import a_spec
 

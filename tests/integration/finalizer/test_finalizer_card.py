@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.ledger.records import Description
-from fleet.run.model import Model
-from fleet.run.receipt import Histogram, Parity, Receipt, added
-from fleet.run.scoring import ZeroShot
-from fleet.run.spec import Shard
-from producer.publishing.card import Beside, dataset_card
-from producer.publishing.hub_cards import hub_dataset
-from producer.scores.distribution import histograms_of, score_picture, score_table
+from shardsift.fleet.ledger.records import Description
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.run.receipt import Histogram, Parity, Receipt, added
+from shardsift.fleet.run.scoring import ZeroShot
+from shardsift.fleet.run.spec import Shard
+from shardsift.producer.publishing.card import Beside, dataset_card
+from shardsift.producer.publishing.hub_cards import hub_dataset
+from shardsift.producer.scores.distribution import histograms_of, score_picture, score_table
 from support.finalizer_runs import A, B, C, FinalizerRun
 from support.records import a_receipt, a_scoring_receipt, a_spec
 

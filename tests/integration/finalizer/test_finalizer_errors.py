@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from fleet.ledger import Ledger
-from fleet.presence.announcements import FinalizerState, announce_finalizer
-from fleet.storage.output import MANIFEST_PATH
-from producer.finalizer import Publisher
-from producer.status import ExitCode, run_status
-from producer.status.advice import what_next
-from producer.status.watch import progress_line
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.presence.announcements import FinalizerState, announce_finalizer
+from shardsift.fleet.storage.output import MANIFEST_PATH
+from shardsift.producer.finalizer import Publisher
+from shardsift.producer.status import ExitCode, run_status
+from shardsift.producer.status.advice import what_next
+from shardsift.producer.status.watch import progress_line
 from support.finalizer_runs import A, B, C, FinalizerRun, publish_as_other_run
 from support.waiting import wait_until
 

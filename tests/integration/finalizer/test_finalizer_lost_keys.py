@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from fleet.errors import LeaseLost, UsageError
-from fleet.ledger import Claim, Ledger, Publication, Refusal
-from fleet.ledger.base import RUNS, Keys
-from fleet.process.settings import Settings
-from fleet.run.spec import RunSpec
-from fleet.storage.opening import published_at
-from producer.planning.enqueue import enqueue
-from producer.planning.plan import Plan
-from producer.publishing.publish import NotReady, finalize_run, look_again, looked_at
-from producer.status import ExitCode, run_status
-from producer.status.advice import level, verdict
+from shardsift.fleet.errors import LeaseLost, UsageError
+from shardsift.fleet.ledger import Claim, Ledger, Publication, Refusal
+from shardsift.fleet.ledger.base import RUNS, Keys
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.fleet.storage.opening import published_at
+from shardsift.producer.planning.enqueue import enqueue
+from shardsift.producer.planning.plan import Plan
+from shardsift.producer.publishing.publish import NotReady, finalize_run, look_again, looked_at
+from shardsift.producer.status import ExitCode, run_status
+from shardsift.producer.status.advice import level, verdict
 from support.finalizer_runs import A, B, C, FinalizerRun, finish
 from support.ledger_states import claimed
 from support.outputs import data_digests

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.run.spec import disclosed_spec
-from fleet.storage.manifest import files_digest, read_manifest
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from shardsift.fleet.run.spec import disclosed_spec
+from shardsift.fleet.storage.manifest import files_digest, read_manifest
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from support.finalizer_runs import A, B, C, FinalizerRun
 from support.outputs import file_sha256
 

@@ -6,13 +6,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger, Publication
-from fleet.process.settings import Settings
-from fleet.storage.manifest import read_manifest
-from fleet.storage.output import MANIFEST_PATH, PICTURE_PATH
-from producer.finalizer import Publisher
-from producer.publishing.publish import NotReady, finalize_run
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger, Publication
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.storage.manifest import read_manifest
+from shardsift.fleet.storage.output import MANIFEST_PATH, PICTURE_PATH
+from shardsift.producer.finalizer import Publisher
+from shardsift.producer.publishing.publish import NotReady, finalize_run
 from support.finalizer_runs import A, B, C, FinalizerRun, publish_as_other_run
 from support.outputs import Published
 

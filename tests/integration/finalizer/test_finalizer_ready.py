@@ -2,11 +2,11 @@
 
 import pytest
 
-from fleet.ledger.base import FINISHED
-from fleet.process.settings import Settings
-from producer.finalizer import Finalizer, Publisher
-from producer.publishing.waves import WaveWatch
-from producer.status import run_status
+from shardsift.fleet.ledger.base import FINISHED
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.finalizer import Finalizer, Publisher
+from shardsift.producer.publishing.waves import WaveWatch
+from shardsift.producer.status import run_status
 from support.finalizer_runs import A, B, C, FinalizerRun, finish
 from support.ledger_states import claimed
 from support.waiting import wait_until

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.presence.announcements import list_finalizers
-from fleet.process.broker import queue_length
+from shardsift.fleet.presence.announcements import list_finalizers
+from shardsift.fleet.process.broker import queue_length
 from support.fleet import Fleet
 from support.flower import flower_process
 from support.ports import unused_port

@@ -3,16 +3,16 @@
 import pytest
 from celery import Celery
 
-from fleet.errors import UsageError
-from fleet.ledger import Claim, Ledger
-from fleet.ledger.base import Keys
-from fleet.ledger.records import Steering
-from fleet.process.broker import queue_length, queue_lists
-from fleet.process.settings import Settings
-from producer.finalizer import Sweeper
-from producer.planning.steering import AS_IT_WAS, SteeringOptions, resume_run
-from producer.status import run_status
-from producer.status.advice import what_next
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.ledger.base import Keys
+from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.process.broker import queue_length, queue_lists
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.finalizer import Sweeper
+from shardsift.producer.planning.steering import AS_IT_WAS, SteeringOptions, resume_run
+from shardsift.producer.status import run_status
+from shardsift.producer.status.advice import what_next
 from support.finalizer_runs import A, FinalizerRun
 from support.ledger_states import claimed
 from support.records import a_spec

@@ -8,8 +8,8 @@ import fsspec
 import pytest
 from huggingface_hub import HfApi, close_session, constants
 
-from fleet.storage.folder import FolderOutput
 from hubserver import HubServer
+from shardsift.fleet.storage.folder import FolderOutput
 from support.folder_runs import RUN, SPEC
 
 _numbers = count()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.run.receipt import Receipt
-from fleet.storage.folder import FolderOutput
-from fleet.storage.inspection import Finding, Problem, lines_of
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.storage.folder import FolderOutput
+from shardsift.fleet.storage.inspection import Finding, Problem, lines_of
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from support.folder_runs import RUN, A, B, publish, stage
 from support.outputs import Published
 from support.records import a_manifest, a_receipt

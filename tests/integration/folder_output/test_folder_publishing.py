@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import OutputDamaged, ShardError
-from fleet.storage.folder import FolderOutput
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
 from hubserver import HubServer
+from shardsift.fleet.errors import OutputDamaged, ShardError
+from shardsift.fleet.storage.folder import FolderOutput
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
 from support.folder_runs import RUN, SPEC, A, B, move_into_place, publish, stage
 from support.outputs import Published, hidden, visible
 from support.records import a_shard

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.storage.folder import FolderOutput
-from fleet.storage.opening import open_output
-from fleet.storage.output import output_files
+from shardsift.fleet.storage.folder import FolderOutput
+from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.output import output_files
 from support.folder_runs import RUN, A, B, move_into_place, publish, stage
 from support.outputs import Published, hidden, visible
 from support.records import a_receipt, a_shard, stage_file

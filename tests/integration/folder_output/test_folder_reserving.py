@@ -8,11 +8,11 @@ import fsspec
 import pytest
 from huggingface_hub import HfApi, HfFileSystem
 
-from fleet.errors import ShardError, UsageError
-from fleet.storage.folder import FolderOutput
-from fleet.storage.opening import open_output
-from fleet.storage.output import MANIFEST_PATH
 from hubserver import HubServer
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.storage.folder import FolderOutput
+from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.output import MANIFEST_PATH
 from support.folder_runs import RUN, SPEC, A, publish, stage
 from support.outputs import Published, hidden, visible
 from support.records import a_spec

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.ledger import Ledger
-from fleet.run.spec import RunSpec
 from hubserver import HubServer
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.run.spec import RunSpec
 from support import hub_fleet
 from support.hub_fleet import Client
 from support.hub_runs import SHARDS, A, B, HubRun

@@ -10,13 +10,13 @@ import pytest
 import yaml
 from huggingface_hub import HfApi
 
-from fleet.errors import UsageError
-from fleet.ledger.records import Description
 from hubserver import HubServer
-from producer.planning.gpus import TABLE, list_prices
-from producer.planning.options import RunOptions
-from producer.planning.plan import described
-from producer.publishing.hub_cards import NO_CARDS, read_hub_cards
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger.records import Description
+from shardsift.producer.planning.gpus import TABLE, list_prices
+from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.plan import described
+from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards
 from support.hub_fleet import draw_pictures
 from support.hub_runs import SHARDS, HubRun
 from support.records import a_spec

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.errors import ShardError, TransientError, UsageError
-from fleet.ledger import Ledger, Publication
-from fleet.process.settings import Settings
-from fleet.run.scorers import model_of, published_run
-from fleet.storage.inspection import Finding
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH
-from producer.publishing.publish import NotReady, inspect_published
-from producer.verify.verify import verify
+from shardsift.fleet.errors import ShardError, TransientError, UsageError
+from shardsift.fleet.ledger import Ledger, Publication
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.scorers import model_of, published_run
+from shardsift.fleet.storage.inspection import Finding
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH
+from shardsift.producer.publishing.publish import NotReady, inspect_published
+from shardsift.producer.verify.verify import verify
 from support.hub_fleet import accepted, check_free, finalize, published
 from support.hub_runs import A, B, HubRun
 from support.records import a_shard, a_spec

@@ -5,9 +5,9 @@ from itertools import count
 
 import pytest
 
-from fleet.errors import TransientError, UsageError
-from fleet.storage.hub import place_of
-from fleet.storage.output import MANIFEST_PATH
+from shardsift.fleet.errors import TransientError, UsageError
+from shardsift.fleet.storage.hub import place_of
+from shardsift.fleet.storage.output import MANIFEST_PATH
 from support.hub_fleet import check_free, reserve, withdraw
 from support.hub_runs import HubRun
 from support.records import a_spec

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.errors import ShardError, TransientError, UsageError
-from fleet.storage.output import ACCEPTED_PATH, AcceptedFiles
-from producer.status import run_status
+from shardsift.fleet.errors import ShardError, TransientError, UsageError
+from shardsift.fleet.storage.output import ACCEPTED_PATH, AcceptedFiles
+from shardsift.producer.status import run_status
 from support.hub_fleet import accept, accepted
 from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, delete_repo, write_to
 from support.waiting import wait_until

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import TransientError
-from fleet.ledger import Publication
-from fleet.run.receipt import OutputFile, Receipt
-from fleet.run.spec import Shard
-from fleet.storage import hub
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from producer.publishing.publish import NotReady
+from shardsift.fleet.errors import TransientError
+from shardsift.fleet.ledger import Publication
+from shardsift.fleet.run.receipt import OutputFile, Receipt
+from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.storage import hub
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from shardsift.producer.publishing.publish import NotReady
 from support.hub_fleet import Client, HubFleet, published
 from support.hub_runs import SHARDS, A, B, C, D, HubRun, check, data_of, look, look_from_threads
 from support.records import a_receipt, a_shard

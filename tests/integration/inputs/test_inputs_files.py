@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import UsageError
-from producer.planning.inputs import count_rows, limited, list_input
-from producer.planning.plan import schema_of
+from shardsift.fleet.errors import UsageError
+from shardsift.producer.planning.inputs import count_rows, limited, list_input
+from shardsift.producer.planning.plan import schema_of
 from support.input_shards import names, shard
 from support.line_files import write_file, write_json_lines
 

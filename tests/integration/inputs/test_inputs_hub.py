@@ -18,9 +18,9 @@ CRAWLS = ("CC-MAIN-2024-10", "CC-MAIN-2024-18")
 ASK = """
 import json, sys
 from dataclasses import asdict
-from fleet.errors import ShardsiftError
-from fleet.storage.identity import identity_now
-from producer.planning.inputs import count_rows, crawl_input, list_input
+from shardsift.fleet.errors import ShardsiftError
+from shardsift.fleet.storage.identity import identity_now
+from shardsift.producer.planning.inputs import count_rows, crawl_input, list_input
 answers = []
 for kind, *arguments in json.loads(sys.argv[1]):
     try:
@@ -33,9 +33,9 @@ print(json.dumps(answers))
 """
 READ = """
 import json, sys
-from fleet.errors import ShardsiftError
-from fleet.storage.errors import translated
-from fleet.inputs.opening import open_input
+from shardsift.fleet.errors import ShardsiftError
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.inputs.opening import open_input
 answers = []
 for uri in json.loads(sys.argv[1]):
     try:

@@ -7,9 +7,9 @@ from itertools import count
 import pytest
 import redis
 
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from fleet.run.spec import RunSpec
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.spec import RunSpec
 from support.ledger_states import A, B, C
 from support.records import a_spec
 

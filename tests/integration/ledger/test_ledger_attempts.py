@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from fleet.ledger import Claim, Ledger, Refusal
-from fleet.ledger.records import Steering
-from fleet.process.settings import Settings
-from fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.ledger import Claim, Ledger, Refusal
+from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.spec import RunSpec, Shard
 from support.ledger_states import OUTAGE_SECONDS, A, B, claimed, end_back_off, end_lease, no_sweep_for, redis_ms
 from support.records import a_shard
 

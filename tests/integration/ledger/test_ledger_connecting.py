@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.process.children import running
-from fleet.process.settings import Settings
-from producer.local.redis import find_redis_server
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.children import running
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.redis import find_redis_server
 from support.ledger_states import claimed
 from support.processes import call_command
 from support.records import a_receipt, a_shard, a_spec

@@ -2,8 +2,8 @@
 
 import json
 
-from fleet.ledger import Ledger
-from fleet.run.receipt import AttemptReport, Histogram
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.run.receipt import AttemptReport, Histogram
 from support.ledger_states import A, B, claimed
 from support.records import a_receipt, a_scoring_receipt
 

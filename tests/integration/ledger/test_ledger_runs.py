@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger, Publication
-from fleet.ledger.records import Steering
-from fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger, Publication
+from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.run.spec import RunSpec, Shard
 from support.ledger_states import A, B, C, claimed
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until

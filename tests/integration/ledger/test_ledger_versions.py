@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from fleet.errors import UsageError
-from fleet.ledger import Ledger
-from fleet.ledger.base import VERSION_KEY, Keys
-from fleet.process.settings import Settings
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.ledger.base import VERSION_KEY, Keys
+from shardsift.fleet.process.settings import Settings
 from support.records import a_shard, a_spec
 
 SPEC = a_spec()

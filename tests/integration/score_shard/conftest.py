@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.claimed_shards import Office
-from worker.scoring.load import load_scorer
-from worker.scoring.sequence_classifier import SequenceClassifier
 
 
 @pytest.fixture(scope="session")

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import ShardError, Stopped
-from fleet.ledger import Claim, Ledger, Publication
-from fleet.storage.identity import identity_now
-from producer.planning.steering import Retried, retry_run
-from producer.publishing.publish import finalize_run
+from shardsift.fleet.errors import ShardError, Stopped
+from shardsift.fleet.ledger import Claim, Ledger, Publication
+from shardsift.fleet.storage.identity import identity_now
+from shardsift.producer.planning.steering import Retried, retry_run
+from shardsift.producer.publishing.publish import finalize_run
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.claimed_shards import Office, one_shard
 from support.ledger_states import claimed
-from worker.scoring.sequence_classifier import SequenceClassifier
 
 
 def test_a_file_that_was_rewritten_after_it_was_enqueued_fails_its_shard(office: Office, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import LeaseLost, ShardError, Stopped, TransientError
-from fleet.ledger import Ledger
-from producer.local.demo_data import write_shards
+from shardsift.fleet.errors import LeaseLost, ShardError, Stopped, TransientError
+from shardsift.fleet.ledger import Ledger
+from shardsift.producer.local.demo_data import write_shards
 from support.claimed_shards import Office
 from support.waiting import wait_until
 

@@ -13,10 +13,10 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.run.receipt import Receipt
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.claimed_shards import Office
 from support.waiting import wait_until
-from worker.scoring.sequence_classifier import SequenceClassifier
 
 
 def test_a_receipt_describes_the_output_and_its_counts_add_up(office: Office, shards: Path) -> None:

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 import torch
 
-from fleet.run.receipt import Phase
+from shardsift.fleet.run.receipt import Phase
+from shardsift.worker.scoring import ScorerInfo, Scores
+from shardsift.worker.scoring.backends import Backend
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.shard.score_shard import _PACE
+from shardsift.worker.shard.vitals import Progress
 from support.claimed_shards import one_shard
 from support.scored_alone import score_alone
-from worker.scoring import ScorerInfo, Scores
-from worker.scoring.backends import Backend
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.tokenizing.tokens import Tokens
-from worker.shard.score_shard import _PACE
-from worker.shard.vitals import Progress
 
 WINDOWS = 8
 

@@ -12,23 +12,23 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from fleet.errors import ShardError, UsageError
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from fleet.run.receipt import Histogram
-from fleet.run.spec import RunSpec
-from producer.flower.pages import rows_json
-from producer.local.demo_data import write_shards
-from producer.planning.options import Ranking, RunOptions
-from producer.planning.plan import plan_run
-from producer.scores.distribution import chart, score_bins
-from producer.scores.report import edges_of_run, near_lines, read_texts, rows_of_run_near, scored_run
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.receipt import Histogram
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.producer.flower.pages import rows_json
+from shardsift.producer.local.demo_data import write_shards
+from shardsift.producer.planning.options import Ranking, RunOptions
+from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.scores.distribution import chart, score_bins
+from shardsift.producer.scores.report import edges_of_run, near_lines, read_texts, rows_of_run_near, scored_run
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.input_shards import with_first_texts
 from support.models import tiny_classifier
 from support.processes import call_command
 from support.small_run import publish, publish_plan, rounding, score
-from worker.scoring.load import load_scorer
-from worker.scoring.sequence_classifier import SequenceClassifier
 
 SHARDS, ROWS = 3, 40
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 from support import tokenizers as families
 from support.encoding import MAX_TOKENS
-from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 CUT: dict[str, Callable[[Path], None]] = {
     "BERT": families.save_bert_tokenizer,

@@ -10,10 +10,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import AutoTokenizer
 
+from shardsift.worker.scoring.tokenizing.contents import WORD_PATTERNS, cut, may_cut, normalizing
 from support import tokenizers as families
 from support.encoding import bare_backend
 from support.odd_texts import SHORT_TEXTS
-from worker.scoring.tokenizing.contents import WORD_PATTERNS, cut, may_cut, normalizing
 
 
 @settings(max_examples=200, deadline=None)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tokenizers import processors
 from transformers import AutoTokenizer, CanineTokenizer
 
+from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 from support.encoding import MAX_TOKENS, encode, full_encode
 from support.odd_texts import TEXTS, real_texts
-from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 
 @settings(max_examples=30, deadline=None)

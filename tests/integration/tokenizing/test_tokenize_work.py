@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 from transformers import AutoTokenizer
 
+from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 from support.encoding import encode, full_encode
 from support.odd_texts import real_texts
-from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 
 def test_a_text_of_a_megabyte_costs_little_more_than_its_beginning(cut_folder: Path) -> None:

@@ -20,21 +20,21 @@ import pytest
 import torch
 from transformers import DebertaV2Tokenizer
 
+from shardsift.worker.scoring import DeviceFault
+from shardsift.worker.scoring.load import load_scorer, with_tokenizer_processes
+from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses, read_tokenizer
+from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 from support.leftovers import is_alive
 from support.odd_texts import SPECIAL, real_texts
 from support.waiting import wait_until
-from worker.scoring import DeviceFault
-from worker.scoring.load import load_scorer, with_tokenizer_processes
-from worker.scoring.tokenizing.processes import TokenizerProcesses, read_tokenizer
-from worker.scoring.tokenizing.tokenize import TextTokenizer
-from worker.scoring.tokenizing.tokens import Tokens
 
 RULERS = [sign * length for sign in string.punctuation for length in range(1, 40)]  # see test_tokenize_ids.py
 TEXTS = pa.array([*real_texts(20), "", " " * 60_000 + "far", "long " * 9_000, *SPECIAL, *RULERS], pa.large_string())
 START_AND_WAIT = """
 import sys, time
 from functools import partial
-from worker.scoring.tokenizing.processes import TokenizerProcesses, read_tokenizer
+from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses, read_tokenizer
 processes = TokenizerProcesses(partial(read_tokenizer, sys.argv[1], None), 1)
 print("ready", flush=True)
 time.sleep(60)

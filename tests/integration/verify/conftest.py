@@ -9,15 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from fleet.ledger import Ledger
-from fleet.process.settings import Settings
-from producer.local.demo_data import write_shards
-from producer.planning.options import RunOptions
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.demo_data import write_shards
+from shardsift.producer.planning.options import RunOptions
+from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.input_shards import with_first_texts
 from support.published_dataset import ROWS, SHARDS, Dataset
 from support.small_run import publish
-from worker.scoring.load import load_scorer
-from worker.scoring.sequence_classifier import SequenceClassifier
 
 
 @pytest.fixture(scope="session")

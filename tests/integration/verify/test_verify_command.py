@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.ledger import Ledger
-from producer.verify.verify import verify
+from shardsift.fleet.ledger import Ledger
+from shardsift.producer.verify.verify import verify
 from support.processes import call_command, run_command
 from support.published_dataset import ROWS, SHARDS, Dataset, a_file
 
@@ -100,7 +100,7 @@ def test_reading_a_dataset_starts_no_thread_of_arrow(original: Dataset) -> None:
     """A thread that frees a Python object while the process exits would abort it (apache/arrow#34314)."""
     script = """
 import sys, psutil
-from producer.verify.verify import verify
+from shardsift.producer.verify.verify import verify
 from support.waiting import wait_until
 
 threads = psutil.Process().num_threads

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import UsageError
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from producer.verify.verify import verify
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from shardsift.producer.verify.verify import verify
 from support.published_dataset import ROWS, Dataset, a_file
 from support.same_footer import rewrite_shuffled, write_uncompressed
 

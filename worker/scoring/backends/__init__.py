@@ -4,7 +4,7 @@ from typing import Protocol
 
 import torch
 
-from worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 
 class Backend(Protocol):

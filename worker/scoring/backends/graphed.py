@@ -14,9 +14,9 @@ import torch
 from torch._dynamo import config as dynamo
 from torch._inductor import config as inductor
 
-from worker.scoring.backends.packed import Inputs, Packed
-from worker.scoring.device import to_device
-from worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.scoring.backends.packed import Inputs, Packed
+from shardsift.worker.scoring.device import to_device
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 # Tokens of a text, on average over a batch and at most. Other batches run packed. The attention kernel starts a block for each
 # text and each 128 tokens of the longest one, also where there are none, so many texts and long ones are in different sizes.

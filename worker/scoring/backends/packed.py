@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from transformers import AttentionInterface
 
-from worker.scoring.device import to_device
-from worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.scoring.device import to_device
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 ATTENTION = "shardsift_packed"  # our name among transformers' attention implementations
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from worker.scoring.device import to_device
-from worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.scoring.device import to_device
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 # Encoders whose attention sees all tokens of a text in every layer.
 _MASKED_BY_KEY = {"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}

@@ -16,8 +16,8 @@ from typing import Literal
 
 import torch
 
-from worker.scoring.backends.padded import Padded
-from worker.scoring.tokenizing.tokens import Tokens
+from shardsift.worker.scoring.backends.padded import Padded
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)

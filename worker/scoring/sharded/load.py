@@ -8,15 +8,21 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
-from worker.scoring import ParityError
-from worker.scoring.backends.padded import padded
-from worker.scoring.device import Candidate, candidates, default_batch_tokens, keep_heads_in_float32, release_memory
-from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
-from worker.scoring.parity_trial import Logits, sample_texts
-from worker.scoring.saved_model import SavedModel, saved_model
-from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded import Sharded, Sharding
-from worker.scoring.sharded.tensor import load_by_tensor
+from shardsift.worker.scoring import ParityError
+from shardsift.worker.scoring.backends.padded import padded
+from shardsift.worker.scoring.device import (
+    Candidate,
+    candidates,
+    default_batch_tokens,
+    keep_heads_in_float32,
+    release_memory,
+)
+from shardsift.worker.scoring.parity import checked_scorer, first_faithful, float32_logits
+from shardsift.worker.scoring.parity_trial import Logits, sample_texts
+from shardsift.worker.scoring.saved_model import SavedModel, saved_model
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.sharded import Sharded, Sharding
+from shardsift.worker.scoring.sharded.tensor import load_by_tensor
 
 _PARITY_ROWS = 16  # in float32 the model may not fit on the devices, and offloaded layers are slow
 # A large model leaves less memory for batches, and its matrices are large enough with fewer tokens.

@@ -25,12 +25,12 @@ import torch
 from torch import distributed
 from torch.multiprocessing.spawn import ProcessException, spawn
 
-from worker.scoring import DeviceFault
-from worker.scoring.backends.padded import padded
-from worker.scoring.device import keep_heads_in_float32
-from worker.scoring.quiet import quiet_transformers, quieten_imports
-from worker.scoring.saved_model import SavedModel, saved_model
-from worker.scoring.sharded import Sharded, Sharding
+from shardsift.worker.scoring import DeviceFault
+from shardsift.worker.scoring.backends.padded import padded
+from shardsift.worker.scoring.device import keep_heads_in_float32
+from shardsift.worker.scoring.quiet import quiet_transformers, quieten_imports
+from shardsift.worker.scoring.saved_model import SavedModel, saved_model
+from shardsift.worker.scoring.sharded import Sharded, Sharding
 
 _STEP_LIMIT = timedelta(hours=2)  # longer than any load. A worker's watchdog ends a rank that hangs much earlier
 _IDLE_LIMIT = timedelta(days=20)  # after so long without a batch, a worker starts its processes again
@@ -148,7 +148,9 @@ def _start_others(group: _Group, on_lost: Callable[[str], None] | None) -> Calla
     thread that started it ends, so only ranks of a main thread ask for that.
     """
     parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
-    from fleet.process.children import without_main_module  # only here: the scoring core is imported without the fleet
+    from shardsift.fleet.process.children import (
+        without_main_module,  # only here: the scoring core is imported without the fleet
+    )
 
     with without_main_module():
         context: Any = spawn(_serve, args=(parent, group), nprocs=group.ranks - 1, join=False)
@@ -176,7 +178,7 @@ def _start_others(group: _Group, on_lost: Callable[[str], None] | None) -> Calla
 
 def _serve(index: int, parent: int, group: _Group) -> NoReturn:
     """Compute each batch that rank 0 sends. Rank 0 reports a text that transformers cannot handle."""
-    from fleet.process.children import end_with_parent
+    from shardsift.fleet.process.children import end_with_parent
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from worker.scoring.tokenizing.tokens import Tokens, flat, joined
+from shardsift.worker.scoring.tokenizing.tokens import Tokens, flat, joined
 
 # The tokenizer processes the whole text before it truncates, so long texts are cut first.
 _CHARS_PER_TOKEN = 6  # English has 4 to 5, so the first look fills the model for nearly every long text

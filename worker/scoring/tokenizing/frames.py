@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from worker.scoring.tokenizing.contents import ContentEncoder, twin_of
-from worker.scoring.tokenizing.tokens import Counts, Ids, Sequences, Tokens, flat, joined, offsets_of, ranges
+from shardsift.worker.scoring.tokenizing.contents import ContentEncoder, twin_of
+from shardsift.worker.scoring.tokenizing.tokens import Counts, Ids, Sequences, Tokens, flat, joined, offsets_of, ranges
 
 _PROBE = "Nine words"
 _SHOWN_CHARS = 60  # of a second text, in an error

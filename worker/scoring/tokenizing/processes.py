@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from worker.scoring import DeviceFault
-from worker.scoring.quiet import quieten_imports
-from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls
-from worker.scoring.tokenizing.tokens import Tokens, joined
+from shardsift.worker.scoring import DeviceFault
+from shardsift.worker.scoring.quiet import quieten_imports
+from shardsift.worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls
+from shardsift.worker.scoring.tokenizing.tokens import Tokens, joined
 
 _MOST = 8
 _KEEPS_UP = 0.8  # of the time of scoring: windows differ, and the device should not wait for any

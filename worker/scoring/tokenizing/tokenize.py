@@ -10,10 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls, twin_of
-from worker.scoring.tokenizing.frames import ContentsOf, FinePdfsEncoder, FramedEncoder, SequenceEncoder, find_frames
-from worker.scoring.tokenizing.processes import TokenizerProcesses
-from worker.scoring.tokenizing.tokens import Counts, Tokens, flat, joined
+from shardsift.worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls, twin_of
+from shardsift.worker.scoring.tokenizing.frames import (
+    ContentsOf,
+    FinePdfsEncoder,
+    FramedEncoder,
+    SequenceEncoder,
+    find_frames,
+)
+from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses
+from shardsift.worker.scoring.tokenizing.tokens import Counts, Tokens, flat, joined
 
 
 class TextTokenizer:

@@ -1,0 +1,187 @@
+"""Run the checks of `producer doctor` and `worker doctor`, and make those of Redis, of its user's rights, and of the Hub."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any, NoReturn
+
+import redis
+import typer
+from huggingface_hub import constants
+
+from shardsift.fleet.errors import ShardsiftError, UsageError
+from shardsift.fleet.ledger.base import PREFIX, refuse_other_version
+from shardsift.fleet.ledger.connect import address_of, connect
+from shardsift.fleet.process.command_line import print_json
+from shardsift.fleet.process.redact import redacted
+from shardsift.fleet.process.redis_away import advice_on, is_refusal
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.storage.hub_access import check_hub_answers, hub_token
+
+_REDIS_MEND = (
+    "Is the address in REDIS_URL right, and does a firewall let this machine through? "
+    "See ops/README.md, Redis across machines."
+)
+_NETWORK_MEND = "Check the network and HF_ENDPOINT; inputs, models and outputs may also be folders of this machine."
+_TOKEN_MEND = "Make a token with write access at https://huggingface.co/settings/tokens, and set HF_TOKEN."
+
+
+class Result(StrEnum):
+    OK = "ok"
+    WARNING = "warning"  # works, but slower or less safely, or may fail later
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The finding of one check, named once it is reported. `mend` says what to do; empty if all is well.
+
+    The fields are those of `--json`.
+    """
+
+    check: str = ""
+    result: Result
+    says: str
+    mend: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line of a doctor. `look` may raise; then `mend` is what to do. Left out if a check that it `needs` is wrong."""
+
+    name: str
+    look: Callable[[], Verdict]
+    mend: str
+    needs: tuple[str, ...] = ()
+
+
+def ok(says: str) -> Verdict:
+    return Verdict(result=Result.OK, says=says)
+
+
+def warning(says: str, mend: str) -> Verdict:
+    return Verdict(result=Result.WARNING, says=says, mend=mend)
+
+
+def wrong(says: str, mend: str) -> Verdict:
+    return Verdict(result=Result.WRONG, says=says, mend=mend)
+
+
+def report(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
+    """Run the checks and print a line for each as soon as it is known; JSON is printed at the end. Exits with 0 or 1."""
+    found = []
+    for verdict in diagnose(checks):
+        found.append(verdict)
+        if not as_json:
+            typer.echo(f"{verdict.result:<8} {verdict.check:<12} {verdict.says} {verdict.mend}".rstrip())
+            sys.stdout.flush()
+    if as_json:
+        print_json([asdict(verdict) for verdict in found])
+    raise typer.Exit(int(any(verdict.result is Result.WRONG for verdict in found)))
+
+
+def diagnose(checks: Iterable[Check]) -> Iterator[Verdict]:
+    """Run the checks in order. Yields what each finds, without secrets, as soon as it is known."""
+    useless: set[str] = set()  # the checks that are wrong, or were left out
+    for check in checks:
+        if useless.intersection(check.needs):
+            useless.add(check.name)
+            continue
+        verdict = _looked(check)
+        if verdict.result is Result.WRONG:
+            useless.add(check.name)
+        yield replace(verdict, check=check.name, says=redacted(verdict.says), mend=redacted(verdict.mend))
+
+
+def _looked(check: Check) -> Verdict:
+    try:
+        return check.look()
+    except Exception as error:  # a check that fails is a finding; the others still run
+        kind = "" if isinstance(error, ShardsiftError) else f"{type(error).__name__}: "
+        return wrong(f"{kind}{' '.join(str(error).split())}", check.mend)
+
+
+def redis_check(settings: Settings) -> Check:
+    """The server that REDIS_URL names is reached, and does not lose keys of a run."""
+    return Check(name="redis", look=partial(_redis, settings), mend=_REDIS_MEND)
+
+
+def _redis(settings: Settings) -> Verdict:
+    try:
+        client = connect(settings)
+        with suppress(redis.ResponseError):  # the check of the rights says which this user lacks
+            refuse_other_version(client)
+    except UsageError as error:
+        return wrong(str(error), "" if error.__cause__ is None or is_refusal(error.__cause__) else _REDIS_MEND)
+    info: dict[str, Any] = {}
+    with suppress(redis.ResponseError):  # this user, or a managed service, does not allow it
+        info = client.info()
+    server = (
+        f"Redis {info.get('redis_version', 'of unknown version')} at {address_of(settings.ledger_url or '')} answers"
+    )
+    if not {"maxmemory_policy", "aof_enabled"} <= info.keys():
+        return warning(
+            f"{server}. Its INFO does not show its settings to this user.",
+            "Check yourself that maxmemory-policy is noeviction, and that appendonly is yes.",
+        )
+    if not info["aof_enabled"]:
+        return warning(
+            f"{server}. AOF is off: the runs are lost when Redis restarts.",
+            "Set appendonly yes. Without it, repeat `producer enqueue` after a restart: it takes over what is stored.",
+        )
+    return ok(f"{server}; maxmemory-policy is {info['maxmemory_policy']}; AOF is on.")
+
+
+# What a worker does on Redis, in scripts too, and what a producer does besides, on keys and channels like those of a fleet.
+OF_WORKERS = (
+    *("TIME", "EVALSHA script 1 {key}", "SCRIPT LOAD script", "SET {key} x", "PEXPIRE {key} 1", "MGET {key}"),
+    *("HSET {key} x x", "HSETNX {key} x x", "HINCRBY {key} x 1", "HGETALL {key}", "HMGET {key} x", "HDEL {key} x"),
+    *("ZADD {key} 1 x", "ZREM {key} x", "ZRANGEBYSCORE {key} 0 1", "SADD {key} x", "SISMEMBER {key} x"),
+    *("LPUSH {queue} x", "BRPOP {queue} 1", "LLEN {queue}", "HDEL unacked x", "SMEMBERS _kombu.binding.celeryev"),
+    *("PUBLISH /{database}.celeryev/x x", "PSUBSCRIBE /{database}.celery.pidbox", "DEL {key}"),
+)
+OF_PRODUCERS = (*OF_WORKERS, "LRANGE {queue} 0 -1", "HKEYS {key}", "ZREVRANGE {key} 0 -1", "UNLINK {key}")
+
+
+def rights_check(settings: Settings, commands: Iterable[str]) -> Check:
+    """Redis takes these commands now: the user in REDIS_URL has the rights, and the server is no replica and not full."""
+    return Check(name="redis rights", look=partial(_rights, settings, commands), mend=_REDIS_MEND, needs=("redis",))
+
+
+def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
+    """Redis refuses a command when a transaction queues it. The last command is incomplete, so that none is run."""
+    client = connect(settings)
+    database = client.connection_pool.connection_kwargs.get("db") or 0
+    with client.pipeline() as transaction:
+        for command in (*commands, "GET"):
+            words = command.format(database=database, key=f"{PREFIX}rights", queue="score.rights").split()
+            transaction.execute_command(*words)  # type: ignore[no-untyped-call]
+        try:
+            transaction.execute()
+        except redis.ResponseError as error:
+            if mend := advice_on(error):
+                return wrong(f"Redis refuses what is needed here: {error}.", mend)
+    return ok("Redis takes all commands that are needed here from the user in REDIS_URL.")
+
+
+def hub_check() -> Check:
+    """The Hub answers, and takes the token here. Without a Hub or a token, only folders and public models can be used."""
+    return Check(name="hub", look=_hub, mend=_TOKEN_MEND)
+
+
+def _hub() -> Verdict:
+    if constants.HF_HUB_OFFLINE:
+        return warning("HF_HUB_OFFLINE is set: the Hub is not asked.", "Unset it, if that is not intended.")
+    try:
+        check_hub_answers()
+    except ShardsiftError as error:
+        return warning(str(error), _NETWORK_MEND)
+    token = hub_token()
+    if token is None:
+        return warning("There is no Hugging Face token: only public data and models can be read.", _TOKEN_MEND)
+    if token.role == "read":
+        return warning(f"The token is of {token.user}. It may only read.", _TOKEN_MEND)
+    return ok(f"The token is of {token.user}, role {token.role}.")

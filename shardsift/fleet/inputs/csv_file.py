@@ -1,0 +1,225 @@
+"""Rows of a CSV file, as RFC 4180 has it: a line of names, commas, quotes doubled in quoted fields, in UTF-8.
+
+An empty field is null; an empty field in quotes is the empty text. Blank lines are no rows. pyarrow reads the fields. It would
+also read some rows that are no CSV, otherwise than they are meant, so a pattern finds those first.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from shardsift.fleet.errors import ShardError, ShardsiftError
+from shardsift.fleet.inputs.columns import RUN_REMEDY, SEEN, misfit, no_such_field, seen_names, typed
+from shardsift.fleet.inputs.formats import CSV_LAYOUT
+from shardsift.fleet.inputs.input_file import BadRow, BadRows, without
+from shardsift.fleet.inputs.line_blocks import Block, LineRows, is_utf8
+
+_FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)'
+_END = rb"\r?(?:\n|\Z)"
+_ANY_ROW = rb"%b(?:,%b)*+%b" % (_FIELD, _FIELD, _END)
+_LINE = rb"[^\n]*+(?:\n|\Z)"
+_HEADER = re.compile(rb"%b|(?P<odd>%b)" % (_ANY_ROW, _LINE))
+_MISFIT, _FIELDS = "does not fit the run's columns", "another number of fields"
+_ODD, _ODD_DETAIL = "a quote or CR inside a field", 'a quote (") or a CR inside a field'
+_NO_END = "a quoted field has no end, or a quote stands inside a field"
+_ODD_REMEDY = 'Quote such a field whole, with two quotes for one: "a ""b"" c".'
+_NOT_UTF8 = ("not UTF-8", "not UTF-8", "Convert the file to UTF-8.")
+_Problems = dict[int, tuple[str, str, str]]  # place of a row in its block → reason, detail, remedy
+
+
+class CsvFile(LineRows):
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """In the order of the run's columns, then those that the run does not have. Raises ShardError or UsageError."""
+        columns = tuple((name, SEEN) for name in self._names) if self.columns is None else self.columns
+        for name, kind in columns if self.only else ():
+            if name not in self._names:
+                raise self._no_such_column(name, kind)
+        here = tuple((name, kind) for name, kind in columns if name in self._names)
+        known = typed(here, self._seen_types(seen_names(here)), self.uri)
+        for field in known:
+            if field.type not in (pa.string(), *_PATTERNS):
+                raise ShardError(
+                    f'{self.uri} cannot have the column "{field.name}" of the run, which is {field.type}. {RUN_REMEDY}'
+                )
+        more = [] if self.only else [name for name in self._names if name not in known.names]
+        return pa.schema([*known, *((name, pa.string()) for name in more)])
+
+    def _blocks(self) -> Iterator[Block]:
+        """Without the line of names."""
+        for number, block in enumerate(super()._blocks()):
+            yield block if number else block.part(self._header[1], len(block.data))
+
+    def _last_end(self, piece: bytes) -> int:
+        """Only line ends with an even number of quotes before them count: others are inside of a field."""
+        last, quotes = len(piece), piece.count(b'"')
+        while True:
+            end = piece.rfind(b"\n", 0, last) + 1
+            quotes -= piece.count(b'"', end, last)
+            if not end or quotes % 2 == 0:
+                return end
+            last = end - 1
+
+    def _count(self, block: Block) -> int:
+        return len(self._split(block)[0])
+
+    @property
+    def _names(self) -> list[str]:
+        return self._header[0]
+
+    @cached_property
+    def _header(self) -> tuple[list[str], int]:
+        """The names of the columns, and where their line ends in the first block."""
+        first = next(super()._blocks(), Block(data=b"", first_line=1))
+        match = next((match for match in _HEADER.finditer(first.data) if not _is_blank(match)), None)
+        if match is None:
+            raise ShardError(f"{self.uri} is empty. A CSV file begins with a line of names.")
+        line = first.line_at(match.start())
+        if match["odd"] is not None:
+            raise self._error(line, f"{_ODD_DETAIL}. {_ODD_REMEDY}")
+        if not is_utf8(match[0]):
+            raise self._error(line, "not UTF-8. Convert the file to UTF-8.")
+        names = next(csv.reader(io.StringIO(match[0].decode(), newline="")))
+        if repeated := next((name for name in names if names.count(name) > 1), None):
+            raise self._error(line, f'several columns are called "{repeated}". Rename all but one.')
+        named = [name or f"Unnamed: {place}" for place, name in enumerate(names)]  # as pandas calls an index
+        return named, match.end()
+
+    @cached_property
+    def _row(self) -> re.Pattern[bytes]:
+        """Matches a row. A group says why it is a bad one: it has another number of fields, or is no row of CSV."""
+        more = len(self._names) - 1
+        return re.compile(
+            rb"%b(?:,%b){%d}%b|(?P<fields>%b)|(?P<odd>%b)" % (_FIELD, _FIELD, more, _END, _ANY_ROW, _LINE)
+        )
+
+    def _no_such_column(self, name: str, kind: str) -> ShardsiftError:
+        if kind == SEEN:
+            return no_such_field(name, self._names, self.uri, hint=CSV_LAYOUT)
+        names = ", ".join(self._names)
+        return ShardError(f'{self.uri} has no column "{name}"; it has: {names}. {CSV_LAYOUT}')
+
+    def _seen_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
+        if not names:
+            return {}
+        texts = pa.concat_tables([self._no_texts(), *(self._texts(block)[0] for block in self._sample())])
+        return {name: type_of(texts[name]) for name in names}
+
+    def _no_texts(self) -> pa.Table:
+        return pa.schema([(name, pa.string()) for name in self._names]).empty_table()
+
+    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        texts, starts, problems = self._texts(block)
+        for field in schema:
+            for place in misfits(texts[field.name], field.type):
+                problems.setdefault(place, (_MISFIT, misfit(field.name, field.type), RUN_REMEDY))
+        texts = without(texts, problems)
+        values = [texts[field.name].cast(field.type) for field in schema]
+        return pa.table(values, schema=schema), _bad_rows(block, starts, problems)
+
+    def _texts(self, block: Block) -> tuple[pa.Table, list[int], _Problems]:
+        """The fields of a block, before they are numbers, where its rows start, and what is wrong with some of them."""
+        starts, problems = self._split(block)
+        if not starts:
+            return self._no_texts(), starts, problems
+        data = block.data
+        if problems:
+            nothing = b'""' + b"," * (len(self._names) - 1) + b"\n"
+            rows = enumerate(_split_at(block, starts))
+            data = b"".join(nothing if place in problems else row for place, row in rows)
+        table = _parsed(data, self._names)
+        if table is None or len(table) != len(starts):
+            raise self._error(block.first_line, "not readable as CSV from this line on.")
+        return without(table, problems), starts, problems
+
+    def _split(self, block: Block) -> tuple[list[int], _Problems]:
+        """Where the rows start that are not blank, and what is wrong with some of them.
+
+        Raises ShardError for a quote that may move the ends of other rows.
+        """
+        starts: list[int] = []
+        problems: _Problems = {}
+        for match in self._row.finditer(block.data):
+            if _is_blank(match):
+                continue
+            if match.lastgroup == "fields":
+                detail = f"another number of fields than the line of names, which has {len(self._names):,}"
+                problems[len(starts)] = (_FIELDS, detail, CSV_LAYOUT)
+            elif match.lastgroup == "odd":
+                if match[0].count(b'"') % 2:
+                    raise self._error(block.line_at(match.start()), f"{_NO_END}. {_ODD_REMEDY}")
+                problems[len(starts)] = (_ODD, _ODD_DETAIL, _ODD_REMEDY)
+            starts.append(match.start())
+        if not is_utf8(block.data):
+            rows = enumerate(_split_at(block, starts))
+            problems |= {place: _NOT_UTF8 for place, row in rows if not is_utf8(row)}
+        return starts, problems
+
+
+def _is_blank(row: re.Match[bytes]) -> bool:
+    return row.end() - row.start() <= len(b"\r\n") and row[0] in (b"", b"\r", b"\n", b"\r\n")
+
+
+def _split_at(block: Block, starts: list[int]) -> list[bytes]:
+    return [block.data[start:end] for start, end in pairwise([*starts, len(block.data)])]
+
+
+def _bad_rows(block: Block, starts: list[int], problems: _Problems) -> BadRows:
+    bad: BadRows = {}
+    line, read = block.first_line, 0
+    for place, (reason, detail, remedy) in sorted(problems.items()):
+        line += block.data.count(b"\n", read, starts[place])
+        read = starts[place]
+        bad[place] = BadRow(place=f"line {line:,}", reason=reason, detail=detail, remedy=remedy)
+    return bad
+
+
+def _parsed(data: bytes, names: list[str]) -> pa.Table | None:
+    """The fields as text; None if pyarrow does not read them."""
+    content = pa.array([data], pa.large_binary()).buffers()[2]  # Arrow's own: its thread must not free a Python object
+    try:
+        return pyarrow.csv.read_csv(
+            pa.BufferReader(content),
+            read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                null_values=[""],
+                check_utf8=False,
+            ),
+        )
+    except pa.ArrowException:
+        return None
+
+
+# The types of CSV's texts. A text is a number only if the number says all that the text says: `007` and `1.` are texts.
+
+_WHOLE = "^(0|-?[1-9][0-9]{0,17}|-?[1-8][0-9]{18})$"  # each fits int64
+_NUMBER = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,17})?([eE][+-][0-9]{1,3})?$"  # 7e3 may well be somebody's id
+_BOOL = "^(true|false|True|False|TRUE|FALSE)$"
+_PATTERNS = {pa.bool_(): _BOOL, pa.int64(): _WHOLE, pa.float64(): _NUMBER}
+
+
+def type_of(texts: pa.ChunkedArray) -> pa.DataType:
+    """The narrowest type that all values have. A column without values is text."""
+    if texts.null_count == len(texts):
+        return pa.string()
+    return next((kind for kind in _PATTERNS if not misfits(texts, kind)), pa.string())
+
+
+def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
+    """The places of the values that have not got this type."""
+    if data_type == pa.string():
+        return []
+    fits = pc.fill_null(pc.match_substring_regex(texts, _PATTERNS[data_type]), True)
+    return pc.indices_nonzero(pc.invert(fits)).to_pylist()  # type: ignore[no-any-return]

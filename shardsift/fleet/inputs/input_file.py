@@ -1,0 +1,119 @@
+"""The interface of an input file to the rest of the code."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.process.wording import counted
+
+# Rows that cannot be read. A run counts them as errored rows; a file in which they are more than a share fails.
+
+_MOST_DETAIL = 200  # characters: a detail names fields, whose names come from the file
+_SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadRow:
+    """A row that cannot be read."""
+
+    place: str  # in the file, such as "line 7"
+    reason: str  # one of few, by which rows are counted
+    detail: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.detail[:_MOST_DETAIL]}"
+
+
+BadRows = dict[int, BadRow]  # by the number of the row in its file, from 0
+
+
+class IgnoredBadRows(BadRows):
+    """Stays empty, for a reader of a whole file that needs only the nulls."""
+
+    def __setitem__(self, row: int, bad: BadRow) -> None:
+        pass
+
+
+def note_bad_rows(found: BadRows, bad: BadRows | None, *, first_row: int, uri: str) -> None:
+    """Add what a reader found, numbered from `first_row`, to `bad`. If that is None, raises ShardError about the first."""
+    if bad is None:
+        for row in found.values():
+            raise ShardError(f"{uri}, {row}. {row.remedy}")
+    else:
+        for place, row in found.items():
+            bad[first_row + place] = row
+
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+
+
+def without(rows: _Rows, bad: Collection[int]) -> _Rows:
+    """The rows, with null in the bad ones."""
+    if not bad:
+        return rows
+    is_bad = np.isin(np.arange(len(rows)), list(bad))
+    places = pa.array(np.arange(len(rows)), mask=is_bad)
+    return type(rows).from_arrays([_taken(column, places) for column in rows.columns], schema=rows.schema)
+
+
+def _taken(column: pa.Array | pa.ChunkedArray, places: pa.Int64Array) -> pa.Array | pa.ChunkedArray:
+    """The values at these places. A dictionary keeps no others."""
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type).take(places).cast(column.type)
+    return column.take(places)
+
+
+@dataclass(kw_only=True)
+class BadRowLimit:
+    """Counts the bad rows of a file, and refuses the file if they are too many."""
+
+    most_share: float  # of its rows
+    number: int = 0
+    first: list[BadRow] = field(default_factory=list)
+
+    def add(self, rows: Collection[BadRow]) -> None:
+        self.number += len(rows)
+        self.first += list(rows)[: _SHOWN - len(self.first)]
+
+    def check(self, rows: int, name: str) -> None:
+        """`rows` are all rows of the file. Raises ShardError that names the first bad ones."""
+        if not rows or self.number / rows <= self.most_share:
+            return
+        more = self.number - len(self.first)
+        raise ShardError(
+            f"{name}: {counted(self.number, 'row')} of {rows:,} cannot be read, and --max-bad-rows allows "
+            f"{self.most_share:.4g} of them. {'; '.join(map(str, self.first))}{f'; and {more:,} more' if more else ''}. "
+            f"{self.first[0].remedy}"
+        )
+
+
+STEP_ROWS = 1024
+
+
+class InputFile(Protocol):
+    """The rows of a file, in order. Every pass over the file gives the same rows."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        bad: BadRows | None = None,
+        most_rows: int = STEP_ROWS,
+        use_threads: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows, or only some columns of them, in batches of at most `most_rows`. Call within `translated`.
+
+        A row that cannot be read is null in every column, and is added to `bad` before its batch comes. Without `bad`, it
+        raises ShardError, which names the row's place.
+        """
+
+    def count_rows(self, most: int | None = None) -> int:
+        """The number of rows, or `most` if there are more. Files that do not say it are read, as far as necessary."""

@@ -1,0 +1,167 @@
+"""Read the rows of a file of lines in blocks of whole records, decompressed.
+
+The blocks of a file are the same on every pass. Memory is bounded by a block, or by the longest record if that is longer.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import BinaryIO, Self
+
+import pyarrow as pa
+
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.inputs.columns import Columns
+from shardsift.fleet.inputs.formats import Codec
+from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRows, note_bad_rows
+from shardsift.fleet.storage.errors import translated
+
+BLOCK_BYTES = 8 << 20  # decompressed
+MOST_RECORD_BYTES = 64 << 20  # as much as a window; a record of a block more is an error
+SAMPLE_BYTES = 16 << 20  # the types of columns are those of so much of the first shard
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Whole records, and the number of the file's line that the first of them begins in, from 1."""
+
+    data: bytes
+    first_line: int
+
+    def part(self, start: int, end: int) -> Self:
+        return type(self)(data=self.data[start:end], first_line=self.line_at(start))
+
+    def line_at(self, offset: int) -> int:
+        return self.first_line + self.data.count(b"\n", 0, offset)
+
+
+@dataclass(eq=False)
+class LineRows(ABC):
+    """A file of lines, perhaps compressed, as an InputFile. Each pass opens it again.
+
+    Without `columns`, it has those of its first rows; with `only`, others are left out.
+    """
+
+    opened: Callable[[], BinaryIO]
+    codec: Codec | None
+    uri: str
+    columns: Columns | None
+    _: KW_ONLY
+    only: bool = False
+    block_bytes: int = BLOCK_BYTES
+    most_record_bytes: int = MOST_RECORD_BYTES
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema: ...
+
+    @abstractmethod
+    def _last_end(self, piece: bytes) -> int:
+        """The place after the last record that ends in a piece that begins with one; 0 if none does."""
+
+    @abstractmethod
+    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
+        """These columns of the rows of a block, of which the bad ones are null, and what is wrong with those."""
+
+    @abstractmethod
+    def _count(self, block: Block) -> int:
+        """The number of rows, whatever they hold."""
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        bad: BadRows | None = None,
+        most_rows: int = STEP_ROWS,
+        use_threads: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """Reads on the caller's thread only."""
+        first_row = 0
+        for block in self._blocks():
+            table, found = self._rows(block, columns or self.schema.names)
+            note_bad_rows(found, bad, first_row=first_row, uri=self.uri)
+            yield from table.combine_chunks().to_batches(max_chunksize=most_rows)
+            first_row += len(table)
+
+    def count_rows(self, most: int | None = None) -> int:
+        total = 0
+        for block in self._blocks():
+            total += self._count(block)
+            if most is not None and total >= most:
+                return most
+        return total
+
+    def _blocks(self) -> Iterator[Block]:
+        """Raises ShardError if the file is truncated or damaged, or a record is too long."""
+        with translated(f"Reading {self.uri}"), self.opened() as file:
+            rest, line = b"", 1
+            for piece in self._pieces(file):
+                rest += piece
+                if end := self._last_end(rest):
+                    block = Block(data=rest[:end], first_line=line)
+                    yield block
+                    rest, line = rest[end:], block.line_at(end)
+                elif len(rest) > self.most_record_bytes:
+                    long = f"a row is longer than {self.most_record_bytes >> 20} MiB. Convert the file to Parquet."
+                    raise self._error(line, long)
+            if rest:
+                yield Block(data=rest, first_line=line)
+
+    def _sample(self) -> Iterator[Block]:
+        """The first blocks, which decide about types."""
+        left = SAMPLE_BYTES
+        for block in self._blocks():
+            yield block
+            left -= len(block.data)
+            if left <= 0:
+                return
+
+    def _error(self, line: int, problem: str) -> ShardError:
+        return ShardError(f"{self.uri}, line {line:,}: {problem}")
+
+    def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
+        """The decompressed content in pieces of equal size, without a byte order mark."""
+        source = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), self.codec) if self.codec else file
+        first = self._next_piece(source)
+        if first:
+            yield first.removeprefix(_BOM)
+        elif self.codec and not file.tell():  # no compressor writes nothing at all
+            raise ShardError(f"Reading {self.uri}: the file is empty, so it is not a {self.codec} file.")
+        while first and (piece := self._next_piece(source)):
+            yield piece
+
+    def _next_piece(self, source: BinaryIO) -> bytes:
+        parts: list[bytes] = []
+        left = self.block_bytes
+        while left and (part := self._read(source, left)):  # a read may return less
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+    def _read(self, source: BinaryIO, count: int) -> bytes:
+        try:
+            return source.read(count)
+        except OSError as error:
+            if self.codec is None or error.errno is not None or type(error) is not OSError:  # not from the codec
+                raise
+            raise ShardError(
+                f"Reading {self.uri}: not a readable {self.codec} file ({error}).{_hint(error)}"
+            ) from error
+
+
+def is_utf8(data: bytes) -> bool:
+    """pyarrow's readers do not check it."""
+    if data.isascii():
+        return True
+    try:
+        pa.array([data], pa.large_binary()).cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _hint(error: OSError) -> str:
+    if "too much memory" not in str(error):
+        return " Replace it, then repeat the command or run `producer retry`."
+    return " It was compressed with zstd --long. Compress it again without: zstd -dc --long=31 OLD | zstd -o NEW"

@@ -1,0 +1,153 @@
+"""List the input files that a file, folder, glob or fsspec URL names, and open one. The ending of a name says its format."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import fsspec
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.columns import Columns
+from shardsift.fleet.inputs.csv_file import CsvFile
+from shardsift.fleet.inputs.formats import ENDINGS, format_of, has_footer
+from shardsift.fleet.inputs.input_file import InputFile
+from shardsift.fleet.inputs.json_lines import JsonLines
+from shardsift.fleet.inputs.parquet_file import ParquetInput, open_parquet
+from shardsift.fleet.storage.errors import did_you_mean, translated
+from shardsift.fleet.storage.hub_files import filesystem_of
+
+_LINES = {"JSON Lines": JsonLines, "CSV": CsvFile}
+_READ_AHEAD_BYTES = 32 << 20  # of a file of lines, which is read in order
+_GLOB = set("*?[")
+_OFTEN_METADATA = ".json"  # also the ending of what stands beside data, such as `dataset_info.json`
+_BESIDE_DATA = ("readme", "license", "checksums", "md5sum", "sha1sum", "sha256sum", "sha512sum")
+_NO_DATA = (".md", ".json", ".md5", ".sha1", ".sha256", ".sha512", ".crc")
+
+
+@contextmanager
+def open_input(
+    uri: str, columns: Columns | None = None, *, only: bool = False, first_row: int = 0
+) -> Iterator[InputFile]:
+    """Open a file for streaming. A file whose name means no format is Parquet.
+
+    JSON Lines and CSV files do not say the types of their columns: they have those of `columns`, or else those of their first
+    rows. With `only`, they may have other columns, which are left out. A Parquet file has its own columns, in that order, and
+    may be read from `first_row` on.
+    Raises ShardError if the file is missing or broken, TransientError if the network is.
+    """
+    known = format_of(uri)
+    if known is None or has_footer(uri):
+        with open_parquet(uri) as parquet:
+            yield ParquetInput(parquet, columns, uri, first_row)
+        return
+    with translated(f"Opening {uri}"):
+        filesystem, path = filesystem_of(uri)
+        opened = partial(filesystem.open, path, "rb", block_size=_READ_AHEAD_BYTES)
+    yield _LINES[known.kind](opened, known.codec, uri, columns, only=only)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Input files in name order. `root` is the folder that the names of shards are relative to."""
+
+    filesystem: fsspec.AbstractFileSystem
+    root: str
+    files: tuple[dict[str, Any], ...]  # as the filesystem's `info` describes them
+    left_out: tuple[str, ...]  # other files that may be data; their names mean no format
+
+    @property
+    def uris(self) -> list[str]:
+        return [self.filesystem.unstrip_protocol(info["name"]) for info in self.files]
+
+
+def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input") -> Listing:
+    """The files that a URI names. A folder or glob gives those with the ending of a format, but no hidden and temporary ones.
+
+    Those are included only if the URI itself names such a part. Files called .json are left out beside other input files,
+    because they describe those. Error messages show `shown_as` instead of the URI, which was given by `option`. Raises
+    UsageError if there are no files, or files of several formats, and what fsspec raises for a URL that it cannot use.
+    """
+    shown = uri if shown_as is None else shown_as
+    if not shown:
+        raise UsageError(f"{option} is empty: is a shell variable unset? Name a file, folder, glob or URL.")
+    with translated(f"Listing {shown}"):
+        filesystem, path = filesystem_of(uri)
+        root = _root(path, filesystem)
+        left_out: list[str] = []
+        found = sorted(_input_files(filesystem, path, root, left_out), key=lambda info: str(info["name"]))
+    if not found:
+        raise UsageError(
+            f"No input files at {shown}. Give {option} a file, a folder or a glob of files whose names end in {ENDINGS}."
+            f"{did_you_mean(_folder(shown))}"
+        )
+    files = tuple(info for info in found if not str(info["name"]).endswith(_OFTEN_METADATA)) or tuple(found)
+    _refuse_several_formats([str(info["name"]) for info in files], shown, option)
+    others = sorted(name.removeprefix(root).strip("/") for name in left_out)
+    return Listing(filesystem=filesystem, root=root, files=files, left_out=tuple(others))
+
+
+def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
+    """A dataset's data/ folder, or the part of the path before its first wildcard."""
+    parts = path.split("/")
+    fixed = next((i for i, part in enumerate(parts) if _GLOB & set(part)), len(parts))
+    if fixed == len(parts) and not filesystem.isdir(path):
+        fixed -= 1
+    repo_parts = 3 if parts[0] == "datasets" else 2
+    if filesystem.protocol in ("hf", ("hf",)) and "data" in parts[repo_parts:fixed]:
+        fixed = parts.index("data", repo_parts) + 1
+    return "/".join(parts[:fixed])
+
+
+def _input_files(
+    filesystem: fsspec.AbstractFileSystem, path: str, root: str, left_out: list[str]
+) -> Iterator[dict[str, Any]]:
+    if _GLOB & set(path):
+        found = filesystem.glob(path, detail=True).values()
+    elif filesystem.isdir(path):
+        found = filesystem.find(path, detail=True).values()
+    else:
+        try:
+            yield filesystem.info(path)  # a single Parquet file need not be called .parquet
+        except FileNotFoundError as error:
+            if error.errno is None:  # not of this machine, and the Hub says why
+                raise
+        return
+    for info in found:
+        name = str(info["name"])
+        if _is_hidden(name, root) and not _is_hidden(path, root):
+            continue
+        if format_of(name) and info.get("islink"):
+            info = filesystem.info(name)  # of the file that it is a link to
+        if format_of(name) and info["type"] == "file":
+            yield info
+        elif info["type"] != "directory" and not _stands_beside_data(name):
+            left_out.append(name)  # also a link to a folder, which a listing does not follow
+
+
+def _stands_beside_data(name: str) -> bool:
+    """Whether this is certainly no data: a description, a license or a list of checksums."""
+    last = name.rpartition("/")[2].lower()
+    return last.startswith(_BESIDE_DATA) or last.endswith(_NO_DATA)
+
+
+def _refuse_several_formats(names: list[str], shown: str, option: str) -> None:
+    counts = Counter(known.kind for name in names if (known := format_of(name)))
+    if len(counts) > 1:
+        formats = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+        ending = next(known.ending for name in names if (known := format_of(name)))
+        raise UsageError(
+            f"{shown} has files of several formats: {formats}. Choose one with a glob, like "
+            f"{option} '{_folder(shown)}/**/*{ending}', or name each with one of its own."
+        )
+
+
+def _folder(uri: str) -> str:
+    parts = uri.rstrip("/").split("/")
+    return "/".join(parts[: next((place for place, part in enumerate(parts) if _GLOB & set(part)), len(parts))])
+
+
+def _is_hidden(path: str, root: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.removeprefix(root).split("/"))

@@ -1,0 +1,234 @@
+"""Rows of a Parquet file."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import accumulate
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.inputs.columns import Columns, type_named
+from shardsift.fleet.inputs.formats import ENDINGS, format_of
+from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows, without
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.hub_files import filesystem_of
+
+# Remote files are read in blocks, one ahead of the reader: else each of FineWeb's 1,000-row groups would cost a request. Several
+# are kept, because columns of a row group are not read in order.
+_BLOCK_BYTES, _BLOCKS_KEPT = 8 << 20, 8
+_BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
+_STEP_BYTES = 8 << 20  # rows are decoded in steps of about this size
+_ALIKE = ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
+_DICTIONARY = re.compile(r"dictionary<values=([^,<>]+), indices=(u?int\d+), ordered=([01])>")
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
+
+
+@contextmanager
+def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file for streaming. Raises ShardError if it is missing or broken, TransientError if the network is.
+
+    Dictionaries are read with int32 indices: with others, pyarrow refuses a column of which one text is not UTF-8.
+    """
+    filesystem, path = filesystem_of(uri)
+    with translated(f"Opening {uri}"):
+        file = filesystem.open(
+            path, "rb", block_size=_BLOCK_BYTES, cache_type="background", cache_options={"maxblocks": _BLOCKS_KEPT}
+        )
+    with file:
+        with translated(f"Opening {uri}"):
+            parquet = _parquet_file(file, uri)
+        yield parquet
+
+
+def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
+    try:
+        metadata = pq.read_metadata(file)
+        written = metadata.schema.to_arrow_schema()
+        names = [field.name for field in written if pa.types.is_dictionary(field.type)]
+        return pq.ParquetFile(
+            file, metadata=metadata, read_dictionary=names, buffer_size=_BUFFER_BYTES, pre_buffer=False
+        )
+    except pa.ArrowInvalid as error:
+        if format_of(uri):
+            raise
+        raise ShardError(
+            f"Opening {uri}: not a readable Parquet file. The names of input files end in {ENDINGS}."
+        ) from error
+
+
+class ParquetInput:
+    """A Parquet file, from a row on, as an InputFile.
+
+    Its columns are in the order of the run's, and have the run's types if no value changes; those that the run has not come
+    last.
+    """
+
+    def __init__(self, parquet: pq.ParquetFile, columns: Columns | None, uri: str, first_row: int = 0) -> None:
+        self._parquet = parquet
+        self._first_row = first_row
+        self._uri = uri
+        places = {name: place for place, (name, _) in enumerate(columns or ())}
+        kinds = dict(columns or ())
+        fields = _written(parquet)
+        self._order = sorted(range(len(fields)), key=lambda number: places.get(fields[number].name, len(places)))
+        self.schema = pa.schema(
+            [_as_in_the_run(fields[number], kinds) for number in self._order], metadata=fields.metadata
+        )
+        if columns and not parquet.metadata.num_rows:
+            self.schema = _of_the_run(self.schema, columns)
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        bad: BadRows | None = None,
+        most_rows: int = STEP_ROWS,
+        use_threads: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        step = min(most_rows, _step_rows(self._parquet.metadata))
+        schema = pa.schema([self.schema.field(name) for name in columns]) if columns else self.schema
+        if not self._parquet.metadata.num_rows:
+            return
+        ends = list(accumulate(row_group_rows(self._parquet)))
+        begun = bisect_right(ends, self._first_row)
+        first_row = ends[begun - 1] if begun else 0
+        groups = range(begun, len(ends))
+        for batch in self._parquet.iter_batches(step, row_groups=groups, columns=columns, use_threads=use_threads):
+            before = min(len(batch), max(0, self._first_row - first_row))
+            first_row += before
+            rows = self._in_types_of(schema, batch.slice(before).select(list(columns or self._order)))
+            found = _bad_rows(rows, first_row)
+            note_bad_rows(found, bad, first_row=first_row, uri=self._uri)
+            yield without(rows, found)
+            first_row += len(rows)
+
+    def _in_types_of(self, schema: pa.Schema, rows: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return rows.cast(schema)
+        except pa.ArrowInvalid as error:
+            raise ShardError(
+                f"{self._uri} has a value that the run's types do not hold: {error}. Score it in a run of its own."
+            ) from error
+
+    def count_rows(self, most: int | None = None) -> int:
+        rows = max(0, int(self._parquet.metadata.num_rows) - self._first_row)
+        return rows if most is None else min(rows, most)
+
+
+def row_group_rows(parquet: pq.ParquetFile) -> list[int]:
+    return [parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups)]
+
+
+def _of_the_run(schema: pa.Schema, columns: Columns) -> pa.Schema:
+    """The run's columns for a file without rows, which may have fewer, and says nothing of types. Pandas writes null then."""
+    try:
+        known = pa.schema([(name, type_named(kind)) for name, kind in columns], metadata=schema.metadata)
+    except ValueError:  # a type whose name does not say all of it
+        return schema
+    return known if {*schema.names} <= {*known.names} else schema
+
+
+def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
+    """The field with the run's type of it, if that has all of its values."""
+    own = _without_views(field.type)
+    with suppress(ValueError):  # a type whose name does not say all of it
+        wanted = _type_named(kinds.get(field.name, ""))
+        return field.with_type(wanted if _widens(own, wanted) else own)
+    return field.with_type(own)
+
+
+def _type_named(kind: str) -> pa.DataType:
+    if found := _DICTIONARY.fullmatch(kind):
+        values, indices, is_ordered = found.groups()
+        return pa.dictionary(pa.type_for_alias(indices), pa.type_for_alias(values), is_ordered == "1")
+    return type_named(kind)
+
+
+def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether each value of a type is one of the other. Arrow refuses what is not: large whole numbers, too many indices."""
+    if pa.types.is_null(own) or own == wanted:
+        return True
+    if pa.types.is_dictionary(own) or pa.types.is_dictionary(wanted):
+        return _widens(*(kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (own, wanted)))
+    if pa.types.is_struct(own) and pa.types.is_struct(wanted):
+        fields = [*zip(own, wanted, strict=False)]
+        has_same = own.num_fields == wanted.num_fields and all(one.name == other.name for one, other in fields)
+        return has_same and all(_widens(one.type, other.type) for one, other in fields)
+    if _is_list(own) and _is_list(wanted):
+        return _widens(own.value_type, wanted.value_type)
+    if _is_number(own) and _is_number(wanted):
+        return bool(np.can_cast(own.to_pandas_dtype(), wanted.to_pandas_dtype()))
+    return any({own, wanted} <= alike for alike in _ALIKE)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _written(parquet: pq.ParquetFile) -> pa.Schema:
+    """The schema with the types of dictionaries as they were written, not as `open_parquet` reads them."""
+    fields, written = parquet.schema_arrow, parquet.metadata.schema.to_arrow_schema()
+    for place, field in enumerate(fields):
+        if pa.types.is_dictionary(field.type):
+            fields = fields.set(place, written.field(place))
+    return fields
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if "_view" not in str(kind):
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_without_views(kind.key_type), kind.item_field.with_type(_without_views(kind.item_type)))
+    if pa.types.is_nested(kind):
+        item = kind.value_field.with_type(_without_views(kind.value_type))
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(item, kind.list_size)
+        return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item)
+    return _PLAIN.get(kind, kind)
+
+
+def _bad_rows(batch: pa.RecordBatch, first_row: int) -> BadRows:
+    """The rows of which a reader could not make Python values."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:  # or for another reason, such as a time of day after midnight
+        return {
+            place: BadRow(
+                place=f"row {first_row + place:,}",
+                reason="not UTF-8",
+                detail=f'"{name}" is not UTF-8',
+                remedy="Store bytes in a binary column.",
+            )
+            for place in range(len(batch))
+            if (name := _undecodable_column(batch.slice(place, 1))) is not None
+        }
+    return {}
+
+
+def _undecodable_column(row: pa.RecordBatch) -> str | None:
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            column.to_pylist()
+        except UnicodeDecodeError:
+            return str(name)
+        except (ValueError, OverflowError):  # Python has no such date
+            pass
+    return None
+
+
+def _step_rows(metadata: pq.FileMetaData) -> int:
+    """The rows per step: fewer if rows are large."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    bytes_a_row = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(STEP_ROWS, int(_STEP_BYTES / max(1, bytes_a_row))))

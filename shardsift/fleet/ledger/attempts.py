@@ -1,0 +1,166 @@
+"""The steps of a worker with one shard: claim it, renew the lease, store scores, and end the attempt."""
+
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import redis
+
+from shardsift.fleet.errors import LeaseLost, RunUnknown
+from shardsift.fleet.ledger.base import FINISHED, SHARD, Keys, LedgerBase, read_spec
+from shardsift.fleet.ledger.records import Claim, Outcome, Refusal
+from shardsift.fleet.process.redact import redacted
+from shardsift.fleet.run.receipt import AttemptReport, Receipt
+
+_BACKOFF_SECONDS = 5.0  # after the first error; each further error multiplies it by four
+_MAX_BACKOFF_SECONDS = 600.0
+
+
+class Attempts(LedgerBase):
+    """A claim lasts for one lease and carries a fencing token, by which a stale one is refused."""
+
+    def claim(
+        self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None, number_format: str = ""
+    ) -> Claim | Refusal:
+        """Claim a shard for one lease. No two workers ever hold the same shard with valid tokens.
+
+        `owner` names the worker. A worker runs one scoring process at a time, so a second claim of a shard by the same owner
+        means that the first process crashed. The exception is a second claim with the same `nonce`, from `new_nonce`: it
+        returns the first claim again, so a caller whose answer was lost can repeat the call.
+
+        The first claim with a `number_format` settles that of the run, and claims in another format are refused from then on,
+        unless formats may be mixed. It can change while no score is stored and no worker holds a shard.
+        """
+        answer = self._run_script(
+            "claim",
+            Keys(run_id).of(shard_name),
+            [shard_name, owner, self._lease_ms, self._max_attempts, nonce or new_nonce(), number_format],
+        )
+        if answer[0] != "claimed":
+            return Refusal(answer[0])
+        _, token, attempt, spilled, shard, spec = answer
+        return Claim(
+            run_id=run_id,
+            shard=SHARD.validate_json(shard),
+            spec=read_spec(run_id, spec),
+            token=token,
+            attempt=int(attempt),
+            spilled=bool(spilled) or not self._checkpoint_bytes,
+        )
+
+    def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> bool:
+        """Extend the lease, and note the number of rows scored so far and what else the worker says of its attempt.
+
+        Returns False if the run is paused: give the shard back. Raises LeaseLost if the claim is no longer valid, and
+        RunUnknown if Redis has lost the run.
+        """
+        said = report.to_json() if report else ""
+        answer = self._run_for(claim, "renew", self._lease_ms, rows, said)
+        if answer == "unknown":
+            raise _unknown(claim)
+        held = f"{claim.what_in_full} is no longer held by this worker"
+        if answer == "cancelled":
+            raise LeaseLost(f"{held}: the run was cancelled.")
+        if answer not in ("renewed", "paused"):
+            raise LeaseLost(f"{held}: another attempt took it over.")
+        return bool(answer == "renewed")
+
+    def leave_device(self, claim: Claim) -> None:
+        """Note that the shard soon needs its worker's device no longer, so that a run of limited workers may begin another.
+
+        What is left is to store its files. May run twice, and does nothing for a stale token.
+        """
+        self._run_for(claim, "leave_device", self._lease_ms)
+
+    def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
+        """Store the scores of a window, for an attempt that resumes the shard. False if the run's checkpoints are full.
+
+        `window` is the first row of the window. Saving a window again replaces it. Raises LeaseLost for a stale token.
+        """
+        answer = self._run_for(claim, "save_scores", window, scores, self._checkpoint_bytes)
+        if answer == "lost":
+            raise LeaseLost(f"{claim.what_in_full} is no longer held by this worker.")
+        return bool(answer == "saved")
+
+    def saved_scores(self, claim: Claim) -> dict[int, bytes]:
+        """The scores of the windows that earlier attempts finished, by first row."""
+        key = Keys(claim.run_id).scores(claim.shard.name)
+        found = self.redis.execute_command("HGETALL", key, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
+        return {int(window): scores for window, scores in found.items()}
+
+    def complete(self, claim: Claim, receipt: Receipt) -> int:
+        """Record a shard as done, and wake a finalizer if it was the last. Returns the number of shards that are still open.
+
+        May run twice. Raises LeaseLost for a stale token, and RunUnknown if Redis has lost the run.
+        """
+        answer, still_open = self._run_for(claim, "complete", receipt.to_json(), self._lease_ms)
+        if answer == "unknown":
+            raise _unknown(claim)
+        if answer == "lost":
+            raise LeaseLost(f"{claim.what_in_full} was finished by another attempt.")
+        if not still_open:
+            with suppress(redis.RedisError):  # the finalizer looks without it too
+                self.redis.lpush(FINISHED, claim.run_id)
+        return int(still_open)
+
+    def is_done(self, claim: Claim) -> bool:
+        return bool(self.redis.hexists(Keys(claim.run_id).receipts, claim.shard.name))
+
+    def release(self, claim: Claim) -> None:
+        """Give a shard back after a stop. The attempt does not count."""
+        self._end_attempt(claim, Outcome.STOPPED)
+
+    def retry_later(self, claim: Claim, error: str, traceback: str, *, after_seconds: float | None = None) -> int:
+        """Give a shard back after a transient error. After `max_errors` of them the shard is failed.
+
+        The back-off is 5, 20, 80, … s, and at least `after_seconds`, if a service asked for that. Returns the number of
+        shards that are still open.
+        """
+        return self._end_attempt(claim, Outcome.ERROR, error, traceback, least_seconds=after_seconds or 0)
+
+    def record_crash(self, claim: Claim, error: str, traceback: str) -> int:
+        """Give a shard back after an unexpected error, which counts as a crash. After `max_attempts` crashes it is failed.
+
+        Returns the number of shards that are still open.
+        """
+        return self._end_attempt(claim, Outcome.CRASH, error, traceback)
+
+    def fail(self, claim: Claim, error: str, traceback: str) -> int:
+        """Record a non-retryable shard as failed. Returns the number of shards that are still open."""
+        return self._end_attempt(claim, Outcome.NON_RETRYABLE, error, traceback)
+
+    def report_crash(self, run_id: str, shard_name: str, owner: str, error: str, traceback: str = "") -> int:
+        """Note that the process that scored a shard for `owner` died. The shard need not wait for its lease to expire.
+
+        Does nothing if that owner does not hold the shard. Returns the number of shards that are still open.
+        """
+        return self._end(run_id, shard_name, ["owner", owner, Outcome.CRASH, redacted(error), redacted(traceback)])
+
+    def _end_attempt(
+        self, claim: Claim, outcome: Outcome, error: str = "", traceback: str = "", *, least_seconds: float = 0
+    ) -> int:
+        ended = ["token", claim.token, outcome, redacted(error), redacted(traceback)]
+        backoff_ms, least_ms = int(_BACKOFF_SECONDS * 1000), int(least_seconds * 1000)
+        return self._end(claim.run_id, claim.shard.name, ended, backoff_ms, least_ms)
+
+    def _end(self, run_id: str, shard_name: str, ended: list[str], backoff_ms: int = 0, least_ms: int = 0) -> int:
+        """`ended` is who holds the shard, by token or owner, and how its attempt ended."""
+        limits = [self._max_attempts, self._max_errors, self._lease_ms, least_ms]
+        arguments = [shard_name, *ended, backoff_ms, int(_MAX_BACKOFF_SECONDS * 1000), *limits]
+        _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), arguments)
+        return int(still_open)
+
+    def _run_for(self, claim: Claim, script: str, *arguments: str | bytes | int) -> Any:
+        keys = Keys(claim.run_id).of(claim.shard.name)
+        return self._run_script(script, keys, [claim.shard.name, claim.token, *arguments])
+
+
+def _unknown(claim: Claim) -> RunUnknown:
+    return RunUnknown(
+        f"The ledger has lost the run {claim.run_id}. Run the same `producer enqueue` again to rebuild it."
+    )
+
+
+def new_nonce() -> str:
+    """An identifier that tells one claim from all others."""
+    return uuid4().hex[:12]

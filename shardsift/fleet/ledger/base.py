@@ -1,0 +1,136 @@
+"""Shared by all parts of the ledger: the connection, the scripts, the keys of a run, and its spec."""
+
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from itertools import islice
+from typing import Any, TypeVar
+
+import redis
+from pydantic import TypeAdapter, ValidationError
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.spec import RunSpec, Shard
+
+SHARD = TypeAdapter(Shard)
+_T = TypeVar("_T")
+_BATCH = 200  # shards per call: a script blocks Redis for all clients, here for a few milliseconds
+_LUA = resources.files("shardsift.fleet.ledger") / "lua"
+
+
+class LedgerBase:
+    """Each transition is one script, so it is atomic. The settings have the length of a lease and the limits of attempts."""
+
+    def __init__(self, client: redis.Redis, settings: Settings) -> None:
+        self.redis = client
+        self.lease_seconds = settings.lease_seconds
+        self._lease_ms = int(settings.lease_seconds * 1000)
+        self._outage_ms = int(max(settings.lease_seconds / 2, 3 * settings.sweep_seconds) * 1000)
+        self._max_attempts = settings.max_attempts
+        self._max_errors = settings.max_errors
+        self._checkpoint_bytes = settings.checkpoint_mib << 20
+        prelude = (_LUA / "prelude.lua").read_text()
+        self._scripts = {
+            script.name.removesuffix(".lua"): client.register_script(prelude + script.read_text())
+            for script in _LUA.iterdir()
+            if script.name != "prelude.lua"
+        }
+
+    def spec(self, run_id: str) -> RunSpec:
+        """The spec of a run. Raises UsageError if the ledger does not have the run, or cannot read it."""
+        spec = self.redis.hget(Keys(run_id).run, "spec")
+        if spec is None:
+            known = ", ".join(self.run_ids()[:5]) or "none"
+            raise UsageError(f"The ledger has no run {run_id!r}. Newest runs: {known}.")
+        return read_spec(run_id, spec)
+
+    def run_ids(self) -> list[str]:
+        """All runs, newest first."""
+        run_ids = [str(run_id) for run_id in self.redis.zrange(RUNS, 0, -1)][::-1]  # a worker may not use ZREVRANGE
+        pipeline = self.redis.pipeline(transaction=False)
+        for run_id in run_ids:
+            pipeline.hexists(Keys(run_id).run, "spec")
+        return [run_id for run_id, has_spec in zip(run_ids, pipeline.execute(), strict=True) if has_spec]
+
+    def _run_script(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
+        return self._scripts[name](keys=keys, args=arguments)
+
+    def _now_ms(self) -> int:
+        return in_ms(self.redis.time())
+
+    def _fields(self, key: str) -> dict[str, str]:
+        return {str(name): str(value) for name, value in self.redis.hgetall(key).items()}
+
+
+def in_ms(time: tuple[int, int]) -> int:
+    """The answer of TIME: seconds and microseconds."""
+    seconds, microseconds = time
+    return seconds * 1000 + microseconds // 1000
+
+
+def batches(items: Iterable[_T]) -> Iterator[list[_T]]:
+    remaining = iter(items)
+    while batch := list(islice(remaining, _BATCH)):
+        yield batch
+
+
+def read_spec(run_id: str, spec: str | bytes) -> RunSpec:
+    try:
+        return RunSpec.from_json(spec)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        field = ".".join(map(str, wrong["loc"]))
+        raise UsageError(
+            f"Run {run_id} was enqueued by another version of shardsift: this one cannot read its spec "
+            f"({field}: {wrong['msg']})."
+        ) from error
+
+
+def refuse_other_version(client: redis.Redis) -> None:
+    """Raises UsageError if another version of shardsift has written the ledger. All processes of a fleet have the same."""
+    found = client.get(VERSION_KEY)  # text, since `connect` decodes it
+    if found not in (None, VERSION):
+        raise UsageError(
+            f"This Redis has the ledger of another version of shardsift (format {found!s}, and {VERSION} here). Install the same "
+            "version everywhere, or set REDIS_URL to another database."
+        )
+
+
+# The Redis keys of one run. docs/architecture.md says what each of them holds.
+
+PREFIX = "shardsift:"
+VERSION_KEY, VERSION = PREFIX + "version", "1"  # of keys, specs and messages; raise it when they change
+REFUSED = PREFIX + "refused"
+FINISHED = PREFIX + "finished"  # the list that wakes a finalizer
+
+
+RUNS = PREFIX + "runs"  # the ids of all runs
+
+
+class Keys:
+    def __init__(self, run_id: str) -> None:
+        self.run = f"{PREFIX}run:{run_id}"
+        self.shards = f"{self.run}:shards"
+        self.waiting = f"{self.run}:waiting"
+        self.sent = f"{self.run}:sent"
+        self.running = f"{self.run}:running"
+        self.failed = f"{self.run}:failed"
+        self.receipts = f"{self.run}:receipts"
+        self.taken = f"{self.run}:taken"
+        self.histograms = f"{self.run}:histograms"
+        self.errored = f"{self.run}:errored"
+        self.counted = f"{self.run}:counted"
+
+    def attempts(self, shard: str) -> str:
+        """The record of the attempts at a shard. With an empty name, the prefix of all such keys."""
+        return f"{self.run}:attempts:{shard}"
+
+    def scores(self, shard: str) -> str:
+        """The checkpoint of a shard."""
+        return f"{self.run}:scores:{shard}"
+
+    def of(self, shard: str = "") -> list[str]:
+        """All keys, in the order that `lua/prelude.lua` expects."""
+        places = [self.waiting, self.sent, self.running, self.failed, self.receipts]
+        tallies = [self.histograms, self.errored]
+        return [self.run, self.shards, *places, *tallies, self.attempts(shard), self.scores(shard), REFUSED]

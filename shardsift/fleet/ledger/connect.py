@@ -1,0 +1,119 @@
+"""Connect to the fleet's Redis, with errors that say what to do."""
+
+import logging
+import time
+from urllib.parse import urlsplit
+
+import redis
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.redis_away import advice_on, as_ours, is_refusal
+from shardsift.fleet.process.settings import Settings
+
+OLDEST_REDIS = (6, 2)
+_PAUSE_SECONDS = 0.5
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"  # OpenSSL's word, which redis-py passes on in a ConnectionError
+logger = logging.getLogger(__name__)
+
+
+def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
+    """A client with a working connection.
+
+    Raises UsageError if Redis is missing, refuses the connection, is too old, or would delete keys when it is full.
+
+    A server that does not answer, or still loads its data, is waited for. A wrong password or certificate is not.
+    """
+    if settings.ledger_url is None:
+        raise UsageError(
+            "No Redis is named. Set REDIS_URL, for example redis://:password@host:6379/0; "
+            "or use `producer run`, which starts a Redis and workers on this machine."
+        )
+    try:
+        _check_url(settings.ledger_url)
+        client = redis.Redis.from_url(
+            settings.ledger_url,
+            decode_responses=True,
+            socket_connect_timeout=10,
+            socket_timeout=30,
+            health_check_interval=15,
+        )
+    except ValueError:  # the URL is not shown: if it cannot be parsed, any part of it may be the password
+        raise UsageError(
+            "REDIS_URL is not a valid Redis URL. Write redis://:password@host:6379/0 and percent-encode special characters."
+        ) from None
+    address = address_of(settings.ledger_url)
+    try:
+        _wait_for_answer(client, address, wait_seconds)
+    except redis.RedisError as error:
+        if is_refusal(error):
+            raise UsageError(str(as_ours(error, f"Redis at {address}"))) from error
+        hint = " By rediss:// it must speak TLS." if settings.ledger_url.startswith("rediss:") else ""
+        raise UsageError(f"No Redis answers at {address} ({error}). Start it, or correct REDIS_URL.{hint}") from error
+    return client
+
+
+def _check_url(url: str) -> None:
+    """Raises ValueError for what the client would ignore: a database that is no number, and what follows a #."""
+    parts = urlsplit(url)
+    if parts.fragment or (parts.scheme != "unix" and not parts.path.strip("/").isdigit() and parts.path.strip("/")):
+        raise ValueError(url)
+
+
+def why_no_writes(client: redis.Redis) -> str:
+    """Why Redis refuses to write, and what to do; empty if it does not, or does not say."""
+    try:
+        info = client.info()
+    except redis.ResponseError:  # this user, or a managed service, does not allow it
+        return ""
+    states = {
+        "READONLY": info.get("role") == "slave" and bool(info.get("slave_read_only", 1)),
+        "OOM": 0 < info.get("maxmemory", 0) <= info.get("used_memory", 0),
+        "MISCONF": info.get("aof_last_write_status") == "err",
+    }
+    answer = next((code for code, holds in states.items() if holds), None)
+    return f"Redis refuses to write ({answer}). {advice_on(redis.ResponseError(answer))}" if answer else ""
+
+
+def _wait_for_answer(client: redis.Redis, address: str, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
+    has_told = False
+    while True:
+        try:
+            client.ping()
+            _check_server(client, address)
+            return
+        except redis.AuthenticationError:
+            raise
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            if time.monotonic() >= deadline or _UNTRUSTED in str(error):
+                raise
+            if not has_told:
+                logger.warning("No Redis answers at %s (%s). Waiting for it", address, error)
+                has_told = True
+            time.sleep(_PAUSE_SECONDS)
+
+
+def address_of(url: str) -> str:
+    """The host and port, or the socket. Other parts of a URL, before the @ and in the query, may hold the password."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or parts.path
+
+
+def _check_server(client: redis.Redis, address: str) -> None:
+    """Refuse a server now that would fail in the middle of a run, or delete keys of the ledger, which have no time to live."""
+    try:
+        info = client.info()
+    except redis.ResponseError:  # this user, or a managed service, does not allow it
+        return
+    policy = str(info.get("maxmemory_policy", ""))
+    if policy.startswith("allkeys") and info.get("maxmemory") != 0:
+        raise UsageError(
+            f"This Redis deletes any keys when it is full, parts of runs too (maxmemory-policy is {policy}). "
+            "Set it: redis-cli CONFIG SET maxmemory-policy noeviction, and in the server's configuration."
+        )
+    version = str(info.get("redis_version", ""))
+    if version and tuple(int(part) for part in version.split(".")[:2]) < OLDEST_REDIS:
+        raise UsageError(
+            f"Redis at {address} is version {version}. shardsift needs Redis 6.2 or later, or Valkey: upgrade it, "
+            "or set REDIS_URL to another server."
+        )

@@ -1,0 +1,392 @@
+"""All reads and writes of the runs of a fleet.
+
+The state of a shard goes `queued → running → done | failed`. Each transition is one Lua script, so it is atomic, and it
+uses the clock of Redis, so workers' clocks do not matter. A claim lasts for one lease and carries a fencing token. If a
+worker comes back after its lease expired and another worker claimed the shard, its token is stale and is refused.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, fields
+
+import redis
+from pydantic import TypeAdapter
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.ledger.attempts import Attempts
+from shardsift.fleet.ledger.base import (
+    FINISHED,
+    REFUSED,
+    RUNS,
+    SHARD,
+    VERSION,
+    VERSION_KEY,
+    Keys,
+    batches,
+    refuse_other_version,
+)
+from shardsift.fleet.ledger.connect import connect
+from shardsift.fleet.ledger.records import Description, Due, OpenRun, Publication, Steering
+from shardsift.fleet.ledger.results import Results
+from shardsift.fleet.process.redact import redacted
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import place_taken
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.spec import RunSpec, Shard
+
+_STEERING = TypeAdapter(Steering)
+_DESCRIPTION = TypeAdapter(Description)
+_PUBLICATION = TypeAdapter(Publication)
+_DUE_LIMIT = 1000  # shards of each kind in one answer
+_MAX_DAMAGED = 3  # a shard whose stored files were found damaged this often is failed: the storage is probably at fault
+_DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard's stored files were found damaged
+_REFUSED_MS = 86_400_000  # as in lua/prelude.lua
+
+
+class Ledger(Attempts, Results):
+    """Cheap to create, and safe to share between threads. Methods raise redis.RedisError if Redis does not answer."""
+
+    @staticmethod
+    def connect(settings: Settings, *, wait_seconds: float = 0.0) -> "Ledger":
+        """Connect to the fleet's Redis.
+
+        Raises UsageError if it is missing for this long, refuses the connection, would delete keys when it is full, or holds
+        the ledger of another version of shardsift. Nothing is written before.
+        """
+        client = connect(settings, wait_seconds=wait_seconds)
+        refuse_other_version(client)
+        return Ledger(client, settings)
+
+    def create_run(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
+        """Write a run and its new shards. Returns the number of new shards. May run twice. Ends a cancellation."""
+        added = self.add_shards(spec, shards, now=now)
+        self.mark_enqueued(spec.run_id, shards=int(self.redis.hlen(Keys(spec.run_id).shards)))
+        return added
+
+    def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
+        """Add shards to a run that is not marked as enqueued: no shard is sent or published before `mark_enqueued`."""
+        keys = Keys(spec.run_id)
+        self.redis.set(VERSION_KEY, VERSION)
+        self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now})
+        self.redis.hdel(keys.run, "cancelled")
+        self.redis.zadd(RUNS, {spec.run_id: now}, nx=True)
+        added = 0
+        for batch in batches(shards):
+            fields = [part for shard in batch for part in (shard.name, SHARD.dump_json(shard))]
+            added += self._run_script("add_shards", keys.of(), fields)
+        return added
+
+    def mark_enqueued(self, run_id: str, *, shards: int) -> None:
+        """Note that all shards of the run are written, how many they are, and that the receipts that were found are too."""
+        keys = Keys(run_id)
+        self.redis.hset(keys.run, mapping={"complete": 1, "shards": shards})
+        self.redis.delete(keys.taken)
+
+    def is_enqueued(self, run_id: str) -> bool:
+        """Whether enqueueing finished. A producer may have died midway."""
+        return bool(self.redis.hexists(Keys(run_id).run, "complete"))
+
+    def take_receipts(self, run_id: str) -> list[Receipt]:
+        """The receipts of a run that is not whole, to be restored when its shards are added again: their totals may be lost.
+
+        Until `mark_enqueued`, no shard of it is sent or published, and a second call returns them again. A whole run keeps its
+        receipts.
+        """
+        keys = Keys(run_id)
+        self._run_script("take_receipts", keys.of(), [keys.taken])
+        return list(self._receipts(keys.taken))
+
+    def restore(self, run_id: str, receipts: Iterable[Receipt]) -> int:
+        """Record shards as done from receipts that were found with the output, if the shards are open and unclaimed.
+
+        Returns the number of shards recorded. May run twice.
+        """
+        restored = 0
+        for batch in batches(receipts):
+            fields = [part for receipt in batch for part in (receipt.shard, receipt.to_json())]
+            restored += self._run_script("restore", Keys(run_id).of(), fields)
+        return restored
+
+    def open_runs(self) -> list[OpenRun]:
+        """The runs with open shards, oldest first, without cancelled, paused and half-enqueued ones."""
+        run_ids = self.run_ids()[::-1]
+        pipeline = self.redis.pipeline(transaction=False)
+        for keys in map(Keys, run_ids):
+            for key in (keys.waiting, keys.sent, keys.running):
+                pipeline.zcard(key)
+            pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers", "format", "allow_mixed")
+        answers = pipeline.execute()
+        states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
+        opened = [
+            (run_id, self._takeable(run_id, waiting + sent, max_workers), running, None if may_mix else settled)
+            for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers, settled, may_mix) in states
+            if waiting + sent + running and complete and cancelled is None and paused is None
+        ]
+        return [
+            OpenRun(run_id=run_id, spec=self.spec(run_id), queued=queued, running=running, number_format=settled)
+            for run_id, queued, running, settled in opened
+        ]
+
+    def _takeable(self, run_id: str, queued: int, max_workers: str | None) -> int:
+        """The queued shards that further workers may take."""
+        if max_workers is None:
+            return queued
+        workers = {shard.worker for shard in self.running_shards(run_id)}
+        return max(0, min(queued, int(max_workers) - len(workers)))
+
+    def cancel(self, run_id: str, *, replaced_by: str = "") -> None:
+        """Cancel a run: workers stop at their next batch. All progress is kept, and `retry` or `create_run` resumes the run.
+
+        Ends a pause. Raises UsageError if the run is published. A publication that has already begun still succeeds.
+        """
+        if self._run_script("cancel", Keys(run_id).of(), [replaced_by]) == "published":
+            raise UsageError(f"Run {run_id} is published: there is nothing left to cancel.")
+
+    def is_cancelled(self, run_id: str) -> bool:
+        return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
+
+    def replaced_by(self, run_id: str) -> str | None:
+        """The run of the same output for which the run was cancelled. None if a person cancelled it, or it is open."""
+        return str(self.redis.hget(Keys(run_id).run, "cancelled") or "") or None
+
+    def pause(self, run_id: str, *, reason: str = "") -> None:
+        """Pause a run: no shard is claimed, and workers give theirs back at their next batch. `resume` ends it.
+
+        All progress is kept. `reason` is empty if a person asked for it; a run that is paused already keeps the earlier
+        one. Raises UsageError if the run is cancelled or has no open shard.
+        """
+        match self._run_script("pause", Keys(run_id).of(), [reason]):
+            case "cancelled":
+                other = self.replaced_by(run_id)
+                advice = place_taken(other) if other else f"Resume it: producer retry {run_id}"
+                raise UsageError(f"Run {run_id} is cancelled, so it is not paused. {advice}")
+            case "published":
+                raise UsageError(f"Run {run_id} is published: there is nothing left to pause.")
+            case "over":
+                raise UsageError(f"Run {run_id} has no open shard: there is nothing left to pause.")
+
+    def resume(self, run_id: str) -> bool:
+        """End a pause. Returns False if the run is not paused."""
+        return bool(self.redis.hdel(Keys(run_id).run, "paused"))
+
+    def pause_reason(self, run_id: str) -> str | None:
+        """Why the run is paused, empty if a person asked for it. None if it is not paused."""
+        reason = self.redis.hget(Keys(run_id).run, "paused")
+        return None if reason is None else str(reason)
+
+    def number_format(self, run_id: str) -> str | None:
+        """The format in which workers must score the run. None if none has begun, or formats may be mixed."""
+        settled, may_mix = self.redis.hmget(Keys(run_id).run, "format", "allow_mixed")
+        return None if settled is None or may_mix else str(settled)
+
+    def settle_format(self, run_id: str, number_format: str) -> None:
+        """Set the format of a run that has none in the ledger, from what is done already."""
+        self.redis.hsetnx(Keys(run_id).run, "format", number_format)
+
+    def steering(self, run_id: str) -> Steering:
+        """The limits of workers and of cost, and whether formats may be mixed."""
+        return _STEERING.validate_python(self._set_fields(run_id, Steering))
+
+    def steer(self, run_id: str, steering: Steering) -> None:
+        """Set the limits. Workers above a lowered limit finish their shard first."""
+        key, pipeline = Keys(run_id).run, self.redis.pipeline()
+        for name, value in asdict(steering).items():
+            if value is None or value is False:
+                pipeline.hdel(key, name)
+            else:
+                pipeline.hset(key, name, str(value))
+        pipeline.execute()
+
+    def description(self, run_id: str) -> Description:
+        return _DESCRIPTION.validate_python(self._set_fields(run_id, Description))
+
+    def describe(self, run_id: str, description: Description) -> None:
+        """Set what the user gave. None was not given, and stays as it is."""
+        for name, value in asdict(description).items():
+            if value is not None:
+                self.redis.hset(Keys(run_id).run, name, value)
+
+    def _set_fields(self, run_id: str, kind: type[Steering | Description]) -> dict[str, object]:
+        names = [field.name for field in fields(kind)]
+        found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
+        return {name: value for name, value in found if value is not None}
+
+    def retry(self, run_id: str, *, done_too: bool = False, changed: Iterable[str] = ()) -> int:
+        """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
+
+        With `done_too`, done shards are scored again too, for outputs that were lost before they were published, and else those
+        that are `changed`.
+        """
+        keys = Keys(run_id)
+        self.redis.hdel(keys.run, "cancelled")
+        self.clear_publish_error(run_id)
+        done = self.redis.hkeys(keys.receipts) if done_too else changed
+        names = {*self.redis.smembers(keys.failed), *done}
+        return sum(self._run_script("retry", keys.of(), batch) for batch in batches(names))
+
+    def requeue(self, run_id: str, damaged: Mapping[str, str], *, of: Iterable[Receipt] = ()) -> int:
+        """Queue done shards again whose stored files are lost or damaged. `damaged` maps their names to the reason.
+
+        Their rows leave the totals, and the run is no longer published. A shard that is found
+        damaged three times is failed. A shard that was scored again after the receipts `of` were
+        read is skipped. Returns the number of shards that were queued or failed.
+        """
+        files = {receipt.shard: _data_file(receipt) for receipt in of}
+        requeued = 0
+        for batch in batches(damaged.items()):
+            fields = [part for name, reason in batch for part in (name, reason, files.get(name, ""))]
+            requeued += int(self._run_script("requeue", Keys(run_id).of(), [_MAX_DAMAGED, *fields]))
+        return requeued
+
+    def move_rows(self, run_id: str, moved: Iterable[tuple[Receipt, Receipt]]) -> int:
+        """Record new data files for the rows of done shards, each with its receipt before and after. May run twice.
+
+        Shards that were queued or scored again meanwhile are left out. Returns the number of shards recorded.
+        """
+        recorded = 0
+        for batch in batches(moved):
+            fields = [part for before, now in batch for part in (now.shard, _data_file(before), now.to_json())]
+            recorded += int(self._run_script("move_rows", Keys(run_id).of(), fields))
+        return recorded
+
+    def shards(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Shard]:
+        """The records of the named shards, by default of all, in name order."""
+        key = Keys(run_id).shards
+        for batch in batches(sorted(map(str, self.redis.hkeys(key) if names is None else names))):
+            for record in self.redis.hmget(key, batch):
+                if record is not None:
+                    yield SHARD.validate_json(record)
+
+    def update_shards(self, run_id: str, shards: Iterable[Shard]) -> int:
+        """Replace the records of shards that are not done. Returns how many changed."""
+        changed = 0
+        for batch in batches(shards):
+            fields = [part for shard in batch for part in (shard.name, SHARD.dump_json(shard))]
+            changed += int(self._run_script("update_shards", Keys(run_id).of(), fields))
+        return changed
+
+    def count_refused(self, what: str) -> None:
+        """Count the refusal of something that no correct part of the fleet sends, such as a foreign message."""
+        self.redis.hincrby(REFUSED, what, 1)
+        self.redis.pexpire(REFUSED, _REFUSED_MS)
+
+    def refused(self) -> dict[str, int]:
+        """Count the recent refusals over all runs, by kind. Forgotten a day after the last refusal."""
+        return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
+
+    # --- which shards need a message in the queue; `shardsift/fleet/process/dispatch.py` sends them ---
+
+    def take_due(self, run_id: str, *, room: int) -> Due:
+        """The shards that need a message now. They count as sent from here on. `room` limits the shards never tried."""
+        arguments = [room, _DUE_LIMIT, self._lease_ms, self._outage_ms, self._max_attempts]
+        again, fresh = self._run_script("take_due", Keys(run_id).of(), arguments)
+        return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
+
+    def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
+        """Shards whose message was sent at least this many seconds ago, and which no worker has claimed since."""
+        age_ms = self._now_ms() - int(seconds * 1000)
+        return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
+
+    def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> list[str]:
+        """Queue shards again whose message is lost, if it was sent at least this many seconds ago. Returns their names."""
+        age_ms = int(seconds * 1000)
+        return [
+            name
+            for batch in batches(shards)
+            for name in self._run_script("queue_again", Keys(run_id).of(), [age_ms, *batch])
+        ]
+
+    def forget_messages(self, run_id: str) -> None:
+        """Queue every open shard again, even if it is leased. Call this only if all workers and messages are gone.
+
+        A running attempt counts as stopped, because its worker was ended on purpose.
+        """
+        self._run_script("forget_messages", Keys(run_id).of(), [])
+
+    # --- what a finalizer notes about a run. The output itself says what is published ---
+
+    def wait_for_finished_run(self, seconds: float) -> bool:
+        """Wait for a worker that has done the last shard of a run. Returns whether there was one within this time.
+
+        It wakes one finalizer. The wake may be lost with that one, so check the runs from time to time without it.
+        """
+        try:
+            is_woken = self.redis.brpop([FINISHED], timeout=seconds) is not None
+        except redis.ResponseError:  # somebody has put another thing there
+            is_woken = True
+        if is_woken:
+            self.redis.delete(FINISHED)
+        return is_woken
+
+    def publication(self, run_id: str) -> Publication | None:
+        published = self.redis.hget(Keys(run_id).run, "published")
+        return _PUBLICATION.validate_json(published) if published else None
+
+    def begin_publishing(self, run_id: str) -> int | None:
+        """Begin a publication. Returns the version of the receipts, or None if the run is cancelled.
+
+        Read the receipts after this call. A later cancellation does not stop the publication; it is ended by it.
+        """
+        version = self._run_script("begin_publishing", Keys(run_id).of(), [])
+        return None if version is None else int(version)
+
+    def has_receipts_of(self, run_id: str, version: int | None) -> bool:
+        """Whether the receipts still have this version, of `begin_publishing`. True without one, as of a cancelled run."""
+        return version in (None, int(self.redis.hget(Keys(run_id).run, "receipts_version") or 0))
+
+    def is_publishing(self, run_id: str) -> bool:
+        """Whether a finalizer has begun a publication and not yet reported its end. It may be working, or dead."""
+        return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))
+
+    def end_publishing(self, run_id: str) -> None:
+        """Note that the publication that was begun did not happen, after looking at the output."""
+        self.redis.hdel(Keys(run_id).run, "publishing_ms")
+
+    def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:
+        """Record what was published. Ends a cancellation that arrived meanwhile.
+
+        Returns False if the receipts no longer have this `version`. Then the run is not published, and a sweep asks again.
+        """
+        arguments = [_PUBLICATION.dump_json(publication), "" if version is None else version]
+        return bool(self._run_script("record_publication", Keys(run_id).of(), arguments) == "recorded")
+
+    def withdraw_publication(self, run_id: str) -> None:
+        """Note that the output no longer holds what was published."""
+        self.redis.hdel(Keys(run_id).run, "published")
+
+    def publish_error(self, run_id: str) -> str | None:
+        """Why the last attempt to publish failed."""
+        error = self.redis.hget(Keys(run_id).run, "publish_error")
+        return None if error is None else str(error)
+
+    def publish_failed(self, run_id: str) -> bool:
+        """Whether that error is permanent. Then the finalizer does not publish again until a person asks for it."""
+        return bool(self.redis.hexists(Keys(run_id).run, "publish_failed"))
+
+    def may_publish(self, run_id: str) -> bool:
+        """Whether to publish now: the last error was not permanent, and the time that a service asked to wait is over."""
+        failed, after_ms = self.redis.hmget(Keys(run_id).run, "publish_failed", "publish_after_ms")
+        return failed is None and int(after_ms or 0) <= self._now_ms()
+
+    def record_publish_error(
+        self, run_id: str, error: str, *, is_permanent: bool = False, retry_after_seconds: float | None = None
+    ) -> None:
+        """Note why publishing failed, whether the error is permanent, and how long to wait before the next attempt."""
+        key, pipeline = Keys(run_id).run, self.redis.pipeline()
+        pipeline.hdel(key, "publish_failed", "publish_after_ms")
+        pipeline.hset(key, "publish_error", redacted(error))
+        if is_permanent:
+            pipeline.hset(key, "publish_failed", 1)
+        if retry_after_seconds:
+            pipeline.hset(key, "publish_after_ms", self._now_ms() + int(retry_after_seconds * 1000))
+        pipeline.execute()
+
+    def clear_publish_error(self, run_id: str) -> None:
+        """Forget why publishing failed and how often files were found damaged, because a person asks to publish again."""
+        key = Keys(run_id).run
+        damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
+        self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", *damaged)
+
+
+def _data_file(receipt: Receipt) -> str:
+    """As `has_file` in lua/prelude.lua compares it."""
+    return f"{receipt.data.staged_path} {receipt.data.sha256}"

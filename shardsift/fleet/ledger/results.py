@@ -1,0 +1,224 @@
+"""How far a run is, how fast, and what has come of its shards. Reads only."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardsift.fleet.ledger.base import RUNS, Keys, LedgerBase, batches, in_ms
+from shardsift.fleet.ledger.records import Counts, Failure, RunningShard
+from shardsift.fleet.run.receipt import AttemptReport, Histogram, Phase, Receipt, empty_histogram
+
+# The speed of a run, from the rows that `lua/prelude.lua` counts in slots of ten seconds.
+#
+# Only slots in which a worker held a shard count, so time spent waiting for workers does not make a run look slow.
+
+_SLOT_MS = 10_000  # as in lua/prelude.lua
+_SLOTS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """Rows scored, and the seconds in which workers held shards: in the last five minutes, and in total.
+
+    A row that was scored again after a crash counts once. A row of a shard that was restored from its receipt does not
+    count.
+    """
+
+    rows_lately: int = 0
+    seconds_lately: float = 0.0
+    rows: int = 0
+    seconds: float = 0.0
+    idle_seconds: float | None = None  # since a row was last scored; None before the first row
+
+    @property
+    def rows_per_second_lately(self) -> float:
+        return self.rows_lately / self.seconds_lately if self.seconds_lately else 0.0
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
+    """Read the pace from the run's hash. `end_ms` is the time at which the last shard ended, or now."""
+    if "started_ms" not in run:
+        return Pace()
+    begin_ms = int(run["started_ms"])
+    lately = _slots_since(run, now_ms // _SLOT_MS - _SLOTS)
+    advanced_ms = run.get("advanced_ms")
+    return Pace(
+        rows_lately=sum(lately.values()),
+        seconds_lately=sum(_seconds_of(slot, begin_ms, end_ms) for slot in lately),
+        rows=int(run.get("rows_scored", 0)),
+        seconds=max(0.0, min((end_ms - begin_ms) / 1000, int(run.get("slots", 0)) * _SLOT_MS / 1000)),
+        idle_seconds=None if advanced_ms is None else max(0.0, (now_ms - int(advanced_ms)) / 1000),
+    )
+
+
+def _slots_since(run: Mapping[str, str], oldest: int) -> dict[int, int]:
+    """Slot → rows."""
+    noted = (run[field].split(":") for field in run if field.startswith("pace:"))
+    return {int(slot): int(rows) for slot, rows in noted if int(slot) > oldest}
+
+
+def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
+    """The part of the slot that lies within the run."""
+    return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000
+
+
+_ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
+
+
+class Results(LedgerBase):
+    """May be read at any time, also while shards change."""
+
+    def counts(self, run_id: str) -> Counts:
+        keys = Keys(run_id)
+        pipeline = self.redis.pipeline()
+        for key in (keys.waiting, keys.sent, keys.running):
+            pipeline.zcard(key)
+        pipeline.hlen(keys.receipts)
+        pipeline.scard(keys.failed)
+        pipeline.hlen(keys.shards)
+        pipeline.hgetall(keys.run)
+        pipeline.zrange(keys.running, 0, -1)
+        pipeline.zscore(RUNS, run_id)
+        pipeline.time()
+        waiting, sent, running, done, failed, known, run, names, listed, (now, _) = pipeline.execute()
+        shards = int(run.get("shards", known))  # as all_shards in lua/prelude.lua
+        queued = shards - running - done - failed
+        return Counts(
+            shards=shards,
+            queued=queued,
+            running=running,
+            done=done,
+            failed=failed,
+            rows_running=self._rows_running(keys, names),
+            worker_seconds=int(run.get("worker_ms", 0)) / 1000,
+            stored_bytes=int(run.get("stored_bytes", 0)),
+            last_death_seconds=_seconds_since(run.get("died_ms"), now),
+            tokens=int(run.get("tokens", 0)),
+            phase_seconds={phase: int(run.get(f"phase_ms:{phase}", 0)) / 1000 for phase in Phase},
+            seconds=_run_seconds(run, open_shards=queued + running, now=now),
+            is_whole=listed is not None and known == shards and waiting + sent == queued,
+            **{field: int(run.get(field, 0)) for field in _ROWS},
+        )
+
+    def running_shards(self, run_id: str) -> list[RunningShard]:
+        """The shards that workers hold now, in the order in which their leases end."""
+        keys = Keys(run_id)
+        ends: Any = self.redis.zrange(keys.running, 0, -1, withscores=True)
+        ends_ms = {str(name): float(end_ms) for name, end_ms in ends}
+        pipeline = self.redis.pipeline()
+        for name in ends_ms:
+            pipeline.hmget(keys.attempts(name), "owner", "rows", "attempts", "noted_ms", "report")
+        pipeline.time()
+        *found, now = pipeline.execute()
+        now_ms = in_ms(now)
+        return [
+            RunningShard(
+                name=name,
+                worker=owner or "",
+                rows=int(rows or 0),
+                attempt=int(attempt or 1),
+                seen_seconds=max(0.0, (now_ms - int(noted_ms or now_ms)) / 1000),
+                lease_seconds_left=max(0.0, (ends_ms[name] - now_ms) / 1000),
+                report=AttemptReport.from_json(report),
+            )
+            for name, (owner, rows, attempt, noted_ms, report) in zip(ends_ms, found, strict=True)
+        ]
+
+    def pace(self, run_id: str) -> Pace:
+        """How fast the run is, or was."""
+        keys = Keys(run_id)
+        pipeline = self.redis.pipeline()
+        for key in (keys.waiting, keys.sent, keys.running):
+            pipeline.zcard(key)
+        pipeline.hgetall(keys.run)
+        pipeline.time()
+        *open_shards, run, now = pipeline.execute()
+        now_ms = in_ms(now)
+        end_ms = now_ms if any(open_shards) else int(run.get("finished_ms", now_ms))
+        return read_pace(run, now_ms=now_ms, end_ms=end_ms)
+
+    def histograms(self, run_id: str) -> dict[str, Histogram]:
+        """How the scores of the shards that are done are spread, by score column."""
+        empty = {
+            scoring.score_column: empty_histogram(scoring.function_to_apply) for scoring in self.spec(run_id).scorings
+        }
+        rows_by_bin: dict[str, dict[int, int]] = {column: {} for column in empty}
+        for field, rows in self._fields(Keys(run_id).histograms).items():
+            number, _, column = field.partition(":")
+            if column in empty and int(rows) > 0:
+                rows_by_bin[column][int(number)] = int(rows)
+        return {
+            column: replace(histogram, rows_by_bin=dict(sorted(rows_by_bin[column].items())))
+            for column, histogram in empty.items()
+        }
+
+    def error_reasons(self, run_id: str) -> dict[str, int]:
+        """Why rows of the shards that are done are errored: reason → rows, most rows first."""
+        rows = {reason: int(rows) for reason, rows in self._fields(Keys(run_id).errored).items()}
+        return dict(sorted(rows.items(), key=lambda one: (-one[1], one[0])))
+
+    def receipts(self, run_id: str) -> Iterator[Receipt]:
+        """The receipts of all done shards, in name order."""
+        return self._receipts(Keys(run_id).receipts)
+
+    def _receipts(self, key: str) -> Iterator[Receipt]:
+        for batch in batches(sorted(str(name) for name in self.redis.hkeys(key))):
+            for receipt in self.redis.hmget(key, batch):
+                if receipt is not None:  # `retry --all` may remove one while this reads
+                    yield Receipt.from_json(receipt)
+
+    def some_receipts(self, run_id: str, most: int) -> list[Receipt]:
+        """The receipts of up to this many done shards, chosen at random."""
+        found: Any = self.redis.hrandfield(Keys(run_id).receipts, most, withvalues=True)
+        return [Receipt.from_json(receipt) for receipt in found[1::2]]
+
+    def failures(self, run_id: str, *, most: int | None = None) -> list[Failure]:
+        """The dead-letter list: the failed shards in name order, all of them or the first ones."""
+        names = sorted(str(name) for name in self.redis.smembers(Keys(run_id).failed))[:most]
+        return self._failed_attempts(run_id, names)
+
+    def retries(self, run_id: str, *, most: int) -> list[Failure]:
+        """The shards that wait for another attempt after one that ended badly. Those due next come first."""
+        waiting = self.redis.zrangebyscore(Keys(run_id).waiting, "(0", "+inf", start=0, num=most)
+        found = self._failed_attempts(run_id, [str(name) for name in waiting])
+        return [failure for failure in found if failure.error]  # a stop leaves none
+
+    def _failed_attempts(self, run_id: str, names: list[str]) -> list[Failure]:
+        keys, pipeline = Keys(run_id), self.redis.pipeline()
+        for name in names:
+            pipeline.hmget(keys.attempts(name), "error", "traceback", "worker", "attempts", "crashes", "errors")
+        return [
+            Failure(
+                shard=name,
+                error=error or "",
+                traceback=traceback or "",
+                worker=worker or "",
+                attempts=int(attempts or 0),
+                crashes=int(crashes or 0),
+                errors=int(errors or 0),
+            )
+            for name, (error, traceback, worker, attempts, crashes, errors) in zip(
+                names, pipeline.execute(), strict=True
+            )
+        ]
+
+    def _rows_running(self, keys: Keys, names: Iterable[str]) -> int:
+        pipeline = self.redis.pipeline()
+        for name in names:
+            pipeline.hget(keys.attempts(name), "rows")
+        return sum(int(rows or 0) for rows in pipeline.execute())
+
+
+def _seconds_since(then_ms: str | None, now: int) -> float | None:
+    return None if then_ms is None else max(0.0, now - int(then_ms) / 1000)
+
+
+def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:
+    if "started_ms" not in run:
+        return 0.0
+    end_ms = now * 1000 if open_shards else int(run.get("finished_ms", run["started_ms"]))
+    return max(0.0, (end_ms - int(run["started_ms"])) / 1000)

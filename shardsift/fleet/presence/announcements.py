@@ -1,0 +1,176 @@
+"""Records in which the processes of a fleet announce what they are doing, every few seconds.
+
+Redis expires the record of a process that is silent for ALIVE_SECONDS, so no clocks are compared.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeVar
+
+import redis
+from pydantic import TypeAdapter, ValidationError
+
+from shardsift.fleet.ledger.base import PREFIX
+from shardsift.fleet.presence.demand import Load, Wanted
+from shardsift.fleet.process.wording import counted, first_of
+
+ANNOUNCE_SECONDS = 5.0
+ALIVE_SECONDS = 3 * ANNOUNCE_SECONDS
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+State = TypeVar("State", bound=_Named)
+
+
+class Announcements(Generic[State]):
+    """The records of one kind of process, such as `worker`. `state` is the dataclass of a record."""
+
+    def __init__(self, kind: str, state: type[State]) -> None:
+        self._names = f"{PREFIX}{kind}s"
+        self._record = f"{PREFIX}{kind}:"
+        self._state = TypeAdapter(state)
+
+    def announce(self, client: redis.Redis, state: State) -> None:
+        """Announce what a process is doing. Repeat within ALIVE_SECONDS."""
+        with client.pipeline() as pipeline:
+            pipeline.sadd(self._names, state.name)
+            pipeline.set(self._record + state.name, self._state.dump_json(state), px=round(ALIVE_SECONDS * 1000))
+            pipeline.execute()
+
+    def withdraw(self, client: redis.Redis, name: str) -> None:
+        """Remove the record of a process that ends."""
+        with client.pipeline() as pipeline:
+            pipeline.srem(self._names, name)
+            pipeline.delete(self._record + name)
+            pipeline.execute()
+
+    def read(self, client: redis.Redis) -> list[State]:
+        """The processes seen within ALIVE_SECONDS, by name. Removes the others, and skips records that it cannot read."""
+        names = sorted(map(str, client.smembers(self._names)))
+        if not names:
+            return []
+        records = client.mget([self._record + name for name in names])
+        if silent := [name for name, record in zip(names, records, strict=True) if record is None]:
+            client.srem(self._names, *silent)
+        return [state for record in records if record is not None and (state := self._parsed(record))]
+
+    def _parsed(self, record: str | bytes) -> State | None:
+        try:
+            return self._state.validate_json(record)
+        except ValidationError:  # not one of ours
+            return None
+
+
+# What each worker is doing, as announced by the worker. For `producer status` and `demand`, and for supervisors.
+
+Activity = Literal["loading", "ready", "busy", "stopping"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerState:
+    """`name` is the owner of the worker's claims. `activity_seconds` is the age of the activity when it was announced.
+
+    A `loading` worker takes no shard, neither at its start nor after its process was replaced. A `stopping` worker takes
+    no more shards: it has received a signal, or its spot machine is being reclaimed.
+    """
+
+    name: str
+    queue: str
+    model: str
+    revision: str
+    dtype: str
+    activity: Activity
+    activity_seconds: float
+    device: str | None = None  # once the model is loaded
+    run_id: str | None = None  # of the shard in progress
+    shard: str | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id on the worker's machine."""
+        return int(self.name.rpartition("/")[2])
+
+
+_WORKERS = Announcements("worker", WorkerState)
+announce, withdraw, list_workers = _WORKERS.announce, _WORKERS.withdraw, _WORKERS.read
+
+
+# What each machine can serve, as announced by its `worker start`. For `producer status` and `doctor`.
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineState:
+    """`name` is the host and the process id of `worker start`. `devices` has an element for each worker: a GPU, or `cpu`.
+
+    `free` is the number of workers without a shard, or not started because nothing is needed. `avoids` are the queues that no
+    worker here could serve lately, each with the reason.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+    free: int
+    wanted: Wanted
+    avoids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def host(self) -> str:
+        return self.name.rpartition("/")[0]
+
+    def may_serve(self, load: Load) -> bool:
+        """Whether a worker here takes these shards, as soon as one is free."""
+        return self.wanted.admits(load) and load.queue not in self.avoids
+
+    def failed_to_serve(self, load: Load) -> bool:
+        """Whether no worker here could serve these shards lately. It is tried again after a while."""
+        return self.wanted.admits(load) and load.queue in self.avoids
+
+
+_MACHINES = Announcements("machine", MachineState)
+announce_machine, withdraw_machine, list_machines = _MACHINES.announce, _MACHINES.withdraw, _MACHINES.read
+
+
+def machines_line(machines: Sequence[MachineState]) -> str:
+    """For example `3 machines, 1 of them free: gpu-box/4711`, or `1 machine, free: gpu-box/4711`.
+
+    A free machine has a worker without a shard. One that runs several `worker start` is one machine.
+    """
+    free = [machine for machine in machines if machine.free]
+    here, with_free = hosts(machines), hosts(free)
+    if with_free == here:
+        how_many = "free" if len(here) == 1 else "all free"
+    else:
+        how_many = f"{len(with_free):,} of them free" if free else "none free"
+    return f"{counted(len(here), 'machine')}, {how_many}{f': {machine_names(free)}' if free else ''}"
+
+
+def hosts(machines: Iterable[MachineState]) -> set[str]:
+    return {machine.host for machine in machines}
+
+
+def machine_names(machines: Sequence[MachineState]) -> str:
+    """The first names, and how many more there are."""
+    return first_of([machine.name for machine in machines], _NAMED)
+
+
+# The finalizers of a fleet, as they announce themselves. For `producer status`.
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalizerState:
+    """`name` is the host and the process id. `only_run` is the run of a finalizer that leaves all others alone."""
+
+    name: str
+    only_run: str | None = None
+
+    def serves(self, run_id: str) -> bool:
+        return self.only_run in (None, run_id)
+
+
+_FINALIZERS = Announcements("finalizer", FinalizerState)
+announce_finalizer, withdraw_finalizer, list_finalizers = _FINALIZERS.announce, _FINALIZERS.withdraw, _FINALIZERS.read

@@ -1,0 +1,115 @@
+"""The needs of the open shards of all runs: which models, in which precision, and how many shards wait for them.
+
+Counted in the ledger. The length of a queue would be misleading: a running shard has no message there, and a message may be lost.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.ledger.records import OpenRun
+from shardsift.fleet.run.choices import Dtype
+from shardsift.fleet.run.model import Model, worker_queue
+from shardsift.fleet.run.spec import RunSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """The models and the precision that a worker loads. It then serves the queue of these models."""
+
+    models: tuple[Model, ...]
+    dtype: Dtype
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> "Load":
+        return cls(models=spec.served_by, dtype=spec.scorings[0].dtype)
+
+    @property
+    def queue(self) -> str:
+        return worker_queue(model.queue(self.dtype) for model in self.models)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The settings with which a worker loads exactly this."""
+        return {
+            "SHARDSIFT_SCORER": self.models[0].scorer,
+            "SHARDSIFT_MODEL": json.dumps([f"{model.name}@{model.revision}" for model in self.models]),
+            "SHARDSIFT_MODEL_REVISION": "",
+            "SHARDSIFT_DTYPE": self.dtype,
+        }
+
+    def __str__(self) -> str:
+        names = " and ".join(model.name for model in self.models)
+        return names if self.dtype == "auto" else f"{names} in {self.dtype}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The user's limits on a machine: a kind of scorer, these models together, a precision. The defaults allow any run.
+
+    With `any_revision`, a run may have pinned another commit of a model on the Hub.
+    """
+
+    scorer: str | None = None
+    models: tuple[Model, ...] = ()
+    any_revision: bool = False
+    dtype: Dtype | None = None
+
+    def admits(self, load: Load) -> bool:
+        if self.dtype is not None and load.dtype != self.dtype:
+            return False
+        if self.scorer is not None and any(model.scorer != self.scorer for model in load.models):
+            return False
+        return not self.models or self._keys(load.models) == self._keys(self.models)
+
+    @property
+    def preload(self) -> Load | None:
+        """The load to begin with while no run needs anything. None if the user named no model."""
+        return Load(models=self.models, dtype=self.dtype or "auto") if self.models else None
+
+    def _keys(self, models: Iterable[Model]) -> set[tuple[str, str, str]]:
+        return {
+            (model.scorer, model.name, "" if self.any_revision and not model.is_folder else model.revision)
+            for model in models
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """The open shards that workers with this load can take: `queued` has no worker yet, `running` has one.
+
+    Of a run that limits its workers, `queued` has no more shards than it may have further workers.
+    """
+
+    load: Load
+    queued: int
+    running: int
+
+    @property
+    def queue(self) -> str:
+        return self.load.queue
+
+
+def format_to_follow(ledger: Ledger, queue: str) -> str | None:
+    """The number format of the oldest run of a queue that lacks workers and has one. None if there is no such run."""
+    formats = (run.number_format for run in ledger.open_runs() if run.spec.queue == queue and run.queued)
+    return next(filter(None, formats), None)
+
+
+def open_demands(ledger: Ledger) -> list[Demand]:
+    """One demand for each queue with open shards, that of the oldest run first.
+
+    Cancelled and paused runs need nothing.
+    """
+    runs: dict[str, list[OpenRun]] = {}
+    for run in ledger.open_runs():
+        runs.setdefault(run.spec.queue, []).append(run)
+    return [
+        Demand(
+            load=Load.of(of_queue[0].spec),
+            queued=sum(run.queued for run in of_queue),
+            running=sum(run.running for run in of_queue),
+        )
+        for of_queue in runs.values()
+    ]

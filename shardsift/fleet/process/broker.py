@@ -1,0 +1,223 @@
+"""One Celery configuration for every process of the fleet: workers, finalizers, producers and Flower.
+
+Celery carries hints ("try this shard") and feeds Flower. It stores no results and guarantees no delivery: a message
+popped by a worker that dies at that moment is lost. The sweep of the ledger then sends the shard again.
+"""
+
+import json
+import logging
+import ssl
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import redis
+from celery import Celery, signals
+from celery.app.amqp import AMQP
+from celery.events import EventDispatcher
+from celery.loaders.app import AppLoader
+from kombu.connection import Connection
+from kombu.exceptions import OperationalError
+from kombu.transport.redis import Channel, Transport
+from kombu.transport.virtual import Empty, Message
+
+from shardsift.fleet.process.logs import LINE, FleetFormatter
+from shardsift.fleet.process.redact import all_redacted
+from shardsift.fleet.process.redis_away import ABOUT_REDIS, OnceAMinute
+from shardsift.fleet.process.settings import Settings
+
+STARTED, NEW = 0, 1  # Celery's priorities of a message: shards that were started before go first
+_VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard takes; the claim refuses a message that is redelivered later
+_CONFIGURATION: dict[str, Any] = {
+    "broker_transport_options": {
+        "visibility_timeout": _VISIBILITY_SECONDS,
+        "priority_steps": [STARTED, NEW],
+        "socket_timeout": 10,  # a dead network costs this for each connection, one after another
+        "socket_connect_timeout": 10,
+        "socket_keepalive": True,
+        "health_check_interval": 15,
+    },
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
+    "broker_channel_error_retry": True,  # survive a Redis that is full, or a replica during a failover
+    # JSON only: a message can name a task and its arguments, never carry code.
+    "accept_content": ["json"],
+    "task_ignore_result": True,  # the ledger holds results
+    # A message stays with the broker until its task ends. If a child dies, the ledger decides whether to send the
+    # shard again, because it counts crashes. Celery would send it again without limit.
+    "task_acks_late": True,
+    "task_reject_on_worker_lost": False,
+    "task_acks_on_failure": True,
+    # Take one message at a time, limited by running tasks. A limit on unacknowledged messages would block a worker
+    # whose acknowledgement was lost with its connection.
+    "worker_prefetch_multiplier": 0,
+    "worker_disable_prefetch": True,
+    "worker_cancel_long_running_tasks_on_connection_loss": False,  # a running shard outlives a restart of Redis
+    # What Flower shows.
+    "worker_send_task_events": True,
+    "task_send_sent_event": True,
+    "task_track_started": True,
+    "event_queue_ttl": 30,
+    "control_queue_expires": 300,
+    "worker_log_format": LINE,
+    "worker_task_log_format": LINE,
+}
+
+
+def log_skipped_step(logger: logging.Logger, error: Exception) -> None:
+    """Log an error of Redis, by its own client or Celery's, or of a run, after which the sweep repairs what is missing."""
+    about = ABOUT_REDIS if isinstance(error, (redis.RedisError, OperationalError)) else {}
+    logger.warning("A step was skipped, which the next sweep of the finalizer makes up for: %s", error, extra=about)
+
+
+class InstalledModules(AppLoader):  # type: ignore[misc]  # Celery is untyped
+    """Imports tasks without the current folder on the path, where Celery puts it: a worker.py there would shadow ours."""
+
+    def import_from_cwd(self, module: str, imp: Any = None, package: str | None = None) -> Any:
+        return self.import_module(module, package=package)
+
+
+def make_app(name: str, settings: Settings, *, is_current: bool = True, **overrides: Any) -> Celery:
+    """Create a Celery app on the fleet's Redis. `overrides` are the Celery settings of one kind of process.
+
+    Without a Redis URL the app has no broker, so that it can still be imported and print its help. An app for a user's own
+    process must not become Celery's current app, because the user's tasks may belong to another.
+    """
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client logs a line for every request
+    app = Celery(
+        name, broker=settings.broker_url, loader=InstalledModules, amqp=RefusingAMQP, set_as_current=is_current
+    )
+    app.events.dispatcher_cls = _RedactingDispatcher
+    for is_set_up in (signals.after_setup_logger, signals.after_setup_task_logger):
+        is_set_up.connect(_set_log_format)
+    app.conf.update(_CONFIGURATION | {"broker_use_ssl": _tls(settings.broker_url)} | overrides)
+    return app
+
+
+class _RedactingDispatcher(EventDispatcher):  # type: ignore[misc]
+    """Removes secrets from events. Flower shows and stores them with tracebacks, and every broker client can read them."""
+
+    def send(self, type: str, *arguments: Any, **fields: Any) -> Any:
+        return super().send(type, *arguments, **all_redacted(fields))
+
+    def publish(self, type: str, fields: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        return super().publish(type, all_redacted(fields), *arguments, **options)
+
+
+def _set_log_format(logger: logging.Logger, **_: Any) -> None:
+    for handler in logger.handlers:
+        if handler.formatter and not isinstance(handler.formatter, FleetFormatter):
+            handler.setFormatter(FleetFormatter(handler.formatter))
+            handler.addFilter(OnceAMinute())
+
+
+def _tls(broker_url: str | None) -> dict[str, ssl.VerifyMode] | None:
+    """Check the server's certificate for rediss://, unless the URL sets this. kombu does not check it by default."""
+    if broker_url is None or not broker_url.startswith("rediss://") or "ssl_cert_reqs" in broker_url:
+        return None
+    return {"ssl_cert_reqs": ssl.CERT_REQUIRED}
+
+
+# The queues as kombu has them in Redis: how long they are, and whose messages they hold. Celery has no such calls. They are
+# read by the ledger's client, since the broker and the ledger are on the same server.
+
+_PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
+_UNACKNOWLEDGED = ("unacked", "unacked_index")  # kombu's own: messages that a process has taken and not acknowledged
+
+
+def queue_lists(queue: str) -> list[str]:
+    """The Redis lists that hold a queue's messages, in the order in which workers empty them: started shards, new ones."""
+    return [queue, f"{queue}{_PRIORITY_SEPARATOR}{NEW}"]
+
+
+def queue_length(client: redis.Redis, queue: str) -> int:
+    """The number of messages in a queue that no process has taken."""
+    return sum(int(client.llen(name)) for name in queue_lists(queue))
+
+
+def shards_in_queue(client: redis.Redis, queue: str, run_id: str) -> Iterator[str]:
+    """The shards of a run that have a message in the queue."""
+    for name in queue_lists(queue):
+        for message in client.execute_command("LRANGE", name, 0, -1, NEVER_DECODE=True):  # type: ignore[no-untyped-call]
+            task_id = _task_id(message)
+            if task_id.startswith(f"{run_id}:"):
+                yield task_id.removeprefix(f"{run_id}:").rpartition(":")[0]
+
+
+def _task_id(message: bytes) -> str:
+    """The id of a message, or an empty string if it is not one of ours."""
+    try:
+        return str(json.loads(message)["headers"]["id"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def drop_messages(client: redis.Redis, queue: str) -> None:
+    """Remove a queue's messages, and those that any process has taken. Only if no process is running."""
+    client.delete(*queue_lists(queue), *_UNACKNOWLEDGED)
+
+
+# kombu's transport for Redis, which refuses what is no message instead of ending its process.
+#
+# A client that may write to a queue can put anything there. kombu decodes an element while it reads it, and Celery looks at it
+# before a task runs; neither expects the errors of every content. Each refusal is the signal `task_rejected` of Celery.
+
+_NOT_OF_CONTENT = (Empty, redis.RedisError, OperationalError, OSError)
+logger = logging.getLogger(__name__)
+
+
+class _Channel(Channel):
+    def _brpop_read(self, **options: Any) -> Any:
+        return self._refusing(lambda: super(_Channel, self)._brpop_read(**options))  # type: ignore[no-untyped-call]
+
+    def _receive_one(self, c: Any) -> Any:
+        return self._refusing(lambda: super(_Channel, self)._receive_one(c))  # type: ignore[no-untyped-call]
+
+    def basic_consume(
+        self, queue: str, no_ack: bool, callback: Callable[[Message], Any], *more: Any, **options: Any
+    ) -> Any:
+        def guarded(message: Message) -> Any:
+            try:
+                return callback(message)
+            except Exception as error:
+                if not _is_of_content(error):
+                    raise
+                if not (no_ack or message.acknowledged):
+                    message.reject()  # otherwise it would be delivered again
+                self._refuse(error)
+
+        return super().basic_consume(queue, no_ack, guarded, *more, **options)  # type: ignore[no-untyped-call]
+
+    def _refusing(self, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except Exception as error:
+            if not _is_of_content(error):
+                raise
+            self._refuse(error)
+            raise Empty from error
+
+    def _refuse(self, error: Exception) -> None:
+        logger.warning(
+            "Refused an element of a queue that is no message: %s: %s", type(error).__name__, str(error)[:200]
+        )
+        signals.task_rejected.send(sender=self, message=None, exc=error)
+
+
+class _Transport(Transport):
+    Channel = _Channel
+
+
+class _Connection(Connection):
+    def get_transport_cls(self) -> type[Transport]:
+        return _Transport
+
+
+class RefusingAMQP(AMQP):  # type: ignore[misc]
+    """For `Celery(amqp=...)`. The broker's URL cannot name a class of ours."""
+
+    Connection = _Connection
+
+
+def _is_of_content(error: Exception) -> bool:
+    """Whether an element caused the error, and not Redis. A DataError says that a value cannot be sent to Redis."""
+    return isinstance(error, redis.DataError) or not isinstance(error, _NOT_OF_CONTENT)

@@ -1,0 +1,357 @@
+"""Shared by the commands `producer` and `worker`: how they start, print and exit.
+
+Imports almost nothing, so that help appears at once.
+"""
+
+import importlib.util
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import wraps
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+from typer.core import TyperCommand, TyperGroup
+
+from shardsift.fleet.errors import ShardsiftError, TransientError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+USAGE = 2  # exit code for a user's mistake or an unreachable Redis
+NOT_NOW = 3  # exit code for trouble of the Hub or a storage, after which the same command goes on
+# Hundreds of Celery processes need not greet each other.
+QUIET = ("--without-mingle", "--without-gossip")
+_OF_PYDANTIC = "Value error, "  # typer leaves pydantic's prefix in what it says of a wrong choice
+_WIDE = 240  # characters per line if stdout is not a terminal
+_FEWEST_COLUMNS = 2  # of a narrow table: the id and the state
+
+
+def new_command_line(name: str, *, help: str) -> typer.Typer:
+    """Create a command with subcommands, `-h`, `--version` and shell completion."""
+    cli = Commands(
+        name=name,
+        help=help,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"max_content_width": 120, "help_option_names": ["-h", "--help"]},
+    )
+    cli.callback()(_options_of_every_command)
+    return cli
+
+
+def run_command_line(name: str, command: Callable[[], None]) -> None:
+    """Run a command. Errors of ours and of Redis become one line on stderr and an exit code, without a traceback."""
+    try:
+        command()
+    except TransientError as error:
+        _end(f"{name}: {error} Run the same command again later.", USAGE if error.of_machine else NOT_NOW)
+    except ShardsiftError as error:
+        _end(f"{name}: {error}")
+    except Exception as error:
+        if not _is_of_redis(error):
+            raise
+        from shardsift.fleet.process.redis_away import as_ours
+
+        _end(f"{name}: {as_ours(error)} Run the same command again later.")
+
+
+def own_command(*arguments: str) -> list[str]:
+    """The command line that runs `shardsift` as a child. -P keeps the current folder off the module path."""
+    return [sys.executable, "-P", "-m", "shardsift", *arguments]
+
+
+def check_chart(file: Path, *, option: str, otherwise: str) -> None:
+    """Check before anything is read that a chart can be drawn, and written to what `option` names. Raises UsageError."""
+    if not importlib.util.find_spec("matplotlib"):
+        install = "pip install 'shardsift[tune]'"
+        raise UsageError(f"Drawing the chart needs matplotlib. Install it with: {install}, or {otherwise}.")
+    if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+        raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with {option}.")
+
+
+def say(line: str) -> None:
+    """Print a message for the user on stderr; stdout is for data."""
+    typer.echo(line, err=True)
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def print_table(table: object) -> None:
+    _console().print(table)
+
+
+def print_with_whole_ids(table: "Table") -> None:
+    """Print a table whose first column can always be copied. The last columns are left out if there is no room for them."""
+    console = _console()
+    left_out = []
+    while (width := _natural_width(table, console)) > console.width and len(table.columns) > _FEWEST_COLUMNS:
+        left_out.append(str(table.columns.pop().header))
+    console.width = max(width, console.width)  # rather than cut an id, let the terminal wrap the line
+    console.print(table)
+    if left_out:
+        say(f"For {', '.join(reversed(left_out))}, use a wider terminal or --json.")
+
+
+def _natural_width(table: "Table", console: "Console") -> int:
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(width=_WIDE), table).maximum
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
+
+
+class Commands(typer.Typer):
+    """Subcommands whose help is shown as it is written, in one panel of the program's help unless a command names another."""
+
+    def __init__(self, *, panel: str | None = None, **settings: Any) -> None:
+        super().__init__(cls=_Group, **settings)
+        self._panel = {"rich_help_panel": panel} if panel else {}
+
+    def command(self, name: str | None = None, **settings: Any) -> Any:
+        return super().command(name, cls=_Command, **{**self._panel, **settings})
+
+
+class _Command(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """If no option is spelled like a wrong one, suggest those whose help has its word: --min-score for --threshold."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter:
+            raise
+        except Exception as error:
+            if getattr(error, "possibilities", None) == []:
+                error.possibilities = self._options_about(error.option_name)  # type: ignore[attr-defined]
+            raise
+
+    def _options_about(self, word: str) -> list[str]:
+        about = re.compile(rf"\b{re.escape(word.strip('-'))}", re.IGNORECASE)
+        return [option.opts[0] for option in self.params if about.search(getattr(option, "help", None) or "")]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _escape_help((self, *self.params))
+        super().format_help(ctx, formatter)
+
+
+class _Group(TyperGroup):
+    """The commands of one program."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _escape_help((self, *self.params, *self.commands.values()))
+        super().format_help(ctx, formatter)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _with_value(error)
+            raise
+
+
+def _with_value(error: typer.BadParameter) -> str:
+    """The message with what the user typed, which pydantic leaves out."""
+    message = error.message.removeprefix(_OF_PYDANTIC)
+    wrong = getattr(error.__cause__, "errors", None)
+    return message.replace("Input ", f"{wrong()[0]['input']!r} ", 1) if wrong else message
+
+
+def _escape_help(parts: Iterable[object]) -> None:
+    """rich takes text in brackets, like [train], for markup and leaves it out."""
+    from rich.markup import escape
+
+    for part in parts:
+        for name in ("help", "short_help", "epilog"):
+            if text := getattr(part, name, None):
+                setattr(part, name, escape(text))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"shardsift {version('shardsift')}")
+        raise typer.Exit
+
+
+def _options_of_every_command(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
+
+
+def _end(line: str, code: int = USAGE) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.exit(code)
+
+
+def _is_of_redis(error: Exception) -> bool:
+    """Compares class names, so that printing help need not import redis."""
+    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
+    return bool(names & {"redis.exceptions.RedisError", "kombu.exceptions.OperationalError"})
+
+
+# A dataclass whose fields are annotated for Typer describes options once: for a command and for the Python API. There,
+# `--text-column` is the keyword argument `text_column`.
+
+Command = Callable[..., None]
+Kind = TypeVar("Kind")
+Function = TypeVar("Function", bound=Callable[..., Any])
+_WIDTH = 110
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
+_SEVERAL = tuple[str, ...]  # the type of an option that may be given more than once
+
+
+def with_options_of(
+    kind: type[Any], **parsed: Callable[[Sequence[str]], Sequence[str]]
+) -> Callable[[Command], Command]:
+    """The command gets an instance of `kind` as its first argument. The annotations of its fields are those of the command line.
+
+    A field that is a tuple may be given more than once. `parsed` has what to make of such a field, if it is given.
+    """
+    shared = [
+        parameter.replace(annotation=_as_typer_takes_it(parameter.annotation))
+        for parameter in inspect.signature(kind).parameters.values()
+    ]
+
+    def decorated(command: Command) -> Command:
+        own = list(inspect.signature(command).parameters.values())[1:]
+
+        @wraps(command)
+        def collected(**given: Any) -> None:
+            options = {parameter.name: given.pop(parameter.name) for parameter in shared}
+            options |= {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
+            options |= {name: tuple(parse(options[name])) for name, parse in parsed.items() if options[name]}
+            command(kind(**options), **given)
+
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*shared, *own)]
+        collected.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        collected.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return collected
+
+    return decorated
+
+
+def _as_typer_takes_it(annotation: Any) -> Any:
+    """An option that may be given more than once is a list to Typer, which takes a tuple for one with several values."""
+    if get_args(annotation)[:1] != (_SEVERAL,):
+        return annotation
+    return Annotated[(list[str], *annotation.__metadata__)]
+
+
+def options_from(
+    options: Kind | None, kind: type[Kind], keywords: Mapping[str, Any], **split: Callable[[list[str]], list[str]]
+) -> Kind:
+    """The options, or those that the keyword arguments say; None was not given. `split` parts a keyword that is one text.
+
+    Raises TypeError for an unknown keyword or both at once, UsageError for a wrong value.
+    """
+    if options is not None:
+        if keywords:
+            raise TypeError(f"Pass {kind.__name__} or keyword arguments, not both.")
+        if not isinstance(options, kind):
+            raise TypeError(f"options is a {kind.__name__}, not a {type(options).__name__}.")
+        return options
+    known = keywords_of(kind)
+    if unknown := [name for name in keywords if name not in known]:
+        raise TypeError(f"There is no option {unknown[0]!r}. The options are: {', '.join(known)}.")
+    given = {
+        name: split[name]([value]) if name in split and isinstance(value, str) else value
+        for name, value in keywords.items()
+        if value is not None
+    }
+    return kind(**{known[name][0]: _checked(name, value, known[name][1]) for name, value in given.items()})
+
+
+def keywords_of(kind: type[Any]) -> dict[str, tuple[str, Any]]:
+    """The field and its annotation of each keyword argument, which is called as the option is."""
+    types = get_type_hints(kind, include_extras=True)
+    return {_keyword(field.name, types[field.name]): (field.name, types[field.name]) for field in fields(kind)}
+
+
+def _keyword(field: str, annotation: Any) -> str:
+    (option,) = annotation.__metadata__
+    name = option.default  # typer.Option in an annotation takes its first argument, "--name", for the default
+    return name.split("/")[0].removeprefix("--").replace("-", "_") if isinstance(name, str) else field
+
+
+def _checked(name: str, value: Any, annotation: Any) -> Any:
+    """The value, if it has the type of the option and lies within its limits. Raises UsageError, which names the keyword."""
+    kind, option = get_args(annotation)
+    try:
+        found = TypeAdapter(kind).validate_python(_texts(value) if kind == _SEVERAL else _plain(value))
+    except ValidationError as error:
+        raise UsageError(f"{name}={value!r} is wrong: {error.errors()[0]['msg']}.") from error
+    if found == ():
+        raise UsageError(f"{name} is empty. Name at least one, or leave it out.")
+    if option.min is not None and found < option.min:
+        raise UsageError(f"{name}={value!r} is wrong: the least is {option.min}.")
+    if option.max is not None and found > option.max:
+        raise UsageError(f"{name}={value!r} is wrong: the most is {option.max}.")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A path as an absolute one, so that it is never the id of a run or a name on the Hub."""
+    return str(Path(value).expanduser().absolute()) if isinstance(value, os.PathLike) else value
+
+
+def _texts(value: Any) -> Any:
+    """One text or path as several, and a dict as NAME=VALUE. A set is refused, since it has no order."""
+    if isinstance(value, (str, os.PathLike)):
+        return (_plain(value),)
+    if isinstance(value, Set):
+        return None
+    if isinstance(value, Mapping):
+        return tuple(f"{name}={_plain(one)}" for name, one in value.items())
+    return tuple(map(_plain, value)) if isinstance(value, Iterable) else value
+
+
+def with_help_of(kind: type[Any]) -> Callable[[Function], Function]:
+    """Add a line for each option to the function's docstring, as a Python user writes it."""
+    lines = [f"{name}: {annotation.__metadata__[0].help}" for name, (_, annotation) in keywords_of(kind).items()]
+    filled = "\n".join(fill(with_keywords(line), _WIDTH, subsequent_indent="    ") for line in lines)
+
+    def documented(function: Function) -> Function:
+        function.__doc__ = (
+            f"{inspect.cleandoc(function.__doc__ or '')}\n\nKeyword arguments, or {kind.__name__}:\n\n{filled}"
+        )
+        return function
+
+    return documented
+
+
+def with_keywords(text: str) -> str:
+    """The text with options named as keyword arguments."""
+    return _OPTION.sub(lambda found: found[1].replace("-", "_"), text)
+
+
+@contextmanager
+def keywords_told() -> Iterator[None]:
+    """Name options in errors as a Python user writes them."""
+    try:
+        yield
+    except UsageError as error:
+        told = with_keywords(str(error))
+        if told == str(error):
+            raise
+        raise UsageError(told) from error

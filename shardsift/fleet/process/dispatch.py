@@ -1,0 +1,97 @@
+"""Send messages for due shards from the ledger to the broker, up to a limit per queue.
+
+Called whenever shards become due or messages were consumed: by enqueue and retry, by a worker after each shard, and by
+the finalizer's sweep. A process that dies between ledger and broker loses a message but no shard: a later sweep sends
+the shard again.
+"""
+
+import logging
+from typing import Self
+from uuid import uuid4
+
+from celery import Celery
+from kombu.messaging import Producer
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.broker import NEW, STARTED, queue_length, shards_in_queue
+from shardsift.fleet.process.wording import first_of
+from shardsift.fleet.run.spec import is_run_id, is_safe_name
+
+# The task message. It names a run and a shard; everything else is in the ledger.
+#
+# A message is a hint. It may be lost, duplicated or late, which costs only time. It carries no path and no code, so a
+# forged message can at most ask for a shard that the ledger already has.
+
+SCORE_SHARD = "shardsift.score_shard"
+NOT_OURS = "messages that are not ours"  # as the ledger counts what is refused
+
+
+class ScoreShard(BaseModel):
+    """Try to score this shard of this run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    run_id: str
+    shard: str
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not is_run_id(self.run_id) or not is_safe_name(self.shard):
+            raise ValueError("not the names of a run and a shard")
+        return self
+
+
+_MESSAGES_AHEAD = 2_000  # per queue: enough for a fleet between two sweeps, and at most 2 MB of Redis
+_NAMED = 5  # shards in a line of the log
+logger = logging.getLogger(__name__)
+
+
+def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
+    """Send the due shards of a run to its scorer's queue. Returns how many.
+
+    Safe to call repeatedly and concurrently. Shards that were started before are all sent, and first. New ones follow while
+    the queue has room.
+    """
+    queue = ledger.spec(run_id).queue
+    total = 0
+    while True:
+        room = max(0, _MESSAGES_AHEAD - queue_length(ledger.redis, queue))
+        due = ledger.take_due(run_id, room=room)
+        with app.producer_or_acquire() as producer:
+            for priority, names in ((STARTED, due.again), (NEW, due.fresh)):
+                for name in names:
+                    _send(app, producer, ScoreShard(run_id=run_id, shard=name), queue, priority)
+        if due.again:
+            logger.info("Run %s: sent again: %s", run_id, first_of(due.again, _NAMED), extra={"run_id": run_id})
+        total += len(due)
+        if not due.more:  # do not wait until no shard is due: in a busy fleet that may never happen
+            return total
+
+
+def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
+    """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
+
+    Such a message was popped by a worker that died at that moment, or was lost with Redis. A message that a worker holds
+    while its model loads looks the same; then the claim refuses the second one. May run twice.
+    """
+    overdue = ledger.sent_before(run_id, seconds=resend_seconds)
+    if not overdue:
+        return 0
+    waiting = set(shards_in_queue(ledger.redis, ledger.spec(run_id).queue, run_id))
+    lost = ledger.queue_again(run_id, [name for name in overdue if name not in waiting], seconds=resend_seconds)
+    if lost:
+        text = "Run %s: no worker has taken these shards within %g s, and their messages are gone: %s"
+        logger.info(text, run_id, resend_seconds, first_of(lost, _NAMED), extra={"run_id": run_id})
+    return len(lost)
+
+
+def _send(app: Celery, producer: Producer, message: ScoreShard, queue: str, priority: int) -> None:
+    app.send_task(
+        SCORE_SHARD,
+        kwargs=message.model_dump(),
+        task_id=f"{message.run_id}:{message.shard}:{uuid4().hex[:8]}",  # readable in Flower, and unique for each send
+        queue=queue,
+        priority=priority,
+        producer=producer,
+    )

@@ -1,0 +1,129 @@
+"""Wait while Redis is unreachable or refuses what we do, and say so once a minute with what to do.
+
+A process that cannot reach Redis tries again every second or so, in several threads, and so does Celery. Their log calls
+pass `extra=ABOUT_REDIS`, and the filter lets one of them through, and another one if the reason changes.
+"""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import redis
+
+from shardsift.fleet.errors import Stopped, TransientError
+
+ABOUT_REDIS = {"is_about_redis": True}
+_SILENT_SECONDS = 60.0
+_NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError)  # and not their kinds, such as a wrong password
+_REASON_WORDS = 3  # such as "OOM command not"
+_CELERYS_LOGGER, _CELERYS_ATTEMPT = "celery.worker.consumer.consumer", "consumer: Cannot connect to"
+_CELERYS_LOSS = "%s (%r)"  # "Connection to broker lost", although Redis answered: a worker says what instead
+_NOISE = ("Skipping prefetch count reduction", "Frequent restarts detected")  # Celery also says why it restarts
+
+_PAUSE_SECONDS = 1.0
+# What to do about an answer of Redis, by words of it or of its class: the client cuts off the codes that it has a class for.
+_OF_ONE_KEY = "WRONGTYPE"
+_ADVICE = {
+    "NoPermission|no permissions|ACL failure|executing the script can't": (
+        "Name a user in REDIS_URL with the rights of `shardsift`, or for a worker of `shardsift-worker`, in "
+        "ops/redis/users.acl, and database 0."
+    ),
+    "Authentication": "Check the user and the password in REDIS_URL, or REDIS_PASSWORD_FILE.",
+    "OutOfMemory|OOM": "It is full (OOM): raise its maxmemory, or remove other data.",
+    "ReadOnly|READONLY|MasterDown|MASTERDOWN": "It is a replica. Name its primary in REDIS_URL.",
+    "unknown command|Unknown Redis command": "It lacks the command, or has renamed it. Use a server that has it.",
+    "MISCONF|NOREPLICAS|TryAgain|LOADING": "Its log says more.",
+    "DB index": "Name another database in REDIS_URL.",
+    _OF_ONE_KEY: "A key of another type has replaced one of shardsift's. Delete it.",
+}
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
+    """Call `action` until Redis accepts it. Returns its result. Raises Stopped if the worker stops meanwhile."""
+    while True:
+        try:
+            return action()
+        except redis.RedisError as error:
+            if not _may_pass(error):
+                raise
+            logger.warning("Waiting for Redis: %s", as_ours(error), extra=ABOUT_REDIS)
+            if stopping.wait(_PAUSE_SECONDS):
+                raise Stopped("The worker is stopping, and Redis does not answer.") from error
+
+
+def _may_pass(error: redis.RedisError) -> bool:
+    """Whether the server is away, or refuses until a person changes it. A script that fails, or one key, is not waited for."""
+    may_pass = isinstance(error, (redis.ConnectionError, redis.TimeoutError)) or bool(advice_on(error))
+    return may_pass and not is_of_one_key(error)
+
+
+def is_of_one_key(error: Exception) -> bool:
+    """Whether the error is of one run or queue, and others can go on."""
+    return _OF_ONE_KEY in str(error)
+
+
+def as_ours(error: Exception, server: str = "Redis") -> TransientError:
+    """An error of Redis, or of Celery about it, as a sentence: what Redis refuses and what to do, or that it is away."""
+    cause = error if isinstance(error, redis.RedisError) else error.__cause__ or error
+    reason = " ".join(str(cause).split()).rstrip(".")
+    refusal = f"{server} refuses this ({reason}). {advice_on(cause)}".rstrip()
+    ours = TransientError(refusal if is_refusal(cause) else f"{server} does not answer ({reason}).")
+    ours.__cause__ = cause
+    return ours
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Whether Redis itself answered with this error."""
+    return isinstance(error, (redis.ResponseError, redis.AuthenticationError))
+
+
+def advice_on(refusal: BaseException) -> str:
+    """What to do about it; empty if the answer is not known."""
+    said = f"{type(refusal).__name__} {refusal}"
+    return next((advice for words, advice in _ADVICE.items() if re.search(words, said)), "")
+
+
+class OnceAMinute(logging.Filter):
+    """Drops records about Redis for a minute after one with the same reason."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_at: dict[str, float] = {}  # by reason
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if str(record.msg).startswith(_NOISE) or (record.msg == _CELERYS_LOSS and is_refusal(_error_in(record))):
+            return False
+        if not _is_about_redis(record):
+            return True
+        reason, now = _reason(record), time.monotonic()
+        is_due = now - self._told_at.get(reason, -_SILENT_SECONDS) >= _SILENT_SECONDS
+        if is_due:
+            self._told_at[reason] = now
+        return is_due
+
+
+def _is_about_redis(record: logging.LogRecord) -> bool:
+    if record.name == _CELERYS_LOGGER:
+        return str(record.msg).startswith(_CELERYS_ATTEMPT)
+    return getattr(record, "is_about_redis", False)
+
+
+def _reason(record: logging.LogRecord) -> str:
+    """One reason for all that a lost connection raises; for other errors their first words."""
+    error = _error_in(record)
+    if type(error) in _NO_CONNECTION or isinstance(error, OSError):
+        return "no connection"
+    by = "Celery: " if record.name == _CELERYS_LOGGER else ""  # it does not say what to do, as we do
+    return by + " ".join(str(error or "").split()[:_REASON_WORDS])
+
+
+def _error_in(record: logging.LogRecord) -> BaseException | None:
+    """The error that a record tells, as Redis or its client gave it."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    told = next((argument for argument in arguments if isinstance(argument, Exception)), None)
+    return told.__cause__ if isinstance(told, TransientError) else told

@@ -1,0 +1,69 @@
+"""Keep the best token budgets that `worker tune` has found on this machine, in a file in the user's state folder."""
+
+import json
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from pydantic import TypeAdapter, ValidationError
+
+from shardsift.fleet.errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "tuning.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """The model, device and format that a budget applies to."""
+
+    model: str
+    revision: str  # the Hub commit, or the digest of a folder's files
+    device: str
+    dtype: str  # the actual one, never "auto"
+    backend: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    key: Key
+    max_batch_tokens: int
+    date: str  # UTC
+
+
+_TUNED = TypeAdapter(list[Tuned])
+
+
+def read_tuned(state_dir: Path) -> list[Tuned]:
+    """All stored budgets. A file that cannot be read is ignored with a warning, since only some speed is lost."""
+    file = state_dir / FILE_NAME
+    try:
+        return _TUNED.validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return []
+    except (OSError, ValidationError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not what `worker tune` writes"
+        logger.warning("Ignoring %s: %s. Run `worker tune` again to replace it.", file, reason)
+        return []
+
+
+def find_tuned(state_dir: Path, key: Key) -> Tuned | None:
+    return next((tuned for tuned in read_tuned(state_dir) if tuned.key == key), None)
+
+
+def store_tuned(state_dir: Path, tuned: Tuned) -> Path:
+    """Replace the entry of the same key. Raises UsageError if the folder cannot be written."""
+    others = [other for other in read_tuned(state_dir) if other.key != tuned.key]
+    file = state_dir / FILE_NAME
+    aside = state_dir / f".{FILE_NAME}.{uuid4().hex}"
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        aside.write_text(json.dumps([asdict(one) for one in (*others, tuned)], indent=2) + "\n")
+        aside.replace(file)
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write {file}: {error.strerror}. Set SHARDSIFT_STATE_DIR to a writable folder."
+        ) from error
+    return file

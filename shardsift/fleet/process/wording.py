@@ -1,0 +1,58 @@
+"""Counts, lists, durations, sizes and targets as users read and write them."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from shardsift.fleet.errors import UsageError
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_BYTES = {"TB": 10**12, "GiB": 2**30, "GB": 10**9, "MiB": 2**20, "MB": 10**6, "kB": 10**3, "B": 1}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first names: `a, b and 7 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def place_taken(run_id: str) -> str:
+    """Advice about a run that was cancelled for this other one."""
+    return f"Run {run_id} of the same output has taken its place. To do both, enqueue this one with another --output."
+
+
+def parse_duration(text: str) -> float:
+    """The seconds of a duration. Raises UsageError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a duration. Write seconds, minutes or hours, such as 90s, 10m or 2h.")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def shown_duration(seconds: float) -> str:
+    """For example `45 s`, `10 min`, `2 h 10 min`, `30 h`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:,.0f} s"
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes and hours < 10 else f"{round(seconds / 3600):,} h"
+
+
+def shown_bytes(size: int) -> str:
+    """Such as `512MB`, without rounding."""
+    return next(f"{size // of_unit}{unit}" for unit, of_unit in _BYTES.items() if size % of_unit == 0)
+
+
+# Tell whether an argument is a run id, or the path or URI of a run's output.
+
+
+def is_place(target: str) -> bool:
+    """Whether this is a path or URI. A run id has no slash and does not begin with a dot or a tilde."""
+    return "/" in target or target.startswith((".", "~")) or Path(target).exists()

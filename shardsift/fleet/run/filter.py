@@ -1,0 +1,228 @@
+"""The filter: one SQL condition over a row's columns and scores, run by DuckDB on Arrow.
+
+The producer checks a condition before it enqueues a run, and workers apply it. Which rows are kept must depend on the
+run and the shard alone, so a condition sees one row and nothing else: no files, network, other rows, clock or random
+numbers.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardsift.fleet.errors import UsageError
+
+# Functions that read the clock or the installation, although DuckDB lists them as consistent or as macros.
+_UNMARKED = {"age", "ago", "current_localtime", "current_localtimestamp", "version"}
+
+_ROW = "number of the row"  # a name that no column has
+
+# DuckDB runs one query on one Arrow table, with no access to anything else, and limits on time and memory.
+#
+# DuckDB ends a query between two vectors of rows only, and its memory limit does not count strings. A query that does not
+# fit in the machine's memory therefore ends the process, which the ledger counts as a crash.
+
+_TABLE = "rows"
+_SECONDS = 10  # and one more per MiB of the table. Heavy conditions on 8,192 texts of 5 kB took 2.4 s
+_MEMORY_MIB = 1536
+_CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "threads": "1",
+    "temp_directory": "",  # spill nothing to disk
+}
+# The time zone must not depend on the machine. A progress bar would go to stdout. The lock keeps a condition from
+# changing settings.
+_SETTLED = "SET TimeZone = 'UTC'; SET enable_progress_bar = false; SET lock_configuration = true"
+
+
+class Filter:
+    """A checked condition. Raises UsageError if it is not a condition on a row of this schema.
+
+    Not thread-safe. To make one takes 35 ms, most of it to start DuckDB: see `filter_of_thread`.
+    """
+
+    def __init__(
+        self, where: str, schema: pa.Schema, *, seconds: int = _SECONDS, memory_mib: int = _MEMORY_MIB
+    ) -> None:
+        self.where = where
+        self._seconds, self._memory_mib = seconds, memory_mib
+        self._database = duckdb.connect(":memory:", config=_CLOSED | {"memory_limit": f"{memory_mib}MiB"})
+        self._database.execute(_SETTLED)
+        nodes = self._checked()
+        self._columns = self._named_columns(nodes, schema)
+        self._try_on(schema)
+
+    def keep(self, table: pa.Table) -> npt.NDArray[np.int64]:
+        """The indices of the rows for which the condition is true, ascending."""
+        (rows,) = self._run(f'SELECT "{_ROW}" {self._tail}', table).columns
+        return np.sort(rows.to_numpy().astype(np.int64))
+
+    def _try_on(self, schema: pa.Schema) -> None:
+        """Refuse errors that only show at run time, by running the condition on one row of nulls.
+
+        Zero rows would not evaluate constants.
+        """
+        row = pa.table([pa.nulls(1, field.type) for field in schema], names=schema.names)
+        result_type = self._run(f"DESCRIBE SELECT ({self.where}\n) FROM {_TABLE}", row)["column_type"][0].as_py()
+        if result_type != "BOOLEAN":
+            raise self._refused(f"it is {result_type}, not true or false")
+        self.keep(row)
+
+    def _run(self, query: str, table: pa.Table) -> pa.Table:
+        numbered = table.select(self._columns).append_column(_ROW, pa.array(np.arange(len(table))))
+        seconds = self._seconds + (numbered.nbytes >> 20)
+        self._database.register(_TABLE, numbered)
+        try:
+            with self._interrupted_after(seconds):
+                return self._database.sql(query).to_arrow_table()
+        except duckdb.InterruptException as error:
+            raise self._refused(f"it took longer than {seconds} s for {_rows(table)}; make it simpler") from error
+        except duckdb.OutOfMemoryException as error:
+            why = f"it needs more than {self._memory_mib:,} MiB of memory for {_rows(table)}; make it simpler"
+            raise self._refused(why) from error
+        except duckdb.Error as error:
+            raise self._refused(_first_line(error)) from error
+        finally:
+            self._database.unregister(_TABLE)
+
+    @contextmanager
+    def _interrupted_after(self, seconds: int) -> Iterator[None]:
+        """Interrupt the block's query after this time, of which a suspension of the machine counts for one second."""
+        done = threading.Event()
+
+        def watch() -> None:
+            waited = 0
+            while not done.wait(1.0):
+                waited += 1
+                if waited >= seconds:
+                    self._database.interrupt()  # again each second: DuckDB forgets it between planning and execution
+
+        thread = threading.Thread(target=watch, name="limit of the filter", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()  # a late interrupt would end the next query
+
+    @property
+    def _tail(self) -> str:
+        # The newline keeps a trailing comment from hiding the closing bracket.
+        return f"FROM {_TABLE} WHERE ({self.where}\n)"
+
+    def _checked(self) -> list[dict[str, Any]]:
+        """The nodes of the condition's syntax tree."""
+        try:
+            duckdb.SQLExpression(self.where)  # refuses all but one expression
+        except duckdb.Error as error:
+            raise self._refused(_first_line(error)) from error
+        parsed = _parsed(self._database, f"SELECT * {self._tail}")
+        if parsed["error"]:
+            raise self._refused(parsed["error_message"])
+        nodes = list(_nodes(parsed["statements"][0]["node"]["where_clause"]))
+        if any(node.get("class") in ("SUBQUERY", "WINDOW") for node in nodes):
+            raise self._refused("it looks at other rows (a subquery or window function)")
+        if any(node.get("class") == "STAR" for node in nodes):
+            raise self._refused("it names all columns by a star; name each")
+        if functions := _functions(nodes):
+            self._refuse_unsteady(functions)
+        return nodes
+
+    def _refuse_unsteady(self, functions: set[str]) -> None:
+        unsteady = self._database.execute(
+            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE stability != 'CONSISTENT'"
+        ).fetchall()
+        used = sorted(functions & ({name for (name,) in unsteady} | _UNMARKED))
+        if used:
+            raise self._refused(f"{used[0]}() does not give the same answer each time")
+
+    def _named_columns(self, nodes: list[dict[str, Any]], schema: pa.Schema) -> list[str]:
+        by_lower_name = {name.lower(): name for name in schema.names}
+        lower_names = [name.lower() for name in schema.names]
+        columns = []
+        for node in nodes:
+            if node.get("class") != "COLUMN_REF":
+                continue
+            name = _column_of(node)
+            if name not in by_lower_name:
+                line = f'there is no column "{name}"; there are: {", ".join(schema.names)}'
+                raise self._refused(line, example=_example_of(schema))
+            if lower_names.count(name) > 1:
+                raise self._refused(f'"{name}" names several columns, since SQL sees no difference of case')
+            columns.append(by_lower_name[name])
+        return sorted(set(columns))
+
+    def _refused(self, why: str, *, example: str = "score >= 3") -> UsageError:
+        line = f'The filter "{self.where}" cannot be used: {why}. Write a condition on one row, like "{example}".'
+        return UsageError(" ".join(line.split()))
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.made = lru_cache(maxsize=8)(Filter)
+
+
+_OF_THREAD = _OfThread()
+
+
+def filter_of_thread(where: str, schema: pa.Schema) -> Filter:
+    """The filter that this thread has made before, if it has: many files are small. Only one thread at a time may use it."""
+    return _OF_THREAD.made(where, schema)
+
+
+def columns_in(where: str | None) -> set[str]:
+    """The columns that a condition names, in lower case: SQL ignores the case."""
+    if where is None:
+        return set()
+    with duckdb.connect(":memory:", config=_CLOSED) as database:
+        nodes = _nodes(_parsed(database, f"SELECT 1 WHERE ({where}\n)"))
+    return {_column_of(node) for node in nodes if node.get("class") == "COLUMN_REF"}
+
+
+def _parsed(database: duckdb.DuckDBPyConnection, query: str) -> Any:
+    """The syntax tree, which is without nodes if there is an error."""
+    ((text,),) = database.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
+    return json.loads(text)
+
+
+def _column_of(reference: dict[str, Any]) -> str:
+    """The name in lower case, without the table before it and the fields of a struct after it."""
+    path = [name.lower() for name in reference["column_names"]]
+    return str(path[1] if path[0] == _TABLE and len(path) > 1 else path[0])
+
+
+def _example_of(schema: pa.Schema) -> str:
+    return f"{next((name for name in schema.names if name.endswith('score')), schema.names[-1])} >= 3"
+
+
+def _functions(nodes: list[dict[str, Any]]) -> set[str]:
+    return {node["function_name"].lower() for node in nodes if node.get("class") == "FUNCTION"}
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every object of a JSON tree."""
+    if isinstance(tree, dict):
+        yield tree
+        for value in tree.values():
+            yield from _nodes(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _nodes(value)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".")
+
+
+def _rows(table: pa.Table) -> str:
+    return "one row" if len(table) == 1 else f"{len(table):,} rows"

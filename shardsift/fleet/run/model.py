@@ -1,0 +1,99 @@
+"""The model of a run: a kind of scorer, and the model that it loads. Found and loaded by `shardsift/fleet/run/scorers.py`."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pydantic import ConfigDict
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.choices import Function
+
+SEQUENCE_CLASSIFIER = "sequence-classifier"
+# Of all parts of a spec: a field that this version does not know changes what a run publishes, so it must not be ignored.
+UNKNOWN_FIELDS_REFUSED = ConfigDict(extra="forbid")
+_FOLDER = "sha256-"  # how the revision of a folder begins
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model at one revision: a Hub name, a folder, or what else its kind of scorer loads.
+
+    `revision` is the Hub's commit, or for a folder `sha256-` and a digest of its files. `labels` names each output. `function`
+    turns the outputs into scores, unless the user names another. `scorer` is the name of an entry point of the group
+    `shardsift.scorers`.
+    """
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
+
+    name: str
+    revision: str
+    labels: tuple[str, ...]
+    function: Function = "none"
+    scorer: str = SEQUENCE_CLASSIFIER
+
+    @property
+    def is_folder(self) -> bool:
+        return is_folder_revision(self.revision)
+
+    @property
+    def slug(self) -> str:
+        """The last part of the name, as it stands in run ids and names of queues."""
+        return slug(PurePosixPath(self.name).name)
+
+    def queue(self, dtype: str) -> str:
+        """The queue of this model in this precision. A worker consumes the queue of what it has loaded, and no other."""
+        return f"score.{self.scorer}.{self.slug}.{self.revision.removeprefix(_FOLDER)[:12]}.{dtype}"
+
+
+def worker_queue(queues: Iterable[str]) -> str:
+    """The queue of the workers that have loaded all models of these queues."""
+    return "+".join(sorted(set(queues)))
+
+
+def joint_format(dtypes: Mapping[str, str]) -> str:
+    """The number format of a worker, from that of each of its queues: `bfloat16`, or `bfloat16+float32` for two models."""
+    return "+".join(dtypes[queue] for queue in sorted(dtypes))
+
+
+def model_names(text: str) -> tuple[str, ...]:
+    """One name, several with commas between them, or a JSON list of them. A folder's name may have commas.
+
+    Raises UsageError for a list that is not JSON.
+    """
+    if text.startswith("["):
+        return _listed(text)
+    if Path(text).expanduser().is_dir():
+        return (text,)
+    return tuple(name.strip() for name in text.split(",") if name.strip()) or (text,)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, json.loads(text)))
+    except ValueError as error:
+        raise UsageError(f'SHARDSIFT_MODEL={text} is no JSON list of models, like ["me/one", "me/other"].') from error
+
+
+def with_revision(name: str) -> tuple[str, str | None]:
+    """The name and the revision of MODEL@REVISION. A folder's name may have an @."""
+    model, _, revision = name.rpartition("@")
+    if not (model and revision) or Path(name).expanduser().is_dir():
+        return name, None
+    return model, revision
+
+
+def folder_revision(digest: str) -> str:
+    """The revision of a folder whose files have this digest."""
+    return f"{_FOLDER}{digest}"
+
+
+def is_folder_revision(revision: str) -> bool:
+    return revision.startswith(_FOLDER)
+
+
+def slug(text: str) -> str:
+    """Lower case, digits and hyphens, 32 characters at most."""
+    return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:32] or "x"

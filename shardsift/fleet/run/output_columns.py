@@ -1,0 +1,106 @@
+"""The columns of the scores of a row, and the schemas of the output files that follow from them."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import BUCKET, RunSpec
+
+SHARD = pa.field("shard", pa.string(), nullable=False)  # the shard's name, as in the manifest
+ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its file, from 0
+ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has one
+_LOGITS = pa.list_(pa.float32())
+
+
+def output_fields(spec: RunSpec) -> list[pa.Field]:
+    """The fields that kept rows and the scores file have in common, in the order of `spec.output_columns`."""
+    fields = [field for scoring in spec.scorings for field in scoring_fields(scoring)]
+    return [*fields, pa.field(BUCKET, pa.int64())] if spec.buckets else fields
+
+
+def scoring_fields(scoring: Scoring) -> list[pa.Field]:
+    """The fields of one scoring, in the order of its `output_columns`."""
+    types = {
+        scoring.score_column: pa.float32(),
+        scoring.label_column: pa.string(),
+        **dict.fromkeys(scoring.label_score_columns, pa.float32()),
+        scoring.int_score_column: pa.int64(),
+    }
+    return [pa.field(name, types[name]) for name in scoring.output_columns]
+
+
+def logits_fields(spec: RunSpec) -> list[pa.Field]:
+    """The fields of the scores file that hold every output of a model, before its activation."""
+    return [pa.field(scoring.logits_column, _LOGITS) for scoring in spec.scorings if scoring.has_logits_column]
+
+
+def row_fields(spec: RunSpec) -> list[pa.Field]:
+    """The fields that identify the input row of a kept row. They join it with its line in the scores file."""
+    return [field.with_name(name) for field, name in zip((SHARD, ROW), spec.row_columns or (), strict=False)]
+
+
+def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
+    """The input's columns and metadata, then those of the run. Raises UsageError if names collide.
+
+    Shards that are merged may differ in what may be null, and in their dictionaries.
+    """
+    _refuse_collisions(input_schema, spec)
+    fields = [*input_schema] if spec.target_file_bytes is None else [*map(_as_in_others, input_schema)]
+    return pa.schema([*fields, *row_fields(spec), *output_fields(spec)], metadata=input_schema.metadata)
+
+
+def _as_in_others(field: pa.Field) -> pa.Field:
+    plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return field.with_type(plain).with_nullable(True)
+
+
+def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
+    added = {name.lower() for name in spec.output_columns}  # SQL sees no difference of case
+    taken = {name for name in input_schema.names if name.lower() in added}
+    if spec.buckets and any(name.lower() == BUCKET for name in taken):
+        raise UsageError('The input already has a column "bucket", which --buckets adds. Leave out --buckets.')
+    if taken:
+        raise UsageError(
+            f'The input already has a column "{min(taken)}", which scoring adds. '
+            "Give the model another name, by which its columns are called: --model NAME=MODEL adds NAME_score."
+        )
+    check_output_columns(spec.scorings)
+    twice = {*input_schema.names, *spec.output_columns} & set(spec.row_columns or ())
+    if twice:
+        raise UsageError(
+            f'There already is a column "{min(twice)}", which would say where a row is from. '
+            "Choose other names, for example --row-columns source_shard,source_row, or --row-columns none."
+        )
+
+
+def check_output_columns(scorings: Sequence[Scoring]) -> None:
+    """Raises UsageError if two scorings add a column of one name, or one adds a column that the scores file has anyway."""
+    added = [column for scoring in scorings for column in scoring.output_columns]
+    lower = [column.lower() for column in added]  # SQL ignores the case
+    if doubled := [column for column in added if lower.count(column.lower()) > 1]:
+        raise UsageError(
+            f'Two models would add a column "{doubled[0]}". Give one of them another name, as in --model NAME=MODEL.'
+        )
+    logits = (scoring.logits_column for scoring in scorings if scoring.has_logits_column)
+    if reserved := {SHARD.name, ROW.name, *logits, ERROR.name} & set(added):
+        raise UsageError(
+            f'The name "{min(reserved)}" is taken in the scores file. '
+            "Name the model otherwise, with --model NAME=MODEL."
+        )
+
+
+def scores_schema(spec: RunSpec) -> pa.Schema:
+    """The schema of the scores file. It has a line for every input row, so that another threshold needs no GPU."""
+    return pa.schema([SHARD, ROW, *output_fields(spec), *logits_fields(spec), ERROR])
+
+
+def repeated_column(schema: pa.Schema) -> str | None:
+    """The first name that several columns share, if any. Parquet allows it, but readers by name do not."""
+    return next((name for name in schema.names if schema.names.count(name) > 1), None)
+
+
+def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
+    """The (name, type) pairs that all shards of a run must share."""
+    return tuple((field.name, str(field.type)) for field in schema)

@@ -1,0 +1,275 @@
+"""The receipt: what a worker hands the finalizer about the output of one shard.
+
+The one place, with the manifest, that says who made an output and when; data files never do.
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import compress
+from typing import TYPE_CHECKING, overload
+
+from pydantic import TypeAdapter, ValidationError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+# Histograms of scores. All bins have the same fixed width, so the histograms of shards can be added.
+
+_BINS_PER_UNIT = {
+    "none": 4,
+    "sigmoid": 20,
+    "softmax": 20,
+}  # logits are spread over several units, probabilities over one
+_LAST_BIN = 400  # on either side of zero; it also counts all scores beyond it, so that a receipt stays small
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Histogram:
+    """`rows_by_bin[i]` rows have a score of at least `i / bins_per_unit` and less than `(i + 1) / bins_per_unit`.
+
+    Bins without rows are left out. Errored rows have no score and are in no bin.
+    """
+
+    bins_per_unit: int
+    rows_by_bin: dict[int, int]
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_bin.values())
+
+
+def empty_histogram(function_to_apply: str) -> Histogram:
+    """A histogram whose bins suit the scores that this function returns."""
+    return Histogram(bins_per_unit=_BINS_PER_UNIT[function_to_apply], rows_by_bin={})
+
+
+def with_values(histogram: Histogram, values: "npt.NDArray[np.float32]") -> Histogram:
+    """The histogram with more scores. `values` has the shape (rows,) and holds no NaN."""
+    import numpy as np  # here, because most programs only read histograms, and numpy takes a quarter of a second
+
+    bins = np.floor(values.astype(np.float64) * histogram.bins_per_unit).clip(-_LAST_BIN, _LAST_BIN)
+    numbers, rows = np.unique(bins.astype(np.int64), return_counts=True)
+    counted = zip(numbers.tolist(), rows.tolist(), strict=True)
+    return added([histogram, Histogram(bins_per_unit=histogram.bins_per_unit, rows_by_bin=dict(counted))])
+
+
+def added(histograms: Iterable[Histogram]) -> Histogram:
+    """One histogram of all rows. There is at least one, and all have bins of the same width."""
+    rows = Counter[int]()
+    for histogram in histograms:
+        rows.update(histogram.rows_by_bin)
+    return Histogram(bins_per_unit=histogram.bins_per_unit, rows_by_bin=dict(sorted(rows.items())))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputFile:
+    """A file that is uploaded and not yet published. `staged_path` is where its bytes lie until then."""
+
+    path: str  # in the output, e.g. data/CC-MAIN-2024-10/000_00000.parquet
+    staged_path: str
+    size_bytes: int
+    sha256: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfFile:
+    """Where the rows of one shard are: a file may have those of several."""
+
+    file: OutputFile
+    first_row: int
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parity:
+    """How far the logits of the worker's fast way were from the model's own, on the sample it scored when it started."""
+
+    rows: int
+    max_error: float
+    p999_error: float  # what 999 of 1,000 logits stay within
+    flipped_share: float | None  # of the rows that the filter decides otherwise; None if it reads other columns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoringReceipt:
+    """How one scoring of the run was computed on a shard, and how its scores are spread."""
+
+    score_column: str  # names the scoring
+    dtype: str  # as it was computed: the spec may say `auto`
+    backend: str
+    max_batch_tokens: int
+    parity: Parity | None  # None if the trial was left out
+    refused_dtypes: tuple[str, ...] = ()  # that "auto" tried first, and whose scores differed too much
+    histogram: Histogram  # of the rows that have a score
+    label_histograms: tuple[Histogram, ...] = ()  # of each label's score, if there are several labels, and not too many
+
+    @property
+    def format_told(self) -> str:
+        """The number format, and why it is not a faster one."""
+        return f"{self.dtype}{refusal_told(self.refused_dtypes)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """Who worked on the shard, on what, and when (Unix seconds). `seconds` has the time of each phase; see `Phase`."""
+
+    worker: str  # as `shardsift/fleet/run/spec.py` names it
+    attempt: int
+    device: str
+    versions: dict[str, str]
+    started_at: float
+    finished_at: float
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    tokens: int = 0  # with those of texts that an interrupted attempt had begun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Receipt:
+    """`rows_in == rows_kept + rows_dropped + rows_errored`, always."""
+
+    run_id: str
+    shard: str
+    source_uri: str  # the input file, as `shardsift/fleet/run/spec.py` names it
+    source_identity: str  # of the bytes that were read
+    source_changed: bool  # after the run was enqueued: `retry` took the file as it is now
+    first_row: int = 0  # in the file, of the rows that were read
+    data: OutputFile  # of several shards, if the run has a target size of files
+    data_first_row: int = 0  # in the data file, of the shard's kept rows
+    own_data_bytes: int = 0  # size of the shard's own data file, if its rows are in one with those of other shards now
+    scores: OutputFile  # of several shards too
+    scores_first_row: int = 0  # in the scores file, of the shard's rows
+    rows_in: int
+    rows_kept: int
+    rows_dropped: int
+    rows_errored: int
+    errors: dict[str, int]  # reason → rows
+    scorings: tuple[ScoringReceipt, ...]  # in the order of the spec's
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        if self.rows_in != self.rows_kept + self.rows_dropped + self.rows_errored:
+            raise ValueError(f"Receipt of shard {self.shard} does not add up: {self}")
+
+    @property
+    def kept(self) -> RowsOfFile:
+        """Its kept rows in the data file."""
+        return RowsOfFile(self.data, self.data_first_row, self.rows_kept)
+
+    @property
+    def scored(self) -> RowsOfFile:
+        """All of its rows in the scores file."""
+        return RowsOfFile(self.scores, self.scores_first_row, self.rows_in)
+
+    def to_json(self) -> bytes:
+        return _RECEIPT.dump_json(self)
+
+    @staticmethod
+    def from_json(data: bytes | str) -> "Receipt":
+        """The receipt written by `to_json`. Raises pydantic's ValidationError on anything else."""
+        return _RECEIPT.validate_json(data)
+
+
+def refusal_told(dtypes: Sequence[str]) -> str:
+    """The end of a sentence about the format that was used instead of these."""
+    return f" (in {' and '.join(dtypes)} the scores differ too much)" if dtypes else ""
+
+
+_RECEIPT = TypeAdapter(Receipt)
+
+
+class Receipts(Sequence[Receipt]):
+    """Receipts that are decoded when they are asked for. Stored, one takes a tenth of the memory of the object.
+
+    Each is compressed by what it shares with the first.
+    """
+
+    def __init__(self, receipts: Iterable[Receipt]) -> None:
+        self._first, self._stored = b"", list[bytes]()
+        for receipt in receipts:
+            plain = receipt.to_json()
+            self._first = self._first or plain
+            packer = zlib.compressobj(zdict=self._first)
+            self._stored.append(packer.compress(plain) + packer.flush())
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Receipts) and list(self) == list(other)
+
+    @overload
+    def __getitem__(self, place: int) -> Receipt: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Receipts": ...
+    def __getitem__(self, place: int | slice) -> "Receipt | Receipts":
+        if isinstance(place, int):
+            return Receipt.from_json(zlib.decompressobj(zdict=self._first).decompress(self._stored[place]))
+        return self._holding(self._stored[place])
+
+    def only(self, is_chosen: Iterable[bool]) -> "Receipts":
+        """Some of them, without a second copy."""
+        return self._holding(list(compress(self._stored, is_chosen)))
+
+    def _holding(self, stored: list[bytes]) -> "Receipts":
+        receipts = Receipts(())
+        receipts._first, receipts._stored = self._first, stored
+        return receipts
+
+
+# What a worker says of its attempt at a shard with each renewal of the lease, so that `producer status` can show it.
+
+_MOST_BYTES = 4096
+
+
+class Phase(StrEnum):
+    """A phase of the thread that scores a shard. It is in one phase at a time, so they add up to the attempt's time."""
+
+    INPUT = "input"  # it waits for rows to be read
+    TOKENIZE = "tokenize"  # it waits for the tokenizer, which works ahead in a thread of its own
+    DEVICE = "device"
+    WRITE = "write"  # it waits for the writer, or closes its files
+    STAGE = "stage"  # it stores the files with the output
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptReport:
+    """`rows_per_second` is over the last minute; rows from a checkpoint do not count. `seconds` has the time of each phase.
+
+    `rows_written` are the rows that the filter has decided: of finished windows. The shares are from 0 to 1, and None if they
+    are not known or the worker is of an earlier version; a reader of an earlier version ignores them.
+    """
+
+    device: str
+    rows_per_second: float
+    rows_written: int
+    rows_kept: int
+    tokens: int
+    seconds: Mapping[str, float]
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)  # by score column
+    peak_share: float | None = None  # of the device's matmul peak, over the time that the scores of this attempt took
+    memory_share: float | None = None  # of the device's memory that is taken
+    busy_share: float | None = None  # of the last second, in which the device computed anything
+    idle_seconds: float | None = None  # since the last progress of any kind
+    backend: str = ""  # how batches run, such as graphed
+
+    def to_json(self) -> bytes:
+        """At most 4 KiB: a worker adds this much to Redis, and replaces it every few seconds."""
+        full = _REPORT.dump_json(self)
+        return full if len(full) <= _MOST_BYTES else _REPORT.dump_json(replace(self, histograms={}))
+
+    @staticmethod
+    def from_json(content: str | None) -> "AttemptReport | None":
+        """None if there is none, or one of another version."""
+        try:
+            return _REPORT.validate_json(content) if content else None
+        except ValidationError:
+            return None
+
+
+_REPORT = TypeAdapter(AttemptReport)

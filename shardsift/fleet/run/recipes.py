@@ -1,0 +1,172 @@
+"""Recipes: how the authors of popular classifiers use them. One line for each model. Needs no torch and no network.
+
+A recipe belongs to a name on the Hub, never to a folder. An option that the user gives wins over it.
+"""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from shardsift.fleet.run.choices import Function
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
+
+Checked = Literal["checked", "from its card"]
+_ABOUT = "model", "checked", "url", "note", "int_score", "zero_shot"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Options of a run, by their names in `RunOptions`. None leaves an option as it is.
+
+    "checked": with a small random model of this architecture, saved in the layout of the model's repository, a test here gets
+    the scores of the source's code. Otherwise the options have only been read from the source, which is the card or `url`.
+    """
+
+    model: str  # its name on the Hub
+    checked: Checked = "from its card"
+    url: str = ""  # of what the options are from, if not the model's card
+    note: str = ""  # how the scores still differ from the authors' use
+    int_score: bool = False  # add FineWeb-Edu's rounded score
+    zero_shot: bool = False  # for labels that the user names
+    text_column: str | None = None
+    max_tokens: int | None = None
+    passages: str | None = None
+    function_to_apply: Function | None = None
+    min_score: float | None = None
+    hypothesis_template: str | None = None
+
+    @property
+    def source(self) -> str:
+        return self.url or f"https://huggingface.co/{self.model}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that the recipe sets."""
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _ABOUT}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def as_json(self) -> dict[str, Any]:
+        about = {"model": self.model, "checked": self.checked, "source": self.source, "note": self.note}
+        return about | {"options": self.options}
+
+
+def recipe_of(model: str) -> Recipe | None:
+    """The recipe of a model on the Hub. The case of the name does not matter."""
+    return _BY_NAME.get(model.lower())
+
+
+def recipe_for(model: Model, *, has_labels: bool) -> Recipe | None:
+    """The recipe of a model that was found, if it is for what the model is to do. A folder has none."""
+    recipe = None if model.is_folder or model.scorer != SEQUENCE_CLASSIFIER else recipe_of(model.name)
+    return recipe if recipe and recipe.zero_shot == has_labels else None
+
+
+def adds_int_score(model: Model, function: Function) -> bool:
+    """Whether the authors round the model's score, which has to be a raw one."""
+    recipe = recipe_for(model, has_labels=False)
+    return recipe is not None and recipe.int_score and function == "none" and len(model.labels) == 1
+
+
+def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's options that the user did not give, without those that do not go with what the user gave.
+
+    `chosen` has the options by their names in `RunOptions`; None was not given. Options that are not in it do not exist where
+    this is called, and are left out.
+    """
+    used = {name: value for name, value in recipe.options.items() if name in chosen and chosen[name] is None}
+    if chosen.get("text_pair_column") is not None:
+        used.pop("passages", None)
+    has_function = chosen.get("function_to_apply") not in (None, "none")
+    if has_function or any(
+        chosen.get(other) not in (None, False) for other in ("where", "keep_all", "keep_top", "buckets")
+    ):
+        used.pop("min_score", None)
+    return used
+
+
+def recipe_line(model: str, used: Mapping[str, Any]) -> str:
+    """Tell the user about the options that are used of the model's recipe."""
+    return f"Recipe of {model}: {as_arguments(used)} ({_BY_NAME[model.lower()].checked})."
+
+
+def as_arguments(options: Mapping[str, Any]) -> str:
+    """Options as on the command line: `--max-tokens 512 --min-score 3`."""
+    return " ".join(f"--{name.replace('_', '-')} {quoted(_shown(value))}" for name, value in options.items())
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def quoted(text: str) -> str:
+    return shlex.quote(text.replace("\n", "\\n"))
+
+
+def _edu(model: str, *, checked: Checked = "checked", url: str = "") -> Recipe:
+    """One raw score from 0 to 5, also rounded; 3 and more is kept. The models themselves read 512 tokens, or 1,024 of code."""
+    return Recipe(
+        model=model, checked=checked, url=url, int_score=True, min_score=3.0, note="Adds int_score, the rounded score."
+    )
+
+
+def _finepdfs(model: str, *, checked: Checked = "checked") -> Recipe:
+    """2,046 tokens from the first and the last 10,000 characters, cut at white space; the higher score.
+
+    The English models are ModernBERT, and the others mmBERT.
+    """
+    return Recipe(model=model, checked=checked, max_tokens=2048, passages="finepdfs")
+
+
+def _nvidia(model: str, max_tokens: int, note: str = "") -> Recipe:
+    return Recipe(model=model, checked="checked", max_tokens=max_tokens, function_to_apply="softmax", note=note)
+
+
+def _weborganizer(model: str, text_column: str | None = None, checked: Checked = "checked") -> Recipe:
+    return Recipe(model=model, checked=checked, text_column=text_column, max_tokens=8192, function_to_apply="softmax")
+
+
+def _zero_shot(model: str) -> Recipe:
+    return Recipe(model=model, zero_shot=True, hypothesis_template="This text is about {}", note="Needs --labels.")
+
+
+_CURATOR = "https://github.com/NVIDIA-NeMo/Curator/blob/main/nemo_curator/stages/text/classifiers"
+_DETOXIFY = "https://github.com/unitaryai/detoxify/blob/master/detoxify/detoxify.py"
+_FIRST_2000 = "NeMo Curator reads the first 2,000 characters only."
+_FIRST_6000 = "NeMo Curator reads the first 6,000 characters only."
+_STACK_EDU = ("c", "cpp", "java", "javascript", "python", "rust", "shell", "typescript")
+_URL_AND_TEXT = "{url}\n\n{text}"
+
+RECIPES = (
+    _edu("HuggingFaceFW/fineweb-edu-classifier"),
+    _edu("nvidia/nemocurator-fineweb-mixtral-edu-classifier", url=f"{_CURATOR}/fineweb_edu.py"),
+    _edu("nvidia/nemocurator-fineweb-nemotron-4-edu-classifier", url=f"{_CURATOR}/fineweb_edu.py"),
+    _edu("HuggingFaceTB/finemath-classifier", checked="from its card"),
+    *(_edu(f"HuggingFaceTB/stack-edu-classifier-{language}", checked="from its card") for language in _STACK_EDU),
+    _finepdfs("HuggingFaceFW/finepdfs_edu_classifier_eng_Latn"),
+    _finepdfs("HuggingFaceFW/finepdfs_edu_classifier_deu_Latn", checked="from its card"),
+    _finepdfs("HuggingFaceFW/finepdfs_edu_classifier_vie_Latn", checked="from its card"),
+    _finepdfs("HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn"),
+    _finepdfs("HuggingFaceFW/finepdfs_dclm_classifier_eng_Latn"),
+    _finepdfs("HuggingFaceFW/finepdfs_ocr_quality_classifier_eng_Latn"),
+    Recipe(model="mdonigian/fineweb-edu-topic-classifier", max_tokens=512, function_to_apply="sigmoid"),
+    _weborganizer("WebOrganizer/TopicClassifier", _URL_AND_TEXT),
+    _weborganizer("WebOrganizer/FormatClassifier", _URL_AND_TEXT),
+    _weborganizer("WebOrganizer/TopicClassifier-NoURL"),
+    _weborganizer("WebOrganizer/FormatClassifier-NoURL"),
+    _nvidia("nvidia/quality-classifier-deberta", 1024, _FIRST_6000),
+    _nvidia("nvidia/content-type-classifier-deberta", 1024, _FIRST_6000),
+    _nvidia("nvidia/domain-classifier", 512, _FIRST_2000),
+    _nvidia("nvidia/multilingual-domain-classifier", 512, _FIRST_2000),
+    Recipe(
+        model="utter-project/EuroFilter-v1",
+        max_tokens=512,
+        note="The second output, binary_logits, is left out. Which output is the score is inferred from the card.",
+    ),
+    Recipe(model="unitary/toxic-bert", function_to_apply="sigmoid", url=_DETOXIFY),
+    Recipe(model="unitary/unbiased-toxic-roberta", function_to_apply="sigmoid", url=_DETOXIFY),
+    Recipe(model="protectai/deberta-v3-base-prompt-injection-v2", max_tokens=512, function_to_apply="softmax"),
+    _zero_shot("MoritzLaurer/deberta-v3-large-zeroshot-v2.0"),
+    _zero_shot("MoritzLaurer/bge-m3-zeroshot-v2.0"),
+)
+_BY_NAME = {recipe.model.lower(): recipe for recipe in RECIPES}

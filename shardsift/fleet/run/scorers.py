@@ -1,0 +1,127 @@
+"""The kinds of scorers that are installed.
+
+A kind is an entry point of the group `shardsift.scorers`: its name is what `--scorer` takes, its value a `ScorerKind`. It has
+two halves. `resolve` is light: producers call it, and it must import no torch. `loader` names a function that only a worker's
+scoring process imports.
+
+    [project.entry-points."shardsift.scorers"]
+    word-count = "word_count:KIND"
+"""
+
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import Any
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.storage.opening import Published, manifest_at, published_at
+from shardsift.fleet.storage.output import MANIFEST_PATH
+
+_GROUP = "shardsift.scorers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorerKind:
+    """How a kind of scorer is found and loaded.
+
+    `resolve(name, revision)` returns the model of that name at one revision, with a label for each output; `revision` is None
+    if the user named none. It raises UsageError if there is no such model. `loader` is `package.module:function`; the function
+    is called with the model and the worker's Settings, and returns a `shardsift.scorers.Scorer`. `requires` are modules that
+    it imports and that a light installation may lack; `install` is what pip installs them with. On one machine, `producer run`
+    starts a worker on each GPU, or if the kind does not use GPUs, one on each CPU core.
+    """
+
+    resolve: Callable[[str, str | None], Model]
+    loader: str
+    requires: tuple[str, ...] = ()
+    install: str = ""
+    uses_gpu: bool = True
+
+
+def scorer_kind(scorer: str) -> ScorerKind:
+    """The installed kind of that name. Raises UsageError if there is none, or it cannot be imported."""
+    found = {point.name: point for point in entry_points(group=_GROUP)}
+    if scorer not in found:
+        raise UsageError(
+            f"There is no scorer {scorer!r} here. Installed: {', '.join(sorted(found)) or 'none'}. "
+            "Install its package for the producer and for the workers."
+        )
+    try:
+        kind = found[scorer].load()
+    except Exception as error:  # another package's module may fail in any way
+        raise UsageError(f"The scorer {scorer!r} cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(kind, ScorerKind):
+        raise UsageError(f"The scorer {scorer!r} is {found[scorer].value}, which is not a ScorerKind.")
+    return kind
+
+
+def added_kinds() -> list[str]:
+    """The names of the kinds that other packages add."""
+    return sorted(point.name for point in entry_points(group=_GROUP) if not point.value.startswith("shardsift."))
+
+
+def check_requirements(kinds: Iterable[ScorerKind]) -> None:
+    """Raises UsageError if this machine lacks a module that a kind's loader imports."""
+    for kind in kinds:
+        if missing := [module for module in kind.requires if find_spec(module) is None]:
+            raise UsageError(
+                f"This machine has no {' and no '.join(missing)}. "
+                f"Install it: pip install {shlex.quote(kind.install or ' '.join(missing))}."
+            )
+
+
+def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
+    """The model of that name for a kind of scorer, at one revision. Raises UsageError if there is none."""
+    return replace(scorer_kind(scorer).resolve(name, revision), scorer=scorer)
+
+
+def load_scorer(model: Model, settings: Any) -> Any:
+    """The loaded scorer of a model. Raises what its loader raises."""
+    module, _, function = scorer_kind(model.scorer).loader.partition(":")
+    return getattr(import_module(module), function)(model, settings)
+
+
+# The light half of the scorer `stored-scores`, whose model is a published run: the scores that it has stored.
+
+STORED_SCORES = "stored-scores"
+
+
+def resolve_stored(name: str, revision: str | None) -> Model:
+    """The run published at a folder, bucket or `hf://datasets/…` URI. Its revision is the digest of its scores.
+
+    Raises UsageError if nothing is published there, or not what `revision` says.
+    """
+    return model_of(published_run(name, revision))
+
+
+def model_of(published: Published) -> Model:
+    """The published run as what a worker loads."""
+    labels = tuple(label for scoring in published.spec.scorings for label in scoring.labels)
+    return Model(name=published.uri, revision=published.scores_revision, labels=labels, scorer=STORED_SCORES)
+
+
+def published_run(uri: str, revision: str | None = None) -> Published:
+    """The run published at a URI. Raises UsageError if there is none or not that revision, TransientError for the network."""
+    content = manifest_at(uri)
+    if content is None:
+        raise UsageError(f"No run is published at {uri}: there is no {MANIFEST_PATH}. `producer runs` lists the runs.")
+    published = published_at(uri, content)
+    if published is None:
+        raise UsageError(
+            f"The {MANIFEST_PATH} at {uri} is damaged, or another release of shardsift wrote it. "
+            "The command that made the run repairs it."
+        )
+    if revision not in (None, published.scores_revision):
+        raise UsageError(
+            f"What is published at {uri} has changed since this run was enqueued: repeat the `producer refilter`."
+        )
+    return published
+
+
+KIND = ScorerKind(
+    resolve=resolve_stored, loader="shardsift.worker.shard.stored_scores:load_stored_scores", uses_gpu=False
+)

@@ -1,0 +1,255 @@
+"""The light half of the scorer `sequence-classifier`: find a model and pin its revision, without loading it.
+
+Producers and workers both use it, so that they name the queue of a model by the same revision.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from shardsift.fleet.errors import ShardError, ShardsiftError, UsageError
+from shardsift.fleet.run.choices import Function
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, folder_revision, is_folder_revision
+from shardsift.fleet.run.scorers import ScorerKind, added_kinds
+from shardsift.fleet.storage.errors import did_you_mean, translated
+from shardsift.fleet.storage.hub_access import check_hub_answers
+
+THRESHOLD = "shardsift_threshold"  # key of a config.json: the score from which rows are kept
+_DEFAULT_LABELS = 2  # transformers' default if a config names no labels
+_CONFIG = "config.json"
+_SHOWN = 19  # characters of a folder's revision in a message: `sha256-` and twelve digits
+
+
+def resolve_classifier(name: str, revision: str | None) -> Model:
+    """The sequence classifier of that name, pinned to a commit. Raises UsageError if there is none."""
+    if Path(name).expanduser().is_file():
+        raise UsageError(_file_told(name))
+    if folder := _folder_of(name):
+        return _from_folder(folder, revision)
+    file = _hub_config(name, revision)
+    return _model(name, file.parent.name, _read_config(file, name))
+
+
+def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
+    """The full path of a model folder, or a model on the Hub with its commit, whatever it is a model of. Raises UsageError."""
+    folder = _folder_of(name)
+    return (str(folder), None) if folder else (name, _hub_config(name, revision).parent.name)
+
+
+def _folder_of(name: str) -> Path | None:
+    """The full path of a model folder; None for the name of a repository."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / _CONFIG).is_file():
+            raise UsageError(
+                f"The folder {folder} has no config.json, so it is not a model. Name a model folder, or a model on the Hub."
+            )
+        return folder.resolve()
+    if folder.is_file() or name.startswith((".", "/", "~")):  # never a repository
+        hint = did_you_mean(name)
+        raise UsageError(
+            f"There is no model folder {name}. Name a folder that holds a model, or a model on the Hub.{hint}"
+        )
+    return None
+
+
+def _file_told(file: str) -> str:
+    installed = f"Installed: {', '.join(kinds)}." if (kinds := added_kinds()) else "None is installed."
+    return (
+        f"The model {file} is a file. --model takes a name on the Hub or a folder. For a file, also name the kind of scorer "
+        f"that reads it: --scorer KIND. {installed}"
+    )
+
+
+def threshold_of(model: Model) -> float | None:
+    """The score from which rows are kept, if the model's config.json says one, as `worker train` writes it."""
+    file = Path(model.name, _CONFIG)
+    if model.scorer == SEQUENCE_CLASSIFIER and not model.is_folder:
+        file = _hub_config(model.name, model.revision)
+    try:
+        threshold = _read_config(file, model.name).get(THRESHOLD)
+    except UsageError:  # another kind of scorer may have no such file, or one of its own
+        return None
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not math.isfinite(threshold):
+        return None
+    return float(threshold)
+
+
+@contextmanager
+def unchanged_folder(name: str, revision: str | None) -> Iterator[None]:
+    """Check that the files of a model folder are those of `revision`. Raises ShardsiftError if they are not.
+
+    Computes the digest before and after the block, so it covers the files that the block reads. Does nothing for a Hub
+    model, whose files are fixed by its commit, or if the revision is not known.
+    """
+    is_pinned = revision is not None and is_folder_revision(revision)
+    if is_pinned:
+        _unchanged_revision(Path(name), revision)
+    yield
+    if is_pinned:
+        _unchanged_revision(Path(name), revision)
+
+
+def _unchanged_revision(folder: Path, expected: str | None) -> str:
+    """The revision of a folder now. Raises ShardsiftError if another one is expected."""
+    found = revision_of_folder(folder)
+    if expected and expected != found:
+        raise ShardsiftError(
+            f"The files of the model folder {folder} have changed: the revision was {expected[:_SHOWN]} and is now "
+            f"{found[:_SHOWN]}. A run must not mix scores of both. Restore the files, or enqueue again."
+        )
+    return found
+
+
+def revision_of_folder(folder: Path) -> str:
+    """The revision of a model folder: a digest of the names and contents of its files, without subfolders and hidden files.
+
+    Raises UsageError if a file cannot be read, or weights lie elsewhere.
+    """
+    total = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+        if path.name.endswith(".index.json"):
+            _check_index(path)
+        total.update(f"{path.name} {_file_digest(path)}\n".encode())
+    return folder_revision(total.hexdigest())
+
+
+def _check_index(index: Path) -> None:
+    """Raises UsageError if an index of weights names a file that the folder's digest does not cover."""
+    weights = _read_config(index, str(index.parent)).get("weight_map")
+    for file in weights.values() if isinstance(weights, dict) else ():
+        if Path(str(file)).name != file or file.startswith("."):
+            raise UsageError(
+                f"{index} names the weights {file!r}, which are not a file of that folder. Put them into it, and name them there."
+            )
+
+
+def _file_digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"The model's file {path} cannot be read: {error.strerror}.") from error
+
+
+def _from_folder(folder: Path, revision: str | None) -> Model:
+    if revision and not is_folder_revision(revision):
+        raise UsageError(f"A folder has no revisions: leave out @{revision} for the model {folder}.")
+    config = _read_config(folder / _CONFIG, str(folder))
+    return _model(str(folder), _unchanged_revision(folder, revision), config)
+
+
+def _hub_config(name: str, revision: str | None) -> Path:
+    """The config in the cache, in a folder named after the commit. It may be of an earlier commit if the Hub is not reached.
+
+    Raises UsageError, also if there is no network, and TransientError if the Hub has trouble.
+    """
+    shown = f"the model {name}" + (f" at revision {revision}" if revision else "")
+    try:
+        with translated(f"Looking for {shown}"):
+            return _downloaded_config(name, revision, shown)
+    except ShardError as error:
+        raise UsageError(str(error)) from error
+
+
+def _downloaded_config(name: str, revision: str | None, shown: str) -> Path:
+    try:
+        if not (constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(name, _CONFIG, revision=revision), str)):
+            check_hub_answers()  # within seconds; without a network, the client would take 23 s
+        return Path(hf_hub_download(name, _CONFIG, revision=revision))
+    except UsageError as error:
+        raise UsageError(f"{error} {_no_folder_told(name)}") from error
+    except RevisionNotFoundError as error:
+        raise UsageError(
+            f"The model {name} has no revision {revision!r}. Name a branch, tag or commit after the @."
+        ) from error
+    except GatedRepoError as error:
+        raise UsageError(f"The model {name} is gated: accept its terms on the Hub and set HF_TOKEN.") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise UsageError(
+            f"There is no model {name!r}: neither a folder here nor a repository that the Hub shows to this HF_TOKEN."
+        ) from error
+    except RemoteEntryNotFoundError as error:
+        raise UsageError(f"The repository {name} has no config.json, so it is not a transformers model.") from error
+    except LocalEntryNotFoundError as error:
+        if constants.HF_HUB_OFFLINE:
+            raise UsageError(
+                f"HF_HUB_OFFLINE is set, and this machine has no copy of {shown} in its cache. {_no_folder_told(name)}"
+            ) from error
+        raise
+
+
+def _no_folder_told(name: str) -> str:
+    return f"There is no folder {name!r} here either."
+
+
+def _model(name: str, revision: str, config: dict[str, Any]) -> Model:
+    if _has_two_heads(config):
+        return Model(name=name, revision=revision, labels=("LABEL_0",))
+    labels = _labels(config, name)
+    return Model(name=name, revision=revision, labels=labels, function=_function(config, outputs=len(labels)))
+
+
+def _read_config(file: Path, name: str) -> dict[str, Any]:
+    try:
+        config = json.loads(file.read_text())
+    except OSError as error:
+        raise UsageError(
+            f"The {file.name} of {name} cannot be read ({error.strerror}). Let this user read it."
+        ) from error
+    except ValueError as error:  # not text, or not JSON
+        raise UsageError(f"The {file.name} of {name} cannot be read: {error}.") from error
+    if not isinstance(config, dict):
+        raise UsageError(f"The {file.name} of {name} cannot be read: it is not a JSON object.")
+    return config
+
+
+def _has_two_heads(config: dict[str, Any]) -> bool:
+    """Whether it is EuroFilter's network, whose one score worker/scoring/saved_model.py serves."""
+    code = (config.get("auto_map") or {}).get("AutoModelForSequenceClassification", "")
+    return str(code).endswith("modeling_custom.DebertaV2ForSequenceClassification")
+
+
+def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
+    architectures = config.get("architectures") or []
+    if isinstance(architectures, str):
+        architectures = [architectures]
+    is_classifier = any("ForSequenceClassification" in architecture for architecture in architectures)
+    if architectures and not is_classifier and "fc_dropout" not in config:  # of worker/scoring/saved_model.py
+        raise UsageError(
+            f"{name} is not a sequence classifier: its config.json says {', '.join(architectures)}. "
+            "Name a model whose architecture ends in ForSequenceClassification."
+        )
+    if "id2label" in config:
+        return tuple(label for _, label in sorted((int(i), label) for i, label in config["id2label"].items()))
+    return tuple(f"LABEL_{i}" for i in range(config.get("num_labels", _DEFAULT_LABELS)))
+
+
+def _function(config: dict[str, Any], *, outputs: int) -> Function:
+    """The function of `pipeline("text-classification")` on the logits, except that a single output stays a raw score."""
+    problem = config.get("problem_type")
+    if problem == "multi_label_classification":
+        return "sigmoid"
+    return "softmax" if outputs > 1 and problem != "regression" else "none"
+
+
+KIND = ScorerKind(
+    resolve=resolve_classifier,
+    loader="shardsift.worker.service.serving:load_served_model",
+    requires=("torch", "transformers"),
+    install="shardsift[worker]",
+)

@@ -1,0 +1,256 @@
+"""The RunSpec: everything that decides what a run publishes, and nothing else.
+
+Two specs with equal fields are the same run, on any machine and any day. What changes speed only
+(batch sizes, number of workers, lease) is a setting, not part of the spec.
+
+The JSON leaves out fields with their default, so that a version that adds a field with a default keeps the ids of other runs.
+The default of an existing field must not change. What changes the published bytes of runs whose options stay is a field too.
+"""
+
+import hashlib
+import re
+from collections.abc import Container
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from pydantic import TypeAdapter
+
+from shardsift.fleet.run.model import UNKNOWN_FIELDS_REFUSED, Model, slug, worker_queue
+from shardsift.fleet.run.scoring import Scoring
+
+WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
+WINDOW_BYTES = 64 << 20  # and never more Arrow bytes than this, however long the texts are
+BUCKET = "bucket"  # the column that `Buckets` adds
+_RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """How rows are ranked for a cut."""
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
+
+    columns: tuple[str, ...]  # of scores; the highest counts
+    within: str | None = None  # a column, whose values have edges of their own
+    by: str | None = None  # a column of the input, of which parts are measured; None: by their number of rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buckets(Ranked):
+    """Equal parts of the rows, by score. A row's bucket is the number of edges that are not above its score."""
+
+    edges: tuple[tuple[str | int | None, tuple[float, ...]], ...]  # ascending, for each value of `within`
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestRows(Ranked):
+    """The rows that the user asked for, of which `where` is made. For the card."""
+
+    share: str  # such as 10%
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """Everything that decides what a run publishes: input, scorings, filter and output."""
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
+
+    input_uris: tuple[str, ...]
+    input_revision: str  # the commit of a Hub dataset, else a digest of the shards' names and identities
+    crawl: str | None
+    columns: tuple[tuple[str, str], ...]  # (name, Arrow type) of every input column, in order
+    scorings: tuple[Scoring, ...]  # one or more, of different score columns
+    where: str | None  # SQL over columns and scores; None keeps every row
+    output_uri: str
+    row_columns: tuple[str, str] | None = ("shard", "row")  # of a kept row: the shard and the place that it came from
+    only_columns: bool = False  # files of lines may have more columns, which are left out; else that is an error
+    limit_rows: int | None = None
+    rows_per_task: int | None = None  # a longer Parquet file is several shards, of whole row groups
+    target_file_bytes: int | None = None  # of a data file, into which shards are merged; None: a file for each shard
+    max_bad_rows: float = 0.01  # the share of a shard's rows that may be unreadable; they are errored, and more fail it
+    buckets: Buckets | None = None
+    best: BestRows | None = None
+    window_rows: int = WINDOW_ROWS
+    window_bytes: int = WINDOW_BYTES
+
+    @property
+    def run_id(self) -> str:
+        """A readable head and 12 hex digits of the digest of all fields."""
+        digest = hashlib.sha256(self.to_json()).hexdigest()[:12]
+        models = slug("-".join(dict.fromkeys(scoring.model.slug for scoring in self.scorings)))
+        return f"{slug(self._input_head)}.{models}.{digest}"
+
+    @property
+    def queue(self) -> str:
+        """The queue of the workers that have loaded what all scorings need."""
+        return worker_queue(scoring.queue for scoring in self.scorings)
+
+    @property
+    def served_by(self) -> tuple[Model, ...]:
+        """The loads of a worker for this run, each once."""
+        return tuple(dict.fromkeys(scoring.served_by for scoring in self.scorings))
+
+    @property
+    def output_columns(self) -> tuple[str, ...]:
+        """The columns of its scores, in order. Kept rows and the scores file have them."""
+        columns = tuple(column for scoring in self.scorings for column in scoring.output_columns)
+        return (*columns, BUCKET) if self.buckets else columns
+
+    @property
+    def _input_head(self) -> str:
+        if self.crawl:
+            return self.crawl
+        fixed = re.split(r"[*?\[]", disclosed_inputs(self)[0])[0].rstrip("/")
+        return PurePosixPath(fixed).stem or "input"
+
+    @property
+    def publishes_only_scores(self) -> bool:
+        return self.where is not None and self.where.strip().lower() == "false"
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the run publishes in place of the one whose scores it reads."""
+        return any(one.scores_from and one.scores_from.name == self.output_uri for one in self.scorings)
+
+    def to_json(self) -> bytes:
+        return _SPEC.dump_json(self, exclude_defaults=True)
+
+    @staticmethod
+    def from_json(data: bytes | str) -> "RunSpec":
+        """The spec written by `to_json`. Raises pydantic's ValidationError on anything else."""
+        return _SPEC.validate_json(data, strict=False)
+
+
+_SPEC = TypeAdapter(RunSpec)
+
+
+def is_run_id(text: str) -> bool:
+    return bool(_RUN_ID.fullmatch(text))
+
+
+# One file of the input or a part of it, and where its outputs go.
+
+_SEGMENT = r"[\w=+,@.()\-]+( +[\w=+,@.()\-]+)*"
+_NAME = re.compile(f"{_SEGMENT}(/{_SEGMENT})*")
+_NAME_LIMIT_CHARS = 512
+_PART = re.compile(r"\.part-\d+$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """An input file, or a part of one. Its `name` is the file's path below the dataset's data folder, without its ending."""
+
+    name: str
+    uri: str
+    identity: str  # of the file's bytes, from `shardsift.fleet.storage.identity`
+    size_bytes: int | None = None
+    first_row: int = 0  # of the file, from which on rows are scored
+    row_limit: int | None = None  # score only so many rows; None: up to the file's end
+    changed: bool = False  # the file changed after the run was enqueued, and `retry` accepted the change
+
+    def __post_init__(self) -> None:
+        if not is_safe_name(self.name):
+            raise ValueError(
+                f"Shard name {self.name!r} cannot be used as an output path. Rename it: use letters, digits, inner spaces and "
+                "_-.=+,@()"
+            )
+
+    @property
+    def data_path(self) -> str:
+        return data_path_of(self.name)
+
+    @property
+    def scores_path(self) -> str:
+        return scores_path_of(self.name)
+
+
+def data_path_of(shard: str) -> str:
+    """Where the kept rows of a shard are, unless they are in the file of an earlier shard."""
+    return f"data/{shard}.parquet"
+
+
+def scores_path_of(shard: str) -> str:
+    """Where the scores of all rows of a shard are."""
+    return f"scores/{shard}.parquet"
+
+
+def part_name(file: str, number: int) -> str:
+    """The name of the shard that is this part of a file, by the file's name. Parts sort in their order."""
+    return f"{file}.part-{number:05}"
+
+
+def file_name(shard: str, files: Container[str]) -> str:
+    """The name of a shard's file, by the names of all files: a file may be called like a part."""
+    return shard if shard in files else _PART.sub("", shard)
+
+
+def is_safe_name(name: str) -> bool:
+    """Whether the name cannot leave the output: no empty, `.` or `..` segment, no control character."""
+    segments = name.split("/")
+    return len(name) <= _NAME_LIMIT_CHARS and bool(_NAME.fullmatch(name)) and not {"", ".", ".."} & set(segments)
+
+
+# What a published output reveals about where it was made: no path, host or bucket.
+#
+# Input files are named relative to their root, a model folder by its last part, and a worker by a hash that is constant
+# within a run. Hub names stay complete: a revision means nothing without them, and they reveal nothing about a machine.
+
+_HUB = "hf://"
+_ROOT = re.compile(  # of a file system, a bucket or a user's files, and what may follow
+    r"(\w+://[^/]*|(file://)?/(root|(home|Users)(/[^/*?\[]+)?)|)/*(?P<glob>([^/*?\[]*[*?\[].*)?)"
+)
+
+
+def disclosed_spec(spec: RunSpec) -> RunSpec:
+    """The spec to publish. Its `run_id` differs from the run's, which is a digest of the complete spec."""
+    return replace(
+        spec,
+        input_uris=disclosed_inputs(spec),
+        output_uri=_last_part(spec.output_uri),
+        scorings=tuple(_disclosed_scoring(scoring) for scoring in spec.scorings),
+    )
+
+
+def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
+    """Hub URIs unchanged; of any other URI the last part, which is a file, a folder or a glob.
+
+    The name of a home folder or a bucket is none of a dataset's: of those, only the glob below them.
+    """
+    roots = ((uri, None if uri.startswith(_HUB) else _ROOT.fullmatch(uri)) for uri in spec.input_uris)
+    return tuple((root["glob"] or "**") if root else _last_part(uri) for uri, root in roots)
+
+
+def disclosed_source(shard: Shard) -> str:
+    """The path of a shard's file relative to the input's root. It has as many segments as the shard's name."""
+    if shard.uri.startswith(_HUB):
+        return shard.uri
+    return "/".join(shard.uri.split("/")[-len(shard.name.split("/")) :])
+
+
+def disclosed_model(model: Model) -> str:
+    """A Hub name unchanged; of a folder the last part."""
+    is_on_hub = model.name.startswith(_HUB) or not model.is_folder
+    return model.name if is_on_hub else PurePosixPath(model.name).name
+
+
+def _disclosed_scoring(scoring: Scoring) -> Scoring:
+    scores_from = scoring.scores_from and _disclosed(scoring.scores_from)
+    return replace(scoring, model=_disclosed(scoring.model), scores_from=scores_from)
+
+
+def _disclosed(model: Model) -> Model:
+    return replace(model, name=disclosed_model(model))
+
+
+def disclosed_worker(spec: RunSpec, worker: str) -> str:
+    """`worker` is the owner of a claim, which names its host and process."""
+    return f"worker-{hashlib.sha256(f'{spec.run_id} {worker}'.encode()).hexdigest()[:8]}"
+
+
+def _last_part(uri: str) -> str:
+    """The last part of a path. For a glob, starts one part before the first wildcard: `shards/**/*.parquet`."""
+    if uri.startswith(_HUB):
+        return uri
+    parts = [part for part in uri.rstrip("/").split("/") if part] or [uri]
+    first_wild = next((place for place, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts))
+    return "/".join(parts[max(0, min(first_wild, len(parts)) - 1) :])

@@ -1,0 +1,269 @@
+"""The text of a row that is scored: how the user names it, how it is made of columns, and its digest."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from string import Formatter
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.columns import NAMED_TYPES, SEEN, Columns
+from shardsift.fleet.inputs.formats import CSV_LAYOUT, kind_of
+from shardsift.fleet.run.choices import DEFAULT_TEXT_COLUMN
+from shardsift.fleet.run.output_columns import repeated_column
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.scoring import Scoring
+
+
+class TextOptions(Protocol):
+    """The options that say which text is scored, as `producer/planning/options.py` describes them."""
+
+    @property
+    def text_column(self) -> str | None: ...
+    @property
+    def text_pair_column(self) -> str | None: ...
+    @property
+    def columns(self) -> str | None: ...
+
+
+def text_columns(options: TextOptions, schema: pa.Schema, uri: str, *, called: str) -> tuple[str, ...]:
+    """The columns that are joined, or those of the template. Raises UsageError if the file lacks one, or it is no text.
+
+    `called` names the file in errors.
+    """
+    if repeated := repeated_column(schema):
+        raise UsageError(f'{called} has several columns "{repeated}". Rename all but one.')
+    template = template_of(options.text_column)
+    named = DEFAULT_TEXT_COLUMN if options.text_column is None else options.text_column
+    names = columns_of(template) if template is not None else _column_names(named, schema)
+    has_text = is_text if template is None else _has_text
+    columns = [(name, "with --text-column", has_text) for name in names]
+    if (pair := options.text_pair_column) is not None:
+        columns.append((pair, "with --text-pair-column", is_text))
+    for name, where, holds_text in columns:
+        if name not in schema.names:
+            raise _no_column(name, schema, options, where, uri=uri, called=called)
+        data_type = schema.field(name).type
+        if not holds_text(data_type):
+            raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column {where}.')
+    return names
+
+
+def template_of(text_column: str | None) -> str | None:
+    r"""The template, if the value has columns in braces. A shell's \n is the end of a line."""
+    if text_column is None or not {"{", "}"} & set(text_column):
+        return None
+    return text_column.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _column_names(text_column: str, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that `--text-column a,b` names. A name with a comma is a column, if there is one of that name.
+
+    Raises UsageError if it names none. Whether the columns are there is not checked.
+    """
+    if text_column in schema.names:
+        return (text_column,)
+    names = tuple(dict.fromkeys(name.strip() for name in text_column.split(",") if name.strip()))
+    if not names:
+        raise UsageError("--text-column is empty. Name the column to score.")
+    return names
+
+
+def _no_column(name: str, schema: pa.Schema, options: TextOptions, where: str, *, uri: str, called: str) -> UsageError:
+    names = ", ".join(schema.names)
+    if options.columns is not None:
+        return UsageError(
+            f'The column "{name}" is not read, because --columns leaves it out: add {name}, or name one of these {where}: '
+            f"{names}."
+        )
+    layout = f" {CSV_LAYOUT}" if kind_of(uri) == "CSV" else ""
+    return UsageError(f'{called} has no column "{name}"; it has: {names}. Name one {where}.{layout}')
+
+
+def is_text(data_type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(data_type):
+        return is_text(data_type.value_type)
+    return bool(
+        pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
+    )
+
+
+def _has_text(data_type: pa.DataType) -> bool:
+    """Whether Arrow can write values of this type as text."""
+    if is_text(data_type):
+        return True
+    try:
+        pc.cast(pa.nulls(0, data_type), pa.large_string())
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
+# Templates of texts, such as "{url}\n\n{text}": a text with the names of columns in braces. Needs no pyarrow.
+
+
+def parts_of(template: str) -> list[tuple[str, str | None]]:
+    """The template as literals, each with the column that follows it; None at the end. `{{` and `}}` are braces.
+
+    Raises UsageError if it cannot be read, or names no column.
+    """
+    try:
+        parsed = list(Formatter().parse(template))
+    except ValueError as error:
+        raise UsageError(f"--text-column {template!r} cannot be read: {error}. Write {{{{ for a brace.") from error
+    for _, name, format_spec, conversion in parsed:
+        if name == "" or format_spec or conversion:
+            raise UsageError(
+                f"--text-column takes only names of columns in braces, like {{url}}, and no formats; it is {template!r}."
+            )
+    if not any(name for _, name, _, _ in parsed):
+        raise UsageError(f"--text-column names no column, like {{text}}; it is {template!r}.")
+    return [(literal, name) for literal, name, _, _ in parsed]
+
+
+def columns_of(template: str) -> tuple[str, ...]:
+    """The columns of a template, each once. Raises UsageError as `parts_of` does."""
+    return tuple(dict.fromkeys(name for _, name in parts_of(template) if name))
+
+
+# Which columns of a file of lines are read, as the user says it.
+
+
+def chosen_columns(text: str | None) -> Columns | None:
+    """`id,ups:int64` as pairs of name and type. Raises UsageError. A colon that no type follows is part of the name."""
+    if text is None:
+        return None
+    columns = tuple(map(_column, filter(None, map(str.strip, text.split(",")))))
+    names = [name for name, _ in columns]
+    if not names:
+        raise UsageError("--columns is empty. Name the columns to read.")
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f'--columns names "{repeated}" twice.')
+    return columns
+
+
+def _column(text: str) -> tuple[str, str]:
+    name, _, kind = text.rpartition(":")
+    return (name, kind) if name and kind in NAMED_TYPES else (text, SEEN)
+
+
+# The text of each row. The worker scores it, and `producer scores` and the Runs page show it.
+
+_BETWEEN = pa.scalar("\n\n", pa.large_string())  # joined columns
+
+
+def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray | pa.StructArray:
+    """The text of each row, or its pair of texts. A row without any of its columns has none: null.
+
+    Columns that are null or blank in a row are left out of a join, and empty in a template.
+    """
+    return row_texts(rows, scoring.text_columns, template=scoring.text_template, pair_column=scoring.text_pair_column)
+
+
+def row_texts(
+    rows: pa.Table, columns: Sequence[str], *, template: str | None, pair_column: str | None
+) -> pa.LargeStringArray | pa.StructArray:
+    texts = _joined([_text_column(rows, name) for name in columns]) if template is None else _filled(rows, template)
+    return texts if pair_column is None else pairs(texts, _text_column(rows, pair_column))
+
+
+def pairs(firsts: pa.LargeStringArray, seconds: pa.LargeStringArray) -> pa.StructArray:
+    """Pairs of texts, with the fields `first` and `second`. Null if one of the two is."""
+    mask = pc.or_(pc.is_null(firsts), pc.is_null(seconds))
+    return pa.StructArray.from_arrays([firsts, seconds], names=["first", "second"], mask=mask)
+
+
+def is_blank(texts: pa.LargeStringArray | pa.StructArray) -> pa.BooleanArray:
+    """Whether a text, or one of a pair, is empty or white space only, as Unicode defines it. Null for null."""
+    if isinstance(texts, pa.StructArray):
+        return pc.or_(*map(is_blank, texts.flatten()))
+    return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
+
+
+def _text_column(rows: pa.Table, name: str) -> pa.LargeStringArray:
+    """Any column whose values have a text of their own, such as numbers and times."""
+    return rows.column(name).cast(pa.large_string()).combine_chunks()
+
+
+def _joined(columns: Sequence[pa.LargeStringArray]) -> pa.LargeStringArray:
+    """A row whose columns are all blank has the text of the first that is not null."""
+    if len(columns) == 1:
+        return columns[0]
+    return pc.coalesce(reduce(_both, map(_without_blank, columns)), *columns)
+
+
+def _both(one: pa.LargeStringArray, other: pa.LargeStringArray) -> pa.LargeStringArray:
+    """One text, the other, or both. (Arrow's null_handling="skip" returns no element at all for a row of nulls.)"""
+    return pc.coalesce(pc.binary_join_element_wise(one, other, _BETWEEN), one, other)
+
+
+def _without_blank(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    return pc.if_else(is_blank(texts), pa.scalar(None, texts.type), texts)
+
+
+def _filled(rows: pa.Table, template: str) -> pa.LargeStringArray:
+    parts = parts_of(template)
+    columns = {name: _text_column(rows, name) for _, name in parts if name}
+    empty = pa.scalar("", pa.large_string())
+    pieces: list[pa.LargeStringArray | pa.Scalar] = []
+    for literal, name in parts:
+        pieces += [pa.scalar(literal, pa.large_string())] if literal else []
+        pieces += [pc.fill_null(columns[name], empty)] if name else []
+    text = pc.binary_join_element_wise(*pieces, empty)
+    is_missing = reduce(pc.and_, map(pc.is_null, columns.values()))
+    return pc.if_else(is_missing, pa.scalar(None, pa.large_string()), text)
+
+
+# A digest of a window's texts, so that stored scores are used only for the texts that they belong to. A scores file has the
+# digests of its windows in its metadata.
+
+_DIGESTS_KEY = "shardsift.texts"
+_HEX_DIGITS = 32
+
+
+def scored_digest(rows: pa.Table, scoring: Scoring) -> str:
+    """Equal for rows of which this scoring scores the same texts: it covers the columns that the texts are made of."""
+    columns = [*scoring.text_columns, *filter(None, [scoring.text_pair_column])]
+    digests = (text_digest(rows.column(name).cast(pa.large_string()).combine_chunks()) for name in columns)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()[:_HEX_DIGITS]
+
+
+def as_metadata(digests: Mapping[int, Sequence[str]]) -> dict[str, str]:
+    """The metadata of a scores file. `digests` has one for each scoring, by the first row of a window."""
+    return {_DIGESTS_KEY: json.dumps(digests)}
+
+
+def digests_in(scores: pq.ParquetFile, receipt: Receipt) -> dict[tuple[int, int], list[str]]:
+    """The digests of each window of a shard, by its first row and the one after it. Empty if its scores file says none."""
+    told = json.loads(scores.metadata.metadata.get(_DIGESTS_KEY.encode(), b"{}"))
+    starts = [row - int(next(iter(told))) for row in map(int, told)]  # in the scores file
+    ends = [*starts[1:], scores.metadata.num_rows]
+    first, rows = receipt.scores_first_row, receipt.rows_in
+    return {
+        (receipt.first_row + start - first, receipt.first_row + end - first): digests
+        for start, end, digests in zip(starts, ends, told.values(), strict=False)
+        if first <= start < first + rows
+    }
+
+
+def text_digest(texts: pa.LargeStringArray) -> str:
+    """Equal for equal texts in the same order, independent of their Arrow layout. Null and the empty text differ."""
+    lengths = pc.fill_null(pc.binary_length(texts), -1)
+    digest = hashlib.sha256(lengths.to_numpy().astype("<i8"))
+    digest.update(_content(texts.drop_null()))
+    return digest.hexdigest()[:_HEX_DIGITS]
+
+
+def _content(texts: pa.LargeStringArray) -> memoryview:
+    """The bytes of all texts, concatenated, without a copy."""
+    _, offsets, content = texts.buffers()
+    if not len(texts) or content is None:
+        return memoryview(b"")
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return memoryview(content)[int(ends[0]) : int(ends[-1])]

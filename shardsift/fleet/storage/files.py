@@ -1,0 +1,219 @@
+"""Read and write files below one root, in a folder or a bucket: anything that fsspec supports. Knows nothing of runs.
+
+On a local disk, a written file survives a power loss: the file and its folder are synced before the call returns.
+"""
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from copy import copy
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from shardsift.fleet.errors import TransientError, UsageError
+from shardsift.fleet.run.receipt import OutputFile
+from shardsift.fleet.storage.hub_files import BucketFiles, filesystem_of
+from shardsift.fleet.storage.inspection import Problem, StoredFile, problem_of
+
+READERS = 16  # a bucket answers in tens of milliseconds, and a run has thousands of files
+_LISTINGS = 10
+_LEVELS = 3  # of a walk: the folder itself and two below it
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "obs", "hf"}
+
+
+class Files:
+    """Paths are relative to the root. Methods raise fsspec's errors; a missing file is a FileNotFoundError."""
+
+    def __init__(self, uri: str) -> None:
+        self._fs: fsspec.AbstractFileSystem
+        try:
+            self._fs, self.root = filesystem_of(uri)
+        except (ImportError, ValueError) as error:  # a missing library or an unknown protocol
+            raise UsageError(f"The output {uri} cannot be used: {error}.") from error
+
+    def create_bucket(self, *, public: bool) -> None:
+        """Create a bucket of the Hub that does not exist. Others are created by their owners."""
+        if isinstance(self._fs, BucketFiles):
+            self._fs.create_bucket(self.root, public=public)
+
+    def exists(self, path: str) -> bool:
+        return bool(self._fs.exists(self._at(path)))
+
+    def names_in(self, folder: str) -> set[str]:
+        """Names of the files and folders directly in a folder, uncached.
+
+        Does not glob, because the path may contain `*` or `[`.
+        """
+        self._fs.invalidate_cache()
+        if not self._fs.isdir(self._at(folder)):
+            return set()
+        paths = self._fs.ls(self._at(folder), detail=False)
+        return {str(path).rstrip("/").rpartition("/")[2] for path in paths}
+
+    def neighbours(self, *names: str) -> Iterator["Files"]:
+        """The folders that this one lies in, and those up to two levels below it that directly hold one of these names."""
+        root = os.path.realpath(self.root) if isinstance(self._fs, LocalFileSystem) else self.root.rstrip("/")
+        top = 2 if isinstance(self._fs, BucketFiles) else 0  # buckets/<user>/<name> is one
+        while (root := root.rpartition("/")[0]) and root.count("/") >= top:
+            yield self._elsewhere(root)
+        if not self._fs.exists(self.root):
+            return
+        for folder, folders, files in self._fs.walk(self.root, maxdepth=_LEVELS):
+            if folder.rstrip("/") != self.root.rstrip("/") and {*names} & {*folders, *files}:
+                yield self._elsewhere(folder)
+
+    def _elsewhere(self, root: str) -> "Files":
+        files = copy(self)
+        files.root = root
+        return files
+
+    def sizes(self, *folders: str) -> dict[str, int]:
+        """Path → size of all files below these folders, uncached."""
+        return {path: size for folder in folders for path, size in self._sizes_below(folder).items()}
+
+    def _sizes_below(self, folder: str) -> dict[str, int]:
+        """Lists again if a file vanishes during the listing, because another finalizer moves or removes it."""
+        for _ in range(_LISTINGS):
+            self._fs.invalidate_cache()
+            with suppress(FileNotFoundError):
+                found = self._fs.find(self._at(folder), detail=True)
+                root = self.root.rstrip("/")
+                return {name.removeprefix(root).lstrip("/"): info["size"] for name, info in found.items()}
+        raise TransientError(f"{self._at(folder)} keeps changing while it is listed.")
+
+    def open(self, path: str) -> BinaryIO:
+        return cast(BinaryIO, self._fs.open(self._at(path), "rb"))
+
+    def content(self, path: str) -> bytes | None:
+        """The content of a file; None if there is no file, for example because it was removed after a listing."""
+        try:
+            return bytes(self._fs.cat_file(self._at(path)))
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+
+    def contents(self, paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """Path and content of the files that exist, read by several threads."""
+        with ThreadPoolExecutor(READERS) as readers:
+            for path, content in zip(paths, readers.map(self.content, paths), strict=True):
+                if content is not None:
+                    yield path, content
+
+    def problem(self, file: OutputFile, path: str, *, hashes: bool) -> Problem | None:
+        """Say what is wrong with the copy of a receipt's file at `path`."""
+        try:
+            size = self._fs.size(self._at(path))
+            is_looked_at = hashes and size == file.size_bytes
+            return problem_of(file, StoredFile(size_bytes=size, sha256=self.sha256(path) if is_looked_at else None))
+        except (FileNotFoundError, NotADirectoryError):
+            return Problem.MISSING
+
+    def sha256(self, path: str) -> str:
+        with self.open(path) as file:
+            return hashlib.file_digest(cast(BytesIO, file), "sha256").hexdigest()
+
+    def put(self, file: Path, path: str) -> None:
+        """Copy a local file to `path`."""
+        self._make_folder_of(path)
+        self._fs.put_file(str(file), self._at(path))
+        self._sync_file(path)
+
+    def write(self, path: str, content: bytes, *, aside: str) -> None:
+        """Write to the path `aside`, then move the file into place, so that readers never see half a file.
+
+        A bucket shows a file only when it is whole.
+        """
+        if is_bucket(self._fs):
+            self._fs.pipe_file(self._at(path), content)
+            return
+        self._make_folder_of(aside)
+        self._fs.pipe_file(self._at(aside), content)
+        self._sync_file(aside)
+        self.move(aside, path)
+        self.sync_folders([path])
+
+    def move(self, source: str, target: str) -> None:
+        self._make_folder_of(target)
+        place = self._at(target)
+        if isinstance(self._fs, LocalFileSystem) and Path(place).is_dir():  # shutil.move moves into a folder
+            raise IsADirectoryError(errno.EISDIR, "there is a folder in the place of a file; move it away", place)
+        self._fs.mv(self._at(source), place)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with its content. Does nothing if it does not exist."""
+        with suppress(FileNotFoundError):
+            self._fs.rm(self._at(path), recursive=True)
+
+    def sync_folders(self, paths: Iterable[str]) -> None:
+        """Sync the folders of these files, so that the names are on disk."""
+        if isinstance(self._fs, LocalFileSystem):
+            for folder in {self._at(path).rpartition("/")[0] for path in paths}:
+                _sync_folder(folder)
+
+    def _sync_file(self, path: str) -> None:
+        """Sync a file and its folder, so that content and name are on disk."""
+        if isinstance(self._fs, LocalFileSystem):
+            _sync(self._at(path))
+            self.sync_folders([path])
+
+    def _make_folder_of(self, path: str) -> None:
+        folder = self._at(path).rpartition("/")[0]
+        if isinstance(self._fs, LocalFileSystem):
+            _make_folder(Path(folder))
+        elif not is_bucket(self._fs):  # it has no folders; makedirs would create a bucket with a misspelt name
+            self._fs.makedirs(folder, exist_ok=True)
+
+    def _at(self, path: str) -> str:
+        return f"{self.root.rstrip('/')}/{path}"
+
+
+def is_bucket(filesystem: fsspec.AbstractFileSystem) -> bool:
+    protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
+    return bool(_BUCKETS & set(protocols))
+
+
+def _make_folder(folder: Path) -> None:
+    """Create a folder and its parents, and sync the names of new ones to disk."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: str | Path) -> None:
+    """Sync a folder if the system allows it. Unreadable folders and some network mounts cannot be synced."""
+    try:
+        _sync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP):
+            raise
+
+
+def _sync(path: str | Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def hashed(files: Files, stored: Mapping[str, StoredFile], paths: Iterable[str]) -> dict[str, StoredFile]:
+    """`stored`, with the sha256 of the files at `paths` filled in. Files that have vanished meanwhile are left out."""
+
+    def look(path: str) -> StoredFile | None:
+        try:
+            return StoredFile(size_bytes=stored[path].size_bytes, sha256=files.sha256(path))
+        except FileNotFoundError:
+            return None
+
+    here = [path for path in paths if path in stored]
+    with ThreadPoolExecutor(READERS) as readers:
+        looked_at = dict(zip(here, readers.map(look, here), strict=True))
+    return {path: file for path in stored if (file := looked_at.get(path, stored[path]))}

@@ -1,0 +1,333 @@
+"""An output in a folder or a bucket: anything that fsspec can write.
+
+<output>/.shardsift/<run_id>/spec.json                    the run that this output belongs to
+<output>/.shardsift/accepted.json                         its input files that `producer retry` accepted after they changed
+<output>/.shardsift/<run_id>/receipts/<shard>/<attempt>.json
+<output>/.shardsift/<run_id>/staged/data/…/<attempt>      until published
+<output>/.shardsift/<run_id>/checkpoints/<shard>/<name>   until published
+<output>/{data,scores}/…  README.md  scores.png  manifest.parquet     published; the manifest comes last
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+from shardsift.fleet.errors import OutputDamaged, ShardError, TransientError, UsageError
+from shardsift.fleet.run.receipt import OutputFile, Receipt
+from shardsift.fleet.run.spec import RunSpec, data_path_of, disclosed_spec, scores_path_of
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.files import READERS, Files, hashed
+from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, files_of
+from shardsift.fleet.storage.manifest import findings, read_manifest, receipts_listed
+from shardsift.fleet.storage.output import (
+    ACCEPTED_PATH,
+    CARD_PATH,
+    MANIFEST_PATH,
+    AcceptedFiles,
+    FileDigest,
+    Output,
+    Recovered,
+    by_shard,
+    digests,
+    is_among,
+    other_run,
+    output_files,
+    read_accepted,
+    read_receipt,
+    refuse_files_of_others,
+)
+
+WORKPLACE = ".shardsift"
+logger = logging.getLogger(__name__)
+
+
+class FolderOutput(Output):
+    def __init__(self, uri: str, run_id: str) -> None:
+        self.uri = uri
+        self._run_id = run_id
+        self._workplace = f"{WORKPLACE}/{run_id}"
+        self._spec_path = f"{self._workplace}/spec.json"
+        self._files = Files(uri)
+
+    def check_free(self, spec: RunSpec) -> None:
+        with translated(f"Looking at {self.uri}"):
+            self._refuse_other_runs(spec)
+            if not self._is_reserved and self.published() != self._run_id:
+                refuse_files_of_others(self.uri, self._files.names_in(""), self._files.content(CARD_PATH))
+                self._refuse_overlap()
+
+    def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
+        try:
+            with translated(f"Preparing the output {self.uri}"):
+                self._files.create_bucket(public=public)
+                self.check_free(spec)
+                if not self._is_reserved:
+                    self._write(self._spec_path, disclosed_spec(spec).to_json())
+                    self._withdraw_beside_others(spec)
+        except ShardError as error:
+            raise UsageError(f"{error} Choose an --output that can be written.") from error
+
+    def reserve_state(self, spec: RunSpec) -> None:
+        """Prepare a place for the receipts and checkpoints of a run whose output is elsewhere. Runs may share the place."""
+        with translated(f"Preparing {self.uri}, the SHARDSIFT_STATE_URI"):
+            self._files.create_bucket(public=False)
+            self._write(f"{self._workplace}/state.json", disclosed_spec(spec).to_json())
+
+    def withdraw(self) -> None:
+        with translated(f"Giving up the output {self.uri}"):
+            self._files.remove(self._workplace)
+
+    def stage(self, file: Path, path: str, *, attempt: str) -> str:
+        staged_path = f"{self._workplace}/staged/{path}/{attempt}"
+        doing = f"Storing {path} in {self.uri}"
+        with translated(doing):
+            try:
+                self._files.put(file, staged_path)
+            except FileNotFoundError as error:
+                if error.errno is None:  # not of this machine: the repository or bucket is gone
+                    raise
+                raise TransientError(f"{doing}: a finalizer has tidied its folder meanwhile.") from error
+        return staged_path
+
+    def store_receipt(self, receipt: Receipt) -> None:
+        with translated(f"Storing the receipt of {receipt.shard} in {self.uri}"):
+            self._write(self._receipt_path(receipt), receipt.to_json())
+
+    def discard(self, receipt: Receipt) -> None:
+        staged = [file.staged_path for file in output_files(receipt) if self._is_staged(file)]
+        try:
+            with translated(f"Removing an attempt at {receipt.shard} from {self.uri}"):
+                for path in (self._receipt_path(receipt), *staged):
+                    self._files.remove(path)
+        except (ShardError, TransientError) as error:
+            logger.warning("%s Publishing the run removes it.", error)
+
+    def accepted(self) -> dict[str, AcceptedFiles]:
+        with translated(f"Looking at {self.uri}"):
+            files = read_accepted(self._files.content(ACCEPTED_PATH))
+        return {files.run_id: files} if files else {}
+
+    def accept(self, files: AcceptedFiles) -> None:
+        with translated(f"Recording the accepted files of {self._run_id} in {self.uri}"):
+            self._write(ACCEPTED_PATH, files.to_json())
+
+    def recovered(self) -> Recovered:
+        with translated(f"Reading the receipts in {self.uri}"):
+            sizes = self._files.sizes(*DATA_FOLDERS, f"{self._workplace}/staged")
+            listed = receipts_listed(self._files.content(MANIFEST_PATH), self._run_id)
+            published = {digest for receipt in listed for digest in digests(receipt)}
+            whole, partial = [], []
+            for _, receipts in by_shard([*self.stored_receipts(), *listed]):
+                if chosen := self._whole(receipts, published, sizes):
+                    whole.append(chosen)
+                else:
+                    partial.append(max(receipts, key=lambda receipt: _size_is_right(receipt.scores, sizes)))
+        return Recovered(whole=tuple(whole), partial=tuple(partial))
+
+    def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
+        with translated(f"Storing a checkpoint of {shard} in {self.uri}"):
+            self._write(f"{self._workplace}/checkpoints/{shard}/{name}", content)
+        return True
+
+    def checkpoints(self, shard: str) -> dict[str, bytes]:
+        with translated(f"Reading the checkpoints of {shard} in {self.uri}"):
+            found = self._files.contents(self._checkpoints_of(shard))
+            return {path.rpartition("/")[2]: content for path, content in found}
+
+    def drop_checkpoints(self, shard: str) -> None:
+        with translated(f"Removing the checkpoints of {shard} from {self.uri}"):
+            for path in self._checkpoints_of(shard):
+                self._files.remove(path)
+
+    def published(self) -> str | None:
+        with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
+            manifest = read_manifest(self._files.content(MANIFEST_PATH))
+        return manifest.run_id if manifest else None
+
+    @contextmanager
+    def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
+        with translated(f"Reading {file.path} in {self.uri}"):
+            path = file.staged_path if self._files.exists(file.staged_path) else file.path
+            with self._files.open(path) as content:
+                yield content
+
+    def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
+        with translated(f"Looking at {self.uri}"):
+            stored = {path: StoredFile(size_bytes=size) for path, size in self._files.sizes(*DATA_FOLDERS).items()}
+            if hashes:
+                ours = (file.path for file in files_of(receipts))
+                stored = hashed(self._files, stored, ours)
+            manifest, card = self._files.content(MANIFEST_PATH), self._files.content(CARD_PATH)
+        return list(findings(self._run_id, receipts, stored, manifest, card))
+
+    def has_staged(self, receipts: Sequence[Receipt]) -> bool:
+        with translated(f"Looking at {self.uri}"):
+            staged = self._files.sizes(f"{self._workplace}/staged")
+        return any(file.staged_path in staged for file in files_of(receipts))
+
+    def publish(
+        self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
+    ) -> str:
+        with translated(f"Publishing {self._run_id} to {self.uri}"):
+            staged = self._checked(receipts)
+            for path in removed:
+                self._files.remove(path)
+            for shard, file in staged:
+                self._move_into_place(shard, file)
+            self._files.sync_folders(file.path for file in files_of(receipts))
+            for path in sorted(documents, key=lambda path: path == MANIFEST_PATH):
+                self._write(path, documents[path])
+            self._remove_staged(receipts)
+        return self.head()
+
+    def tidy(self, receipts: Sequence[Receipt]) -> None:
+        with translated(f"Tidying up {self.uri}"):
+            self._remove_staged(receipts)
+            self._files.remove(f"{self._workplace}/checkpoints")
+
+    # --- paths ------------------------------------------------------------------------------------------------------
+
+    def _receipt_path(self, receipt: Receipt) -> str:
+        attempt = receipt.data.staged_path.rpartition("/")[2]
+        return f"{self._workplace}/receipts/{receipt.shard}/{attempt}.json"
+
+    def _checkpoints_of(self, shard: str) -> list[str]:
+        folder = f"{self._workplace}/checkpoints/{shard}"
+        return [path for path in self._files.sizes(folder) if path.rpartition("/")[0] == folder]
+
+    def _is_staged(self, file: OutputFile) -> bool:
+        return file.staged_path.startswith(f"{self._workplace}/staged/")
+
+    # --- whose output this is ---------------------------------------------------------------------------------------
+
+    @property
+    def _is_reserved(self) -> bool:
+        return self._files.exists(self._spec_path)
+
+    def _refuse_other_runs(self, spec: RunSpec) -> None:
+        others = [run_id for run_id in _reserved_by(self._files) if run_id != self._run_id]
+        if others:
+            raise other_run(self.uri, others[0], self._spec_of(others[0]), spec)
+        if self._is_reserved:
+            return
+        manifest = read_manifest(self._files.content(MANIFEST_PATH))
+        if manifest and manifest.run_id != self._run_id:
+            raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
+
+    def _refuse_overlap(self) -> None:
+        """Refuse an output inside that of another run, whose data it would be taken for, or around one."""
+        for files in self._files.neighbours(WORKPLACE, MANIFEST_PATH):
+            with suppress(ShardError), translated(f"Looking at {files.root}"):  # what cannot be read is not judged
+                manifest = read_manifest(files.content(MANIFEST_PATH))
+                if runs := _reserved_by(files) or ([manifest.run_id] if manifest else []):
+                    raise UsageError(
+                        f"The output {self.uri} lies inside or around {files.root}, the output of another run, {runs[0]}. "
+                        "Choose another --output."
+                    )
+
+    def _withdraw_beside_others(self, spec: RunSpec) -> None:
+        """If two runs reserve at the same moment, at least one of them sees the other now, and withdraws."""
+        try:
+            self._refuse_other_runs(spec)
+        except UsageError:
+            self._files.remove(self._spec_path)
+            raise
+
+    def _spec_of(self, run_id: str) -> RunSpec | None:
+        """The disclosed part of a run's spec; None if an earlier release wrote it."""
+        with suppress(ValueError):
+            return RunSpec.from_json(self._files.content(f"{WORKPLACE}/{run_id}/spec.json") or b"")
+        return None
+
+    # --- publishing -------------------------------------------------------------------------------------------------
+
+    def _checked(self, receipts: Sequence[Receipt]) -> list[tuple[str, OutputFile]]:
+        """Read all files, and return the staged ones, which have to be moved. Raises OutputDamaged if a file is damaged."""
+        files = files_of(receipts)
+        with ThreadPoolExecutor(READERS) as readers:
+            looks = dict(zip(files, readers.map(self._look, files), strict=True))
+        damaged: dict[str, str] = {}
+        for receipt in receipts:
+            for file in output_files(receipt):
+                if finding := looks[file][1]:
+                    damaged.setdefault(receipt.shard, str(finding))
+        if damaged:
+            raise OutputDamaged(damaged)
+        return [(shard, file) for file, shard in files.items() if looks[file][0]]
+
+    def _look(self, file: OutputFile) -> tuple[bool, Finding | None]:
+        """Whether an intact copy of the file is staged. If none is staged or published, also what is wrong."""
+        staged = self._files.problem(file, file.staged_path, hashes=True) if self._is_staged(file) else Problem.MISSING
+        if staged is None:
+            return True, None
+        in_place = self._files.problem(file, file.path, hashes=True)
+        if in_place is None:
+            return False, None
+        if staged is not Problem.MISSING:
+            return False, Finding(path=file.staged_path, problem=staged)
+        return False, Finding(path=file.path, problem=in_place)
+
+    def _move_into_place(self, shard: str, file: OutputFile) -> None:
+        try:
+            self._files.move(file.staged_path, file.path)
+        except FileNotFoundError as error:  # moved by another finalizer, which has checked it too
+            if problem := self._files.problem(file, file.path, hashes=False):
+                raise OutputDamaged({shard: str(Finding(path=file.path, problem=problem))}) from error
+
+    def _remove_staged(self, receipts: Sequence[Receipt]) -> None:
+        """Remove all attempts at the published shards, but not at others: a shard that is retried may be staged now."""
+        files = {file.path for file in files_of(receipts)}
+        files |= {path_of(receipt.shard) for receipt in receipts for path_of in (data_path_of, scores_path_of)}
+        for path in sorted(files):
+            self._files.remove(f"{self._workplace}/staged/{path}")  # another finalizer may remove it as well
+
+    def _write(self, path: str, content: bytes) -> None:
+        """Write to a temporary name, then move into place."""
+        self._files.write(path, content, aside=f"{self._workplace}/aside/{uuid4().hex}")
+
+    # --- receipts, to rebuild a ledger that has lost the run ------------------------------------------------------------
+
+    def stored_receipts(self) -> Iterator[Receipt]:
+        paths = [path for path in self._files.sizes(f"{self._workplace}/receipts") if path.endswith(".json")]
+        for path, content in self._files.contents(paths):
+            if receipt := read_receipt(content, self._run_id, source=path):
+                yield receipt
+
+    def _whole(
+        self, receipts: Sequence[Receipt], published: set[FileDigest], sizes: Mapping[str, int]
+    ) -> Receipt | None:
+        """Choose the receipt of a shard whose files are there: the published one, otherwise one with all files staged.
+
+        A publication that died midway has moved the files of one attempt, and files of another attempt may have the same
+        size. Then only the content can tell them apart.
+        """
+        there = [receipt for receipt in receipts if all(_size_is_right(file, sizes) for file in output_files(receipt))]
+        for holds in (lambda receipt: is_among(receipt, published), lambda receipt: _is_staged_whole(receipt, sizes)):
+            if chosen := next(filter(holds, there), None):
+                return chosen
+        if len(there) == 1:
+            return there[0]
+        return next(filter(lambda receipt: self._content_is_of(receipt, sizes), there), None)
+
+    def _content_is_of(self, receipt: Receipt, sizes: Mapping[str, int]) -> bool:
+        return all(
+            file.staged_path in sizes or self._files.sha256(file.path) == file.sha256 for file in output_files(receipt)
+        )
+
+
+def _reserved_by(files: Files) -> list[str]:
+    """The runs that have reserved a folder."""
+    return sorted(name for name in files.names_in(WORKPLACE) if files.exists(f"{WORKPLACE}/{name}/spec.json"))
+
+
+def _size_is_right(file: OutputFile, sizes: Mapping[str, int]) -> bool:
+    """Whether a file of the right size is staged or published."""
+    return file.size_bytes in (sizes.get(file.staged_path), sizes.get(file.path))
+
+
+def _is_staged_whole(receipt: Receipt, sizes: Mapping[str, int]) -> bool:
+    return all(sizes.get(file.staged_path) == file.size_bytes for file in output_files(receipt))

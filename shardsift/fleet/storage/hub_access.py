@@ -1,0 +1,56 @@
+"""Ask the Hub whether it answers, and what the token here may do. Short requests, without the client's long retries."""
+
+from dataclasses import dataclass
+
+import httpx2
+from huggingface_hub import HfApi, get_session, get_token
+from huggingface_hub.errors import HfHubHTTPError
+
+from shardsift.fleet.errors import TransientError, UsageError
+from shardsift.fleet.storage.errors import translated
+
+_ANSWER_SECONDS = 5.0
+UNUSABLE = "the Hub's answer cannot be used, and may be a proxy's"
+_NO_NETWORK = (httpx2.ConnectError, ConnectionError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubToken:
+    """Whose token it is, and the Hub's word for what it may do: `read`, `write` or `fineGrained`."""
+
+    user: str
+    role: str
+
+
+def check_hub_answers() -> None:
+    """Raises UsageError if the Hub cannot be reached, TransientError if it does not answer within a few seconds."""
+    endpoint = HfApi().endpoint
+    with translated(f"Asking the Hub at {endpoint}"):
+        try:
+            get_session().head(endpoint, timeout=_ANSWER_SECONDS)
+        except _NO_NETWORK as error:
+            raise UsageError(f"The Hub does not answer at {endpoint} ({error}).") from error
+
+
+def hub_token() -> HubToken | None:
+    """Ask the Hub about the token here; None if there is no token. The Hub limits such requests, so ask once.
+
+    Raises UsageError if the Hub refuses the token or cannot be reached, TransientError if it has trouble.
+    """
+    token = get_token()
+    if token is None:
+        return None
+    asking = "Asking the Hub whose HF_TOKEN this is"
+    with translated(asking):
+        try:
+            said = HfApi().whoami(token=token)
+        except _NO_NETWORK as error:
+            raise UsageError(f"The Hub does not say whose HF_TOKEN this is ({error}).") from error
+        except HfHubHTTPError as error:
+            if error.response is not None and error.response.status_code in (401, 403):
+                raise UsageError("The Hub refuses this HF_TOKEN.") from error
+            raise
+    if not isinstance(said, dict) or "name" not in said:
+        raise TransientError(f"{asking}: {UNUSABLE}.")
+    access = said.get("auth", {}).get("accessToken", {})
+    return HubToken(user=str(said["name"]), role=str(access.get("role", "unknown")))

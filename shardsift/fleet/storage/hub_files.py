@@ -1,0 +1,135 @@
+"""Read and write files on the Hub through fsspec, in repositories and buckets.
+
+An answer that is not the file's bytes, such as a proxy's page, is an error.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, cast
+from urllib.parse import quote
+
+import fsspec
+from fsspec.core import url_to_fs
+from fsspec.dircache import DirCache
+from huggingface_hub import HfApi, HfFileSystem
+from huggingface_hub.hf_api import RepoFile, RepoFolder
+from huggingface_hub.hf_file_system import HfFileSystemFile, HfFileSystemResolvedBucketPath
+from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+
+from shardsift.fleet.errors import TransientError
+from shardsift.fleet.storage.hub_access import UNUSABLE
+
+IN_BUCKET = re.compile(r"hf://buckets/[^/@]+/[^/@]+(/[^@]*)?")  # of the Hub; a file's path there has no @
+
+
+def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The file system of a URI and the path there, as fsspec has it. Raises what fsspec raises."""
+    if not uri.startswith("hf://"):
+        return cast(tuple[fsspec.AbstractFileSystem, str], url_to_fs(uri))
+    files = BucketFiles() if IN_BUCKET.fullmatch(uri) else HubFiles()
+    return files, files._strip_protocol(uri)
+
+
+class HubApi(HfApi):
+    def list_repo_tree(
+        self, repo_id: str, path_in_repo: str | None = None, **options: Any
+    ) -> Iterator[RepoFile | RepoFolder]:
+        """Raises TransientError for the answer `{}`, which the client takes for an empty folder: Git has none."""
+        is_empty = True
+        for entry in super().list_repo_tree(repo_id, path_in_repo, **options):
+            is_empty = False
+            yield entry
+        kind, revision = options["repo_type"], options.get("revision")
+        if is_empty and getattr(self.repo_info(repo_id, repo_type=kind, revision=revision), "siblings", None):
+            raise TransientError(f"Listing hf://{kind}s/{repo_id}/{path_in_repo or ''}: {UNUSABLE}.")
+
+
+class HubFiles(HfFileSystem):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._api = HubApi()
+
+    def _open(  # type: ignore[override]
+        self, path: str, mode: str = "rb", block_size: int | None = None, **options: Any
+    ) -> HfFileSystemFile:
+        return _WholeAnswers(self, path, mode=mode, block_size=block_size or self.block_size, **options)
+
+
+class BucketFiles(HubFiles):
+    """A bucket on the Hub. Others change its files, so nothing is cached. The Hub limits requests, so each call makes few.
+
+    Unlike the client, which takes any error for a missing file, methods raise the Hub's errors.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.dircache = DirCache(use_listings_cache=False)
+        disable_progress_bars()  # the client draws one for each small file that it uploads
+
+    def create_bucket(self, path: str, *, public: bool) -> None:
+        """Create the bucket of a path. An existing one keeps its visibility."""
+        self._api.create_bucket("/".join(path.split("/")[1:3]), private=not public, exist_ok=True)
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:  # type: ignore[override]
+        place = self._place(path)
+        if place.path:
+            for file in self._api.get_bucket_paths_info(place.bucket_id, [place.path]):
+                return {"name": place.unresolve(), "size": file.size, "type": "file", "xet_hash": file.xet_hash}
+            entries = self._api.list_bucket_tree(place.bucket_id, place.path)
+            if not any(entry.path.startswith(f"{place.path}/") for entry in entries):
+                raise FileNotFoundError(path)
+        return {"name": place.unresolve(), "size": 0, "type": "directory"}
+
+    def exists(self, path: str, **_: Any) -> bool:
+        with suppress(FileNotFoundError):
+            return bool(self.info(path))
+        return False
+
+    def isdir(self, path: str) -> bool:
+        with suppress(FileNotFoundError):
+            return bool(self.info(path)["type"] == "directory")
+        return False
+
+    def url(self, path: str) -> str:
+        place = self._place(path)
+        return f"{self.endpoint}/buckets/{place.bucket_id}/resolve/{quote(place.path)}"
+
+    def put_file(self, lpath: str | bytes, rpath: str, **_: Any) -> None:
+        """Upload a file or bytes. The client would first write them to a temporary file."""
+        place = self._place(rpath)
+        self._api.batch_bucket_files(place.bucket_id, add=[(lpath, place.path)])
+
+    def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
+        self.put_file(value, path)
+
+    def mv(self, path1: str, path2: str, **_: Any) -> None:
+        """Copy by hash, without sending bytes, and then remove: in one batch, the second may happen without the first."""
+        self.cp_file(path1, path2)
+        self._rm(path1)
+
+    def rm(self, path: str, **_: Any) -> None:  # type: ignore[override]
+        """Remove a file, or a folder with its content."""
+        place = self._place(path)
+        entries = self._api.list_bucket_tree(place.bucket_id, place.path, recursive=True)  # whose path begins so
+        paths = [entry.path for entry in entries if f"{entry.path}/".startswith(f"{place.path}/")]
+        if not paths:
+            raise FileNotFoundError(path)
+        self._api.batch_bucket_files(place.bucket_id, delete=paths)
+
+    def _place(self, path: str) -> HfFileSystemResolvedBucketPath:
+        return cast(HfFileSystemResolvedBucketPath, self.resolve_path(path))
+
+
+class _WholeAnswers(HfFileSystemFile):
+    """The client takes any answer with status 200 for the bytes that it asked for."""
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        content: bytes = super()._fetch_range(start, end)
+        if len(content) != min(end, self.size) - start:
+            raise ConnectionError(f"an answer of {len(content):,} bytes is not the file's, but perhaps a proxy's")
+        return content
+
+    def read(self, length: int | None = -1) -> bytes:
+        """Also of a whole file, which the client reads in another way."""
+        return bytes(super().read(self.size - self.loc if length in (None, -1) else length))  # type: ignore[no-untyped-call]

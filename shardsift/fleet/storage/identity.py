@@ -1,0 +1,128 @@
+"""Identify the content of an input file, if possible without reading all of it.
+
+A Hub file is identified by its LFS sha256, an object in a bucket by its ETag. Any other Parquet file is identified by its size
+and a hash of its footer. The footer holds the offset, the size and the bounds of every column chunk, so it changes when the
+file is rewritten, but not when only the modification time changes. A file of lines has no footer: its sha256 is computed,
+which is much faster than scoring it.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import fsspec
+from huggingface_hub import HfApi, HfFileSystem
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
+
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.inputs.formats import has_footer
+from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.files import is_bucket
+from shardsift.fleet.storage.hub_files import filesystem_of
+
+_ETAGS = ("ETag", "md5Hash", "etag")  # of s3fs; gcsfs, whose etag also changes with the metadata; gcsfs and adlfs
+_MAGIC = b"PAR1"
+_END_BYTES = 8  # footer length and magic bytes
+_TAIL_BYTES = 64 << 10  # read at once; most footers fit
+_LINES_BYTES = 8 << 20  # read at once of a file that is read whole
+
+
+def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str:
+    """The identity of a file, from the file system's listing. May read footer or lines: call within `translated`."""
+    if (lfs := info.get("lfs")) is not None:
+        return f"sha256:{lfs.sha256}"
+    if blob := info.get("blob_id"):
+        return f"git:{blob}"
+    if xet := info.get("xet_hash"):  # in a bucket on the Hub
+        return f"xet:{xet}"
+    if etag := _strong_etag(filesystem, info):
+        return f"etag:{etag}"
+    if not has_footer(str(info["name"])):
+        with filesystem.open(info["name"], "rb", block_size=_LINES_BYTES) as file:
+            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"  # as the Hub says it
+    with filesystem.open(info["name"], "rb", block_size=_TAIL_BYTES) as file:
+        return _footer_identity(file)
+
+
+def identity_now(uri: str) -> tuple[str, int]:
+    """The current identity and size of a file, bypassing cached listings."""
+    with translated(f"Looking at {uri}"):
+        filesystem, path = filesystem_of(uri)
+        info = _fresh_info(filesystem, path)
+        return identity_of(filesystem, info), int(info["size"])
+
+
+def are_of_other_bytes(one: str, other: str) -> bool:
+    """Whether two identities prove that the contents differ. Those of different kinds, of Hub and folder, prove nothing."""
+    return one != other and one.partition(":")[0] == other.partition(":")[0]
+
+
+@contextmanager
+def unchanged(shard: Shard) -> Iterator[None]:
+    """Raises ShardError if the shard's file is not the one that was enqueued, before the block or at its end.
+
+    The file is also checked if the block raises a ShardError, because replacing a file while it is read may cause one.
+    """
+    check_unchanged(shard)
+    try:
+        yield
+    except ShardError:
+        check_unchanged(shard)
+        raise
+    check_unchanged(shard)
+
+
+def check_unchanged(shard: Shard) -> None:
+    """Raises ShardError if the shard's file is not the one that was enqueued."""
+    now, _ = identity_now(shard.uri)
+    if now != shard.identity:
+        raise ShardError(
+            f"Shard {shard.name}: the input changed since it was enqueued ({shard.uri}). "
+            "Restore the old file or keep the new one, then run `producer retry` to score the file that is there."
+        )
+
+
+def _fresh_info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
+    if isinstance(filesystem, HfFileSystem):
+        place = filesystem.resolve_path(path)
+        if isinstance(place, HfFileSystemResolvedRepositoryPath):
+            return _hub_info(place)
+    filesystem.invalidate_cache(path)
+    return dict(filesystem.info(path))
+
+
+def _hub_info(place: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
+    """Ask for this file only. The file system's own `info` lists the whole folder."""
+    found = HfApi().get_paths_info(
+        place.repo_id, place.path_in_repo, revision=place.revision, repo_type=place.repo_type
+    )
+    for file in found:
+        if isinstance(file, RepoFile):
+            return {"name": place.unresolve(), "size": file.size, "blob_id": file.blob_id, "lfs": file.lfs}
+    raise FileNotFoundError(place.unresolve())
+
+
+def _strong_etag(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str | None:
+    """The tag that identifies an object's bytes in a bucket. A web server's ETag is often only a modification time."""
+    if not is_bucket(filesystem):
+        return None
+    found = (str(info[key]).strip('"') for key in _ETAGS if info.get(key))
+    return next((tag for tag in found if not tag.startswith("W/")), None)
+
+
+def _footer_identity(file: BinaryIO) -> str:
+    size = file.seek(0, 2)
+    tail = _last_bytes(file, size, _TAIL_BYTES)
+    footer_bytes = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
+    if tail[-4:] != _MAGIC or footer_bytes > size:
+        return f"unreadable:{size}:{hashlib.sha256(tail).hexdigest()}"  # the shard fails, and the file may be repaired later
+    footer = tail[-footer_bytes:] if footer_bytes <= len(tail) else _last_bytes(file, size, footer_bytes)
+    return f"parquet:{size}:{hashlib.sha256(footer).hexdigest()}"
+
+
+def _last_bytes(file: BinaryIO, size: int, count: int) -> bytes:
+    file.seek(max(0, size - count))
+    return file.read()

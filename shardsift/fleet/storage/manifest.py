@@ -1,0 +1,239 @@
+"""The manifest: one line per shard, from the receipts and back. It is published with the data and proves what that is.
+
+A manifest proves itself too: one digest covers everything that is read from it, and `read_manifest` checks it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+from shardsift.fleet.run.model import folder_revision
+from shardsift.fleet.run.receipt import Receipt, Receipts
+from shardsift.fleet.run.spec import RunSpec, disclosed_spec
+from shardsift.fleet.storage.inspection import Finding, Problem, StoredFile, compare, files_of, is_text
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
+
+_RUN = b"shardsift.run"  # JSON: what the manifest says beside its lines
+_DIGEST = b"shardsift.sha256"
+_AT_ONCE = 1_000  # lines that are in memory as Python objects
+
+# The columns have the names and the nesting of `Receipt`, but the provenance is not nested.
+_TIME = pa.timestamp("ms", tz="UTC")
+_TIMES = ("started_at", "finished_at")
+_FILE = pa.struct({"path": pa.string(), "size_bytes": pa.int64(), "sha256": pa.string(), "rows": pa.int64()})
+_HISTOGRAM = pa.struct({"bins_per_unit": pa.int64(), "rows_by_bin": pa.map_(pa.int64(), pa.int64())})
+_PARITY = pa.struct(
+    {"rows": pa.int64(), "max_error": pa.float64(), "p999_error": pa.float64(), "flipped_share": pa.float64()}
+)
+_SCORING = pa.struct(
+    {
+        "score_column": pa.string(),
+        "dtype": pa.string(),
+        "backend": pa.string(),
+        "max_batch_tokens": pa.int64(),
+        "parity": _PARITY,
+        "refused_dtypes": pa.list_(pa.string()),
+        "histogram": _HISTOGRAM,
+        "label_histograms": pa.list_(_HISTOGRAM),
+    }
+)
+_SCHEMA = pa.schema(
+    {
+        "shard": pa.string(),
+        "source_uri": pa.string(),
+        "source_identity": pa.string(),
+        "source_changed": pa.bool_(),
+        "first_row": pa.int64(),
+        "rows_in": pa.int64(),
+        "rows_kept": pa.int64(),
+        "rows_dropped": pa.int64(),
+        "rows_errored": pa.int64(),
+        "errors": pa.map_(pa.string(), pa.int64()),
+        "scorings": pa.list_(_SCORING),
+        "data": _FILE,
+        "scores": _FILE,
+        "worker": pa.string(),
+        "attempt": pa.int64(),
+        "device": pa.string(),
+        "versions": pa.map_(pa.string(), pa.string()),
+        "started_at": _TIME,
+        "finished_at": _TIME,
+    }
+)
+_MERGED = [  # only if shards are merged
+    pa.field(name, pa.int64()) for name in ("data_first_row", "own_data_bytes", "scores_first_row")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The manifest of a published run."""
+
+    run_id: str
+    spec: RunSpec  # as far as it is disclosed
+    receipts: Sequence[Receipt]
+    left_out: tuple[str, ...] = ()  # shards that failed, if the run is published without them
+    shards: int  # of the run: as many as it lists and leaves out
+    card_sha256: str
+
+    @property
+    def digest(self) -> str:
+        """Over the path and sha256 of every file."""
+        return files_digest(self.receipts)
+
+    @property
+    def scores_revision(self) -> str:
+        """Of the scores alone: a run with another filter that takes this one's place leaves them as they are."""
+        return folder_revision(_hashed(f"{one.scores.path} {one.scores.sha256}" for one in self.receipts))
+
+    def gives_way_to(self, spec: RunSpec) -> bool:
+        """Whether a run publishes in place of this one: it reads these scores from where it publishes."""
+        found = {one.scores_from.revision for one in spec.scorings if one.scores_from}
+        return spec.is_in_place and found == {self.scores_revision}
+
+    def to_parquet(self) -> bytes:
+        """A Parquet file with a line per receipt. Its metadata hold the rest, and the digest of all of it."""
+        about = {
+            "run_id": self.run_id,
+            "spec": json.loads(disclosed_spec(self.spec).to_json()),
+            "left_out": self.left_out,
+            "shards": self.shards,
+            "card_sha256": self.card_sha256,
+        }
+        schema = _SCHEMA if self.spec.target_file_bytes is None else pa.schema([*_SCHEMA, *_MERGED])
+        run, lines, sink = json.dumps(about).encode(), map(_line, self.receipts), pa.BufferOutputStream()
+        digest = _Digest(run)
+        with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+            while part := [*islice(lines, _AT_ONCE)]:
+                batch = pa.RecordBatch.from_pylist(part, schema=schema)
+                for line in _lines(batch):
+                    digest.add(line)
+                writer.write_batch(batch)
+            writer.add_key_value_metadata({_RUN: run, _DIGEST: digest.value()})
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+_MANIFEST, _RECEIPT = TypeAdapter(Manifest), TypeAdapter(Receipt)
+
+
+def read_manifest(content: bytes | None) -> Manifest | None:
+    """The manifest written by `to_parquet`; None if there is none, it is damaged, or another program or release wrote it.
+
+    In its receipts, times are in whole milliseconds, and `staged_path` is the place where the file is now.
+    """
+    if content is None:
+        return None
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        run = file.metadata.metadata[_RUN]
+        about, digest = json.loads(run), _Digest(run)
+        receipts = Receipts(_listed(file, digest, about["run_id"]))
+        if file.metadata.metadata[_DIGEST] != digest.value():
+            return None
+        return replace(_MANIFEST.validate_python(about | {"receipts": ()}), receipts=receipts)
+    except Exception:  # damaged bytes raise anything: ArrowInvalid, OSError, OverflowError, MemoryError
+        return None
+
+
+def _listed(file: pq.ParquetFile, digest: "_Digest", run_id: str) -> Iterator[Receipt]:
+    # Without threads, since one of a pool may abort a process that exits (apache/arrow#34314).
+    for batch in file.iter_batches(_AT_ONCE, use_threads=False):
+        for line in _lines(batch):
+            digest.add(line)
+            yield _RECEIPT.validate_python(_receipt(line, run_id))
+
+
+def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
+    """The receipts that a published manifest was made of; none if it is damaged or another run's."""
+    manifest = read_manifest(content)
+    return manifest.receipts if manifest and manifest.run_id == run_id else ()
+
+
+def replaced_files(before: Manifest | None, run_id: str, receipts: Sequence[Receipt]) -> list[str]:
+    """The published files of a run that another one replaces."""
+    if before is None or before.run_id == run_id:
+        return []
+    there, here = ({file.path for file in files_of(found)} for found in (before.receipts, receipts))
+    return sorted(there - here)
+
+
+def findings(
+    run_id: str,
+    receipts: Sequence[Receipt],
+    stored: Mapping[str, StoredFile],
+    content: bytes | None,
+    card: bytes | None,
+) -> Iterator[Finding]:
+    """Find what is wrong with an output that should hold these receipts' files, the manifest that lists them, and a card.
+
+    `content` is that of the manifest.
+    """
+    yield from compare(receipts, stored)
+    manifest = read_manifest(content)
+    if content is None:
+        yield Finding(path=MANIFEST_PATH, problem=Problem.MISSING)
+    elif manifest is None:
+        yield Finding(path=MANIFEST_PATH, problem=Problem.UNREADABLE)
+    elif manifest.run_id != run_id:
+        yield Finding(path=MANIFEST_PATH, problem=Problem.FOREIGN, detail=f"it is of the run {manifest.run_id}")
+    elif manifest.digest != files_digest(receipts):
+        yield Finding(path=MANIFEST_PATH, problem=Problem.SHA256, detail="it lists other files than those of the run")
+    if card is None:
+        yield Finding(path=CARD_PATH, problem=Problem.MISSING)
+    elif not is_text(card):
+        yield Finding(path=CARD_PATH, problem=Problem.UNREADABLE, detail="it is not text")
+    elif manifest and manifest.card_sha256 != sha256(card).hexdigest():
+        yield Finding(path=CARD_PATH, problem=Problem.EDITED)
+
+
+def files_digest(receipts: Sequence[Receipt]) -> str:
+    """Hash the path and sha256 of every file. The order of the receipts and the worker that made each do not matter."""
+    return _hashed(f"{file.path} {file.sha256}" for receipt in receipts for file in (receipt.data, receipt.scores))
+
+
+def _hashed(lines: Iterable[str]) -> str:
+    """The sha256 of the sorted lines, without holding them twice."""
+    total, before = sha256(), ""
+    for line in sorted(lines):
+        total.update(f"{before}{line}".encode())
+        before = "\n"
+    return total.hexdigest()
+
+
+class _Digest:
+    """Hashes what pyarrow reads of the file as one JSON list, of which one line is in memory at a time."""
+
+    def __init__(self, run: bytes) -> None:
+        self._sha256 = sha256(run + b"\n")
+        self._before = "["
+
+    def add(self, line: dict[str, Any]) -> None:
+        self._sha256.update(f"{self._before}{json.dumps(line, default=str, sort_keys=True)}".encode())
+        self._before = ", "
+
+    def value(self) -> bytes:
+        self._sha256.update(b"]" if self._before == ", " else b"[]")
+        return self._sha256.hexdigest().encode()
+
+
+def _lines(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    return batch.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+
+
+def _line(receipt: Receipt) -> dict[str, Any]:
+    made = asdict(receipt.provenance)
+    return {**asdict(receipt), **made, **{name: round(made[name] * 1000) for name in _TIMES}}
+
+
+def _receipt(line: dict[str, Any], run_id: str) -> dict[str, Any]:
+    """The fields of the receipt that a line was made of."""
+    files = {kind: {**line[kind], "staged_path": line[kind]["path"]} for kind in ("data", "scores")}
+    made = {**line, **{name: line[name].timestamp() for name in _TIMES}}
+    return {**line, **files, "run_id": run_id, "provenance": made}

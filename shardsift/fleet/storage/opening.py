@@ -1,0 +1,121 @@
+"""Open the output of a run by its URI, or read what it says about itself."""
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, groupby
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.run.receipt import OutputFile, Receipt
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.folder import FolderOutput
+from shardsift.fleet.storage.hub import HubOutput
+from shardsift.fleet.storage.hub_files import IN_BUCKET, filesystem_of
+from shardsift.fleet.storage.manifest import Manifest, read_manifest
+from shardsift.fleet.storage.output import MANIFEST_PATH, Output
+from shardsift.fleet.storage.parquet import RowGroups
+
+
+def open_output(uri: str, run_id: str, *, state_uri: str | None = None) -> Output:
+    """The output at a URI: `hf://datasets/<user>/<name>`, a folder, a bucket, or any URL that fsspec can write.
+
+    `state_uri` is the folder or bucket that keeps what a dataset on the Hub cannot. Raises UsageError if it is another place.
+    """
+    if not is_on_hub(uri):
+        return FolderOutput(uri, run_id)
+    if state_uri and is_on_hub(state_uri):
+        raise UsageError(
+            f"SHARDSIFT_STATE_URI is {state_uri}. Name a folder or a bucket, such as hf://buckets/<user>/<name>."
+        )
+    return HubOutput(uri, run_id, FolderOutput(state_uri, run_id) if state_uri else None)
+
+
+def is_on_hub(uri: str) -> bool:
+    """A dataset on the Hub lists the sha256 of each file, and loses staged files after about a day.
+
+    A folder or bucket does neither, nor does a bucket on the Hub.
+    """
+    return uri.startswith("hf://") and not IN_BUCKET.fullmatch(uri)
+
+
+def stored_scores(uri: str, receipts: Iterable[Receipt], columns: Sequence[str]) -> Iterator[tuple[Receipt, pa.Table]]:
+    """These columns of the scores of each shard, of an output whose receipts these are. A file of several is opened once."""
+    for file, shards in groupby(receipts, key=lambda receipt: receipt.scores):
+        receipt = next(shards)
+        with sound_copy(uri, receipt.run_id, file) as copy, translated(f"Reading {file.path}"):
+            groups = RowGroups(copy)
+            yield from ((one, groups.table(one.scored, columns)) for one in chain([receipt], shards))
+
+
+def sound_copy(uri: str, run_id: str, file: OutputFile, *, scratch_dir: Path | None = None) -> pq.ParquetFile:
+    """A copy of a file of an output, which is gone when it is closed. Raises ShardError if it is not what was written.
+
+    A file that is not is read a second time, because the transfer may have damaged it. The copy is in `scratch_dir` or the
+    system's temporary folder.
+    """
+    output = open_output(uri, run_id)
+    for _ in range(2):
+        copying = translated(f"Copying {file.path} to {scratch_dir or 'the temporary folder'}")
+        with copying, tempfile.NamedTemporaryFile(dir=scratch_dir) as copy:
+            with output.open_file(file) as stored, translated(f"Reading {file.path}"):
+                shutil.copyfileobj(stored, copy)
+            copy.seek(0)
+            if hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256:
+                return pq.ParquetFile(copy.name)
+    raise ShardError(
+        f"{uri}/{file.path} is not the file that its manifest lists. Repair it with the command that made that run, and "
+        "--verify."
+    )
+
+
+# Read what a published dataset says about itself: the manifest, with the spec of its run. Needs no ledger.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published(Manifest):
+    """The manifest of an output, read back."""
+
+    uri: str
+
+
+def published_at(uri: str, content: bytes | None) -> Published | None:
+    """Read the manifest of the output at `uri`. None if it is damaged or shardsift did not write it."""
+    manifest = read_manifest(content)
+    return Published(uri=uri, **vars(manifest)) if manifest else None
+
+
+def manifest_at(uri: str) -> bytes | None:
+    """The manifest of the output at a folder, bucket or `hf://datasets/…` URI, unread; None if there is none.
+
+    Raises UsageError if the place cannot be read, TransientError for the network.
+    """
+    filesystem, root = open_place(uri)
+    return content_of(filesystem, f"{root}/{MANIFEST_PATH}")
+
+
+def open_place(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """A URI's file system, without what it remembers of earlier listings, and the path there. Raises UsageError."""
+    try:
+        filesystem, root = filesystem_of(uri)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{uri} cannot be read: {error}.") from error
+    filesystem.invalidate_cache()
+    return filesystem, root.rstrip("/")
+
+
+def content_of(filesystem: fsspec.AbstractFileSystem, path: str) -> bytes | None:
+    """The content of a file; None if it does not exist. Raises UsageError if it cannot be read."""
+    try:
+        with translated(f"Reading {path}"), suppress(FileNotFoundError):
+            return bytes(filesystem.cat_file(path))
+    except ShardError as error:
+        raise UsageError(str(error)) from error
+    return None

@@ -1,0 +1,291 @@
+"""The output of a run, as workers and the control side use it.
+
+Every output works in two steps. Workers *stage* files: the bytes are stored, but readers of the dataset do not see them.
+The finalizer *publishes*: it makes all files of the run visible, and then the manifest, which proves that they are.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, fields, replace
+from itertools import groupby
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from pydantic import TypeAdapter
+
+from shardsift.fleet.errors import OutputTaken, UsageError
+from shardsift.fleet.run.receipt import OutputFile, Receipt
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_spec, part_name
+from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, has_text
+
+# Input files that changed after a run was enqueued, and that `producer retry` accepted. They belong to the run from then on.
+#
+# Recorded with the output, so that the same command finds its run again when Redis has lost it.
+
+ACCEPTED_PATH = ".shardsift/accepted.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedFiles:
+    run_id: str
+    identities: dict[str, tuple[str, str]] = field(default_factory=dict)  # shard → as enqueued, as accepted
+    # Of each shard its first row and its limit, for a run in which they follow from the lengths of files.
+    ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+
+    def after(self, changes: Iterable[tuple[Shard, Shard]]) -> "AcceptedFiles":
+        """With the changed files of these shards, each before and after it was accepted."""
+        new = {was.name: (self.identities.get(was.name, (was.identity,))[0], now.identity) for was, now in changes}
+        return replace(self, identities=self.identities | new)
+
+    def has(self, shard: Shard) -> bool:
+        return self.identities.get(shard.name, ("", ""))[1] == shard.identity
+
+    def as_enqueued(self, file: Shard) -> Shard:
+        """The file with the identity that it had. If a file that is several shards was accepted, all of them were."""
+        for name in (file.name, part_name(file.name, 0)):
+            if self.has(replace(file, name=name)):
+                return replace(file, identity=self.identities[name][0])
+        return file
+
+    def to_json(self) -> bytes:
+        return _ACCEPTED.dump_json(self)
+
+
+_ACCEPTED = TypeAdapter(AcceptedFiles)
+
+
+def read_accepted(content: bytes | None) -> AcceptedFiles | None:
+    """The files written by `to_json`; None if there are none, or the record is damaged."""
+    with suppress(ValueError):
+        return _ACCEPTED.validate_json(content or b"")
+    return None
+
+
+MANIFEST_PATH = "manifest.parquet"
+CARD_PATH = "README.md"
+PICTURE_PATH = "scores.png"  # which the card shows; not every publisher can draw it
+
+
+class Output(Protocol):
+    """The output of one run. Methods raise TransientError or ShardError; each may be called twice.
+
+    Those with a body do what an output does that stores no such files, or whose staged files stay.
+    """
+
+    # --- for workers ------------------------------------------------------------------------------------------------
+
+    def stage(self, file: Path, path: str, *, attempt: str) -> str:
+        """Upload a finished file without making it visible at `path`. Returns the path at which it is staged."""
+
+    def has(self, path: str, sha256: str) -> bool:
+        """Whether readers see this file already, so that a run in place of another need not upload it."""
+        return False
+
+    def store_receipt(self, receipt: Receipt) -> None:
+        """Store the receipt of an attempt beside its staged files, if this kind of output can."""
+        return
+
+    def discard(self, receipt: Receipt) -> None:
+        """Remove the staged files and the receipt of an attempt that lost its shard to another. Never raises.
+
+        Published files and files of other attempts stay. Publishing the run removes what cannot be removed now.
+        """
+        return
+
+    def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
+        """Store part of an unfinished shard for its next attempt. Returns False if this kind of output cannot."""
+        return False
+
+    def checkpoints(self, shard: str) -> dict[str, bytes]:
+        """Name → content of the parts that attempts at a shard have stored."""
+        return {}
+
+    def drop_checkpoints(self, shard: str) -> None:
+        """Remove the stored parts of a finished shard."""
+        return
+
+    def open_file(self, file: OutputFile) -> AbstractContextManager[BinaryIO]:
+        """Open a receipt's file, staged or published, without checking it. Raises ShardError if it does not exist."""
+
+    # --- for the control side ---------------------------------------------------------------------------------------
+
+    def check_free(self, spec: RunSpec) -> None:
+        """Raises UsageError if the output holds files of others or overlaps another output. Changes nothing."""
+
+    def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
+        """Prepare the output for this run. Raises UsageError if it cannot be written or is not free,
+        TransientError for the network.
+
+        `public` sets the visibility of a new repository. An existing one keeps its own.
+        """
+
+    def withdraw(self) -> None:
+        """Give the output up, with all that this run has stored and not published."""
+
+    def accepted(self) -> dict[str, AcceptedFiles]:
+        """The changed input files that were accepted, by run. An output may still have those of an earlier run."""
+
+    def accept(self, files: AcceptedFiles) -> None:
+        """Record the changed input files of this run that are accepted, in place of those recorded before."""
+
+    def recovered(self) -> "Recovered":
+        """The receipts found in this output, to rebuild a ledger that lost the run. Does not use the ledger.
+
+        If the run is published, receipts in the manifest take precedence.
+        """
+
+    def unsaved(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """The receipts whose staged files may vanish before the run is published; none if staged files stay."""
+        return []
+
+    def save(self, receipts: Sequence[Receipt]) -> None:
+        """Protect the staged files of these receipts from vanishing. Readers of the dataset still do not see them.
+
+        May run twice. Raises PublishConflict if another process saved at the same moment: look again. Raises OutputDamaged
+        for shards whose files have already vanished, after all others are saved.
+        """
+        return
+
+    def published(self) -> str | None:
+        """The run that is currently published here; None if there is none, or its manifest is damaged."""
+
+    def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
+        """Find what is wrong with the published files of these receipts, the manifest and the card, and which files are foreign.
+
+        Compares sizes, and with `hashes` also content; if the output lists hashes, it always compares content.
+        """
+
+    def has_staged(self, receipts: Sequence[Receipt]) -> bool:
+        """Whether a file of these receipts is staged but not yet visible, for example after a shard was scored again."""
+        return False
+
+    def head(self) -> str:
+        """The commit that readers currently see; empty if the output has no commits."""
+        return ""
+
+    def publish(
+        self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
+    ) -> str:
+        """Make the receipts' files visible together with the documents (manifest and card). Returns the commit, if any.
+
+        Visible files at the paths in `removed` go.
+
+        Checks every file, including visible ones. If the size or sha256 of a file differs from its receipt, raises
+        OutputDamaged with the shards and publishes nothing. `parent` is the head from before the output was inspected.
+        Raises PublishConflict if the head has changed since.
+        """
+
+    def tidy(self, receipts: Sequence[Receipt]) -> None:
+        """Remove what only an unpublished run needs: checkpoints, staged files of the published shards, the run's branch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """Receipts found with an output, at most one per shard.
+
+    For each `whole` receipt, all files exist with the right size. For a `partial` one, some are missing or damaged, but
+    the scores file may exist.
+    """
+
+    whole: tuple[Receipt, ...] = ()
+    partial: tuple[Receipt, ...] = ()
+
+
+def output_files(receipt: Receipt) -> tuple[OutputFile, OutputFile]:
+    return receipt.data, receipt.scores
+
+
+# Read back receipts that were stored with an output. Knows nothing of folders or the Hub.
+
+FileDigest = tuple[str, str]  # path in the output, sha256
+logger = logging.getLogger(__name__)
+
+
+def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
+    """A stored receipt. Logs a warning and returns None if it is broken or belongs to another run."""
+    try:
+        receipt = Receipt.from_json(content)
+        shard = Shard(name=receipt.shard, uri=receipt.source_uri, identity=receipt.source_identity)
+        of_data, of_scores = (  # the first shards of its files
+            replace(shard, name=file.path.removeprefix(f"{folder}/").removesuffix(".parquet"))
+            for folder, file in (("data", receipt.data), ("scores", receipt.scores))
+        )
+    except ValueError as error:
+        logger.warning("Skipped %s: not a receipt (%s)", source, " ".join(str(error).split())[:200])
+        return None
+    is_moved = receipt.own_data_bytes > 0  # the only receipts that name the data file of another shard
+    data_path = of_data.data_path if is_moved else shard.data_path
+    if receipt.run_id != run_id or (receipt.data.path, receipt.scores.path) != (data_path, of_scores.scores_path):
+        logger.warning("Skipped %s: not a receipt of run %s", source, run_id)
+        return None
+    return receipt
+
+
+def by_shard(receipts: Iterable[Receipt]) -> Iterator[tuple[str, list[Receipt]]]:
+    """The receipts of each shard, in order of shard name."""
+    ordered = sorted(receipts, key=lambda receipt: receipt.shard)
+    return ((shard, list(found)) for shard, found in groupby(ordered, key=lambda receipt: receipt.shard))
+
+
+def digests(receipt: Receipt) -> set[FileDigest]:
+    return {(file.path, file.sha256) for file in output_files(receipt)}
+
+
+def is_among(receipt: Receipt, files: Collection[FileDigest]) -> bool:
+    return all(digest in files for digest in digests(receipt))
+
+
+# Refuse an output that belongs to another run, or to somebody else.
+
+_NAMES = {
+    "input_uris": "the input",
+    "input_revision": "the files of the input",
+    "where": "the filter",
+    "best": "--keep-top",
+    "target_file_bytes": "--target-file-size",
+}
+
+
+def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:
+    """`there` is the other run's spec as its output discloses it; None if it cannot be read."""
+    advice = "Choose another --output, or use that run's options to continue it."
+    if there and there.input_revision != here.input_revision:
+        advice += f" To score changed files of its failed shards as they are now: producer retry {run_id}"
+    return OutputTaken(
+        f"The output {uri} holds the data of another run, {run_id}.{_difference(there, here)} {advice}",
+        run_id=run_id,
+    )
+
+
+def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None) -> None:
+    """Raises UsageError if one of these names, and the card, stand in the way of a run that has published nothing here."""
+    if {*names} & {*DATA_FOLDERS, MANIFEST_PATH}:
+        raise UsageError(
+            f"The output {uri} holds data, but no {MANIFEST_PATH} that this release of shardsift can read. "
+            "Choose another --output."
+        )
+    cards = {CARD_PATH} if card is None or has_text(card) else set()
+    if in_the_way := {*names} & {*cards, PICTURE_PATH}:
+        raise UsageError(
+            f"The output {uri} has a {min(in_the_way)}, which the card of the dataset would replace. Move it away, or choose "
+            "another --output."
+        )
+
+
+def _difference(there: RunSpec | None, here: RunSpec) -> str:
+    if there is None:
+        return ""
+    ours = disclosed_spec(here)
+    found = [field.name for field in fields(RunSpec) if getattr(there, field.name) != getattr(ours, field.name)]
+    if "scorings" in found and len(there.scorings) == len(ours.scorings):
+        found.remove("scorings")
+        pairs = [*zip(there.scorings, ours.scorings, strict=True)]
+        found += [
+            field.name
+            for field in fields(Scoring)
+            if any(getattr(one, field.name) != getattr(other, field.name) for one, other in pairs)
+        ]
+    named = [_NAMES.get(name, name.replace("_", " ")) for name in found]
+    return f" It differs in: {', '.join(named) or 'the location of the input or the model'}."

@@ -1,0 +1,120 @@
+"""Write a Parquet file as the Hub's viewer and DuckDB like it, and read the rows of one shard back.
+
+The bytes depend only on the rows. Knows nothing of what they mean.
+"""
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardsift.fleet.run.receipt import RowsOfFile
+from shardsift.fleet.storage.errors import translated
+
+_ROW_GROUP_BYTES = 64 << 20  # in Arrow; the Hub's viewer recommends row groups of about 100 MB
+_ROW_GROUP_ROWS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenFile:
+    path: Path
+    size_bytes: int
+    sha256: str
+
+
+class ParquetFileWriter:
+    """Writes one Parquet file. The size of its row groups does not depend on the size of the tables passed in."""
+
+    def __init__(self, file: Path, schema: pa.Schema) -> None:
+        self._path = file
+        self._pending: list[pa.Table] = []
+        self._pending_bytes = self._pending_rows = 0
+        with translated(f"Writing {file.name}"):
+            self._file = _HashedFile(file)
+            self._writer = pq.ParquetWriter(
+                self._file, schema, compression="zstd", use_content_defined_chunking=True, write_page_index=True
+            )
+
+    def write(self, table: pa.Table) -> None:
+        self._pending.append(table)
+        self._pending_bytes += table.nbytes
+        self._pending_rows += len(table)
+        if self._pending_bytes >= _ROW_GROUP_BYTES or self._pending_rows >= _ROW_GROUP_ROWS:
+            self._flush()
+
+    def close(self, **metadata: str) -> WrittenFile:
+        self._flush()
+        with translated(f"Writing {self._path.name}"):
+            self._writer.add_key_value_metadata(metadata)
+            self._writer.close()
+            self._file.close()
+        return WrittenFile(path=self._path, size_bytes=self._file.size_bytes, sha256=self._file.sha256.hexdigest())
+
+    def _flush(self) -> None:
+        rows = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
+        self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
+        if rows is not None and len(rows):
+            with translated(f"Writing {self._path.name}"):
+                self._writer.write_table(rows, row_group_size=len(rows))
+
+
+class _HashedFile:
+    """An output file for Arrow that computes its sha256 while it is written, so that a large file is not read again."""
+
+    closed = False
+
+    def __init__(self, path: Path) -> None:
+        self.size_bytes = 0
+        self.sha256 = hashlib.sha256()
+        self._file = pa.OSFile(str(path), "wb")
+
+    def write(self, content: bytes) -> None:
+        self._file.write(content)
+        self.sha256.update(content)
+        self.size_bytes += len(content)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class RowGroups:
+    """The rows of shards in a file that was written as above. The row group that was read last is kept for the next shard."""
+
+    def __init__(self, file: pq.ParquetFile) -> None:
+        self.file = file
+        groups = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
+        self._starts = [0, *accumulate(groups)]
+        self._read: dict[tuple[str, ...], tuple[int, pa.Table]] = {}
+
+    def rows(self, found: RowsOfFile, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
+        """The rows of a shard, without those of other shards in the same file. Without `columns`, with all of them."""
+        has_all = found.file.rows == found.rows  # even if the file has more of them than it should
+        return self.between(found.first_row, self._starts[-1] if has_all else found.first_row + found.rows, columns)
+
+    def between(self, start: int, end: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
+        """The rows from `start` to `end`, of a row group at a time."""
+        while start < min(end, self._starts[-1]):
+            number = bisect_right(self._starts, start) - 1
+            stop = min(end, self._starts[number + 1])
+            yield self._group(number, tuple(columns)).slice(start - self._starts[number], stop - start)
+            start = stop
+
+    def table(self, found: RowsOfFile, columns: Sequence[str] = ()) -> pa.Table:
+        """The rows of a shard at once."""
+        schema = self.file.schema_arrow
+        fields = map(schema.field, columns or schema.names)
+        return pa.concat_tables([pa.schema(fields).empty_table(), *self.rows(found, columns)])
+
+    def _group(self, number: int, columns: tuple[str, ...]) -> pa.Table:
+        if columns not in self._read or self._read[columns][0] != number:
+            found = self.file.read_row_group(number, columns=columns or None, use_threads=False)
+            self._read[columns] = number, found
+        return self._read[columns][1]

@@ -1,0 +1,299 @@
+"""The branch of a run on the Hub. It reserves the repository and holds finished shards until the run is published.
+
+The Hub drops blobs that no commit refers to after about a day, so finished shards are committed to this branch in
+*waves*. A wave is one commit with the files of some shards and `.shardsift/<run_id>/receipts/<digest>.jsonl`, which
+holds their receipts. Readers of the dataset see only `main`.
+Methods raise the client's errors, and those that their docstrings name.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.lfs import UploadInfo
+
+from shardsift.fleet.errors import OutputDamaged, PublishConflict, UsageError
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.receipt import OutputFile, Receipt, Receipts
+from shardsift.fleet.run.spec import RunSpec, disclosed_spec
+from shardsift.fleet.storage.hub_files import HubFiles
+from shardsift.fleet.storage.inspection import each_file
+from shardsift.fleet.storage.output import FileDigest, is_among, read_receipt
+
+MAIN = "main"
+PULL_REQUEST = "refs/pr/"  # and its number; the Hub lets it be committed to like a branch
+_BRANCHES = "shardsift/"
+_PATHS_PER_REQUEST = 500
+# Limits the search for dropped blobs: the Hub limits commits, and scoring a few more shards again is cheap.
+_MAX_REFUSED_COMMITS = 256
+
+
+class RunBranch:
+    def __init__(self, api: HfApi, repo_id: str, run_id: str, target: str) -> None:
+        """`target` is the branch on which the run is published."""
+        self.name = f"{_BRANCHES}{run_id}"
+        self._api = api
+        self._repo_id = repo_id
+        self._run_id = run_id
+        self._target = target
+        self._receipts_folder = f".shardsift/{run_id}/receipts"
+
+    def create_target(self) -> None:
+        """Create the branch on which the run is published, from the first commit: main may hold another dataset."""
+        if self._target in self._heads():
+            return
+        if self._target.startswith(PULL_REQUEST):
+            raise UsageError(
+                f"There is no {self._target} of {self._repo_id}. Open a draft pull request there, and name its number: "
+                f"hf discussions create {self._repo_id} --type dataset --pr --title …"
+            )
+        first = self._api.list_repo_commits(self._repo_id, repo_type="dataset")[-1].commit_id
+        self._api.create_branch(self._repo_id, branch=self._target, revision=first, repo_type="dataset", exist_ok=True)
+
+    def head(self) -> str | None:
+        """The head commit of the branch; None if there is no branch."""
+        return self._heads().get(self.name)
+
+    def is_reserved(self) -> bool:
+        """Whether this run has reserved the repository."""
+        return self._reserved_at(self._run_id) is not None
+
+    def reserved_by_other(self) -> str | None:
+        """Another run that has reserved the repository."""
+        return next(iter(self._reservations()), None)
+
+    def reserve(self, spec: RunSpec) -> str | None:
+        """Reserve the repository by committing the spec to the branch. Returns the other run if one has reserved it.
+
+        If two runs reserve at the same moment, at least one sees the other after its own commit. That one continues only
+        if its commit is the earlier one by the Hub's clock; otherwise it removes its branch. So they never both continue.
+        May run twice.
+        """
+        if other := self.reserved_by_other():
+            return other
+        if self.is_reserved():
+            return None
+        self.write(_spec_path(self._run_id), disclosed_spec(spec).to_json(), message=_reservation(self._run_id))
+        ours = self._reserved_at(self._run_id)
+        for other, theirs in self._reservations().items():
+            if ours is None or theirs is None or theirs <= ours:
+                self.delete()
+                return other
+        return None
+
+    def write(self, path: str, content: bytes, *, message: str) -> None:
+        """Commit a small file to the branch, which is created if there is none. Raises PublishConflict."""
+        self._create_branch(self._heads())
+        head = self._heads().get(self.name)  # the client takes any 409 for a branch that exists
+        commit(self._api, self._repo_id, [], {path: content}, message=message, to=self.name, parent=head)
+
+    def all_of_runs(self) -> dict[str, str]:
+        """The branches of all runs of this repository, with their head commits."""
+        return {name: head for name, head in self._heads().items() if name.startswith(_BRANCHES)}
+
+    def lacking(self, receipts: Sequence[Receipt]) -> Receipts:
+        """The receipts whose files are not in the head commit of the branch or, without one, of the published branch."""
+        heads = self._heads()
+        return self.not_in(heads.get(self.name, heads[self._target]), receipts)
+
+    def save(self, receipts: Sequence[Receipt]) -> None:
+        """Commit the receipts that are not committed yet, as one wave. May run twice. Raises PublishConflict.
+
+        If the Hub has dropped blobs, the wave is halved until their shards are found. OutputDamaged then names them.
+        """
+        # Read first: a wave that another process commits after this is a conflict, not a duplicate.
+        heads = self._heads()
+        parent = heads.get(self.name, heads[self._target])
+        wave = self.not_in(parent, receipts)
+        if not wave:
+            return
+        self._create_branch(heads)
+        if dropped := self._commit(wave, parent):
+            raise OutputDamaged(dropped)
+
+    def _commit(self, wave: Sequence[Receipt], parent: str) -> dict[str, str]:
+        """Commit a wave or, if the Hub has dropped a blob, its halves, the largest first. Returns shard → what was dropped."""
+        dropped: dict[str, str] = {}
+        refused, parts = 0, deque([wave])
+        while parts:
+            part = parts.popleft()
+            message = f"A wave of {counted(len(part), 'shard')} of {self._run_id}"
+            try:
+                documents = self._document(part)
+                parent = commit(self._api, self._repo_id, part, documents, message=message, to=self.name, parent=parent)
+            except OutputDamaged as damage:
+                refused, middle = refused + 1, len(part) // 2
+                if middle and refused < _MAX_REFUSED_COMMITS:
+                    parts += part[:middle], part[middle:]
+                else:
+                    dropped |= damage.damaged
+        return dropped
+
+    def receipts(self) -> list[Receipt]:
+        """The receipts of all waves whose files are still on the branch."""
+        head = self.head()
+        return self.of_those_in(head, list(self._stored_receipts(head))) if head else []
+
+    def of_those_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """The receipts whose files are in the commit `revision`."""
+        return [receipt for receipt, is_there in self._looked_up(revision, receipts) if is_there]
+
+    def delete(self) -> None:
+        """Remove the branch if it exists. May run twice, and in several processes at once."""
+        if self.head() is None:
+            return
+        try:
+            self._api.delete_branch(self._repo_id, branch=self.name, repo_type="dataset")
+        except HfHubHTTPError:
+            if self.head() is not None:
+                raise
+
+    def _heads(self) -> dict[str, str]:
+        """Branch, or pull request if one is published on, → head commit."""
+        is_pull_request = self._target.startswith(PULL_REQUEST)
+        refs = self._api.list_repo_refs(self._repo_id, repo_type="dataset", include_pull_requests=is_pull_request)
+        pull_requests = {pull_request.ref: pull_request.target_commit for pull_request in refs.pull_requests or ()}
+        return {branch.name: branch.target_commit for branch in refs.branches} | pull_requests
+
+    def not_in(self, revision: str, receipts: Sequence[Receipt]) -> Receipts:
+        """The receipts whose files are not in the commit `revision`."""
+        stored = receipts if isinstance(receipts, Receipts) else Receipts(receipts)
+        return stored.only(not is_there for _, is_there in self._looked_up(revision, stored))
+
+    def _looked_up(self, revision: str, receipts: Iterable[Receipt]) -> Iterator[tuple[Receipt, bool]]:
+        """Each receipt, and whether the commit has its files: a request at a time, so that memory holds few of them."""
+        left = iter(receipts)
+        while some := list(islice(left, _PATHS_PER_REQUEST // 2)):
+            digests = self.digests_at(revision, [file.path for file, _ in each_file(some)])
+            yield from ((receipt, is_among(receipt, digests)) for receipt in some)
+
+    def digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
+        """The files that a commit has at these paths."""
+        paths = iter(wanted)
+        found: set[FileDigest] = set()
+        while some := list(islice(paths, _PATHS_PER_REQUEST)):
+            entries = self._api.get_paths_info(self._repo_id, some, revision=revision, repo_type="dataset")
+            found |= {(file.path, file.lfs.sha256) for file in entries if isinstance(file, RepoFile) and file.lfs}
+        return found
+
+    def _create_branch(self, heads: dict[str, str]) -> None:
+        """Create the branch from the one to publish on, unless it exists."""
+        if self.name not in heads:
+            self._api.create_branch(
+                self._repo_id, branch=self.name, revision=heads[self._target], repo_type="dataset", exist_ok=True
+            )
+
+    def _reservations(self) -> dict[str, datetime | None]:
+        """The other runs that reserved the repository, and when."""
+        others = (name.removeprefix(_BRANCHES) for name in self.all_of_runs() if name != self.name)
+        return {other: self._reserved_at(other) for other in others if self._has_spec(other)}
+
+    def _has_spec(self, run_id: str) -> bool:
+        revision = f"{_BRANCHES}{run_id}"
+        return self._api.file_exists(self._repo_id, _spec_path(run_id), repo_type="dataset", revision=revision)
+
+    def _reserved_at(self, run_id: str) -> datetime | None:
+        """When a run reserved its branch, by the Hub's clock; None if it did not, or the branch has been removed."""
+        try:
+            commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=f"{_BRANCHES}{run_id}")
+        except RevisionNotFoundError:
+            return None
+        return next((commit.created_at for commit in commits if commit.title == _reservation(run_id)), None)
+
+    def _document(self, wave: Sequence[Receipt]) -> dict[str, bytes]:
+        """The receipts of a wave, in a file named by its content, so that repeating the wave writes the same file."""
+        content = b"".join(receipt.to_json() + b"\n" for receipt in wave)
+        name = hashlib.sha256(content).hexdigest()[:16]
+        return {f"{self._receipts_folder}/{name}.jsonl": content}
+
+    def _stored_receipts(self, revision: str) -> Iterator[Receipt]:
+        files = HubFiles(skip_instance_cache=True)
+        for path in self._documents(revision):
+            with files.open(f"datasets/{self._repo_id}@{revision}/{path}", "rb") as document:
+                for line in document.read().splitlines():
+                    if receipt := read_receipt(line, self._run_id, source=path):
+                        yield receipt
+
+    def _documents(self, revision: str) -> list[str]:
+        """The receipt files of all waves. There are none if a finalizer died before its first wave."""
+        try:
+            entries = list(
+                self._api.list_repo_tree(self._repo_id, self._receipts_folder, revision=revision, repo_type="dataset")
+            )
+        except EntryNotFoundError:
+            return []
+        return [entry.path for entry in entries]
+
+
+def _spec_path(run_id: str) -> str:
+    return f".shardsift/{run_id}/spec.json"
+
+
+def _reservation(run_id: str) -> str:
+    return f"Reserve this repository for {run_id}"
+
+
+# Commit blobs that workers have uploaded to the Hub, without sending their bytes again.
+
+_PRECONDITION_FAILED = 412
+_MISSING_BLOB = "LFS pointer pointed to a file that does not exist"  # the Hub's wording, with status 400
+
+
+def commit(
+    api: HfApi,
+    repo_id: str,
+    receipts: Sequence[Receipt],
+    documents: Mapping[str, bytes],
+    *,
+    message: str,
+    to: str,
+    parent: str | None,
+    removed: Iterable[str] = (),
+) -> str:
+    """Commit the receipts' files and the documents to the branch `to`, if `parent` is its head. Returns the commit.
+
+    The files at the paths in `removed` must be there.
+
+    Raises PublishConflict if `parent` is not the head, OutputDamaged if the Hub has dropped a blob, and the client's
+    errors. OutputDamaged names all shards, because the Hub does not say which blob is missing. The client does not
+    retry. A commit whose response was lost may have succeeded: look at the branch before you try again.
+    """
+    changes: list[CommitOperationAdd | CommitOperationDelete] = [_uploaded(file) for file, _ in each_file(receipts)]
+    changes += [CommitOperationAdd(path, text) for path, text in documents.items()]
+    changes += [CommitOperationDelete(path) for path in removed]
+    try:
+        done = api.create_commit(
+            repo_id, changes, repo_type="dataset", commit_message=message, revision=to, parent_commit=parent
+        )
+    except RevisionNotFoundError as error:
+        raise PublishConflict(f"The branch {to} of {repo_id} was removed.") from error
+    except HfHubHTTPError as error:
+        if error.response is not None and error.response.status_code == _PRECONDITION_FAILED:
+            raise PublishConflict(f"{to} of {repo_id} got another commit at the same moment.") from error
+        if _MISSING_BLOB in str(error):
+            raise OutputDamaged({receipt.shard: _dropped(receipt) for receipt in receipts}) from error
+        raise
+    return str(done.oid)
+
+
+def _dropped(receipt: Receipt) -> str:
+    files = f"{receipt.data.path} or {receipt.scores.path}"
+    return f"the Hub has dropped {files}; it keeps uncommitted files for about a day"
+
+
+def _uploaded(file: OutputFile) -> CommitOperationAdd:
+    """The operation for a blob that a worker uploaded, rebuilt from its receipt.
+
+    The client sets the same fields on upload; tests/integration/hub_output checks this.
+    """
+    addition = CommitOperationAdd(file.path, b"")
+    addition.upload_info = UploadInfo(size=file.size_bytes, sample=b"", sha256=bytes.fromhex(file.sha256))
+    addition._upload_mode = "lfs"
+    addition._is_uploaded = True
+    addition._should_ignore = False
+    return addition
