@@ -1,10 +1,8 @@
-"""Runs from Python: `shardsift.run`, `enqueue`, `status` and `verify`, which the commands of the same names do too."""
+"""Runs from Python: functions of the `shardsift` package that do what the commands of the same names do."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from os import PathLike
-from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import redis
 from kombu.exceptions import OperationalError
@@ -12,35 +10,36 @@ from kombu.exceptions import OperationalError
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.broker import make_app
-from shardsift.fleet.process.command_line import keywords_told, options_from, with_help_of
+from shardsift.fleet.process.dispatch import send_due_shards
+from shardsift.fleet.process.keywords import Location, keyword_errors, options_from, texts_of_places, with_help_of
 from shardsift.fleet.process.redis_away import as_ours
-from shardsift.fleet.process.settings import read_settings
+from shardsift.fleet.process.settings import Settings, read_settings
+from shardsift.fleet.process.wording import is_place
 from shardsift.fleet.run.options import split_at_commas
 from shardsift.producer.local.run import run_locally
-from shardsift.producer.opening import open_ledger_of, output_of
+from shardsift.producer.opening import open_ledger_of, output_of, patient, published_output_of
 from shardsift.producer.planning.enqueue import Enqueued
 from shardsift.producer.planning.enqueue import enqueue as enqueue_plan
-from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.options import Choice, ChoiceKeywords, RunKeywords, RunOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.planning.steering import SteeringOptions
+from shardsift.producer.planning.refilter import plan_refilter
+from shardsift.producer.planning.steering import SteeringOptions, resume_run, retry_run
 from shardsift.producer.publishing.publish import looked_at
+from shardsift.producer.scores.report import ScoredRun, scored_run
 from shardsift.producer.status import RunStatus, run_status
 from shardsift.producer.status.watch import watch
 from shardsift.producer.verify.report import Verification
 from shardsift.producer.verify.verify import verify as verify_output
 
-Place = str | PathLike[str]  # a path or a URI
-
 
 @with_help_of(RunOptions)
 def run(
-    options: RunOptions | None = None,
     *,
     workers: int | None = None,
     verify: bool = False,
     progress: bool = True,
     redis_url: str | None = None,
-    **keywords: Any,
+    **keywords: Unpack[RunKeywords],
 ) -> RunStatus:
     """Do a whole run on this machine: read Parquet, score each row, keep some, publish. Returns how it ended.
 
@@ -58,24 +57,22 @@ def run(
     Raises UsageError for wrong options, before anything is started, and if no worker can score. Shards that fail do not
     raise: see `failures` and `word` of the returned status.
     """
-    with _errors_told():
-        if workers is not None and workers < 1:
-            raise UsageError(f"workers={workers!r} is wrong: the least is 1.")
+    with _errors():
+        _check_workers(workers)
         settings = read_settings(redis_url=redis_url)
-        plan = plan_run(options_from(options, RunOptions, keywords, labels=split_at_commas))
+        plan = plan_run(options_from(RunOptions, keywords, labels=split_at_commas))
         return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
 
 
 @with_help_of(RunOptions)
 def enqueue(
-    options: RunOptions | None = None,
     *,
     max_workers: int | None = None,
     max_cost: float | None = None,
     allow_mixed: bool | None = None,
     verify: bool = False,
     redis_url: str | None = None,
-    **keywords: Any,
+    **keywords: Unpack[RunKeywords],
 ) -> Enqueued:
     """Send a run to a fleet: one task per shard. Returns at once; calling it twice adds nothing.
 
@@ -90,13 +87,13 @@ def enqueue(
 
     Raises UsageError for wrong options and if no Redis answers, TransientError if it stops answering.
     """
-    with _errors_told():
+    with _errors():
         settings = read_settings(redis_url=redis_url)
         price = settings.price_per_gpu_hour
         steering = SteeringOptions(
             max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price, allow_mixed=allow_mixed
         )
-        found = options_from(options, RunOptions, keywords, labels=split_at_commas)
+        found = options_from(RunOptions, keywords, labels=split_at_commas)
         if found.needs_all_scores:
             raise UsageError(
                 "keep_top and buckets choose rows when all have a score: call run() instead of enqueue(). Or publish scores "
@@ -106,6 +103,49 @@ def enqueue(
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(found)  # after Redis has answered, since planning may take long
             return enqueue_plan(plan, ledger, app, settings, verify=verify, steering=steering)
+
+
+@with_help_of(Choice)
+def refilter(
+    target: Location,
+    *,
+    output: Location | None = None,
+    replace: bool = False,
+    input: Location | Sequence[Location] = (),
+    target_file_size: str | None = None,
+    public: bool = False,
+    title: str | None = None,
+    license: str | None = None,
+    workers: int | None = None,
+    verify: bool = False,
+    progress: bool = True,
+    redis_url: str | None = None,
+    **keywords: Unpack[ChoiceKeywords],
+) -> RunStatus:
+    """Publish other rows of a published run by its stored scores, on this machine. Returns how it ended.
+
+    >>> shardsift.refilter("./kept", min_score=2.5, output="./kept-2.5", input="./shards/*.parquet")
+
+    Title, licence and file size are those of the run, unless you name others. The same call resumes an interrupted one.
+
+    target: the folder, bucket or hf:// dataset of an output, or the id of a run.
+    output: a new place for the rows.
+    replace: publish in place of the run instead, on the Hub, by one commit (of up to 5,000 shards).
+    input: where the input is now. Default: where it was, if the ledger has the run.
+    target_file_size, public, title, license: as for `run`.
+    workers: worker processes. Default: one per CPU core.
+    verify, progress, redis_url: as for `run`.
+
+    Raises UsageError if nothing is published there, and for an input that was not scored or a filter that does not fit.
+    """
+    with _errors():
+        _check_workers(workers)
+        settings, (name,) = read_settings(redis_url=redis_url), texts_of_places(target)
+        uri, earlier = (name, None) if is_place(name) else published_output_of(name, settings)
+        where = {"output": output, "input": input or None, "target_file_size": target_file_size, "public": public}
+        options = options_from(RunOptions, {**keywords, **where, "title": title, "license": license})
+        plan = plan_refilter(uri, options, earlier=earlier, replaces=replace)
+        return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
 
 
 def status(
@@ -133,7 +173,7 @@ def status(
 
     Raises UsageError for an unknown run and if no Redis answers, TransientError if it stops answering.
     """
-    with _errors_told(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as (settings, ledger, run):
+    with _errors(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as (settings, ledger, run):
         is_local = settings.redis_is_embedded
         if wait:
             watch(ledger, run, is_of_this_machine=is_local, outlasts_redis=not is_local, progress=progress)
@@ -141,7 +181,27 @@ def status(
         return looked_at(ledger, found, hashes=verify)
 
 
-def verify(target: Place, *, input: Place | Sequence[Place] = (), redis_url: str | None = None) -> Verification:
+def scores(target: Location, *, redis_url: str | None = None) -> ScoredRun:
+    """The scores of a run that is published or under way: how they are spread, and the rows near a threshold.
+
+    >>> found = shardsift.scores("./kept")
+    >>> print(found)  # the rows that each threshold would keep
+    >>> found.near(2.5, input="./shards/*.parquet")  # the rows nearest to a score, with their texts
+    >>> found.edges(20, by="token_count", input="./shards/*.parquet")  # between 20 parts of equal weight
+
+    target: the folder, bucket or hf:// dataset of an output, or the id of a run. Only a run's id needs Redis.
+    redis_url: as for `status`.
+
+    Raises UsageError if there is no such run, or if none of its shards is done.
+    """
+    with _errors():
+        (name,) = texts_of_places(target)
+        return scored_run(name, read_settings(redis_url=redis_url))
+
+
+def verify(
+    target: Location, *, input: Location | Sequence[Location] = (), redis_url: str | None = None
+) -> Verification:
     """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
 
     >>> shardsift.verify("./kept", input="./shards/*.parquet")
@@ -155,22 +215,81 @@ def verify(target: Place, *, input: Place | Sequence[Place] = (), redis_url: str
 
     Raises UsageError if shardsift has published nothing there, TransientError if the network fails.
     """
-    inputs = [input] if isinstance(input, (str, PathLike)) else input
-    with _errors_told():
-        uri, published_run = output_of(_text(target), read_settings(redis_url=redis_url))
-        return verify_output(uri, source=tuple(map(_text, inputs)), published_run=published_run)
+    with _errors():
+        (name,) = texts_of_places(target)
+        uri, published_run = output_of(name, read_settings(redis_url=redis_url))
+        return verify_output(uri, source=texts_of_places(input), published_run=published_run)
 
 
-def _text(place: Place) -> str:
-    """A path as an absolute one: "kept" may be the id of a run, and Path("kept") is none."""
-    return place if isinstance(place, str) else str(Path(place).absolute())
+def pause(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:
+    """Pause a run. Workers give its shards back at the next batch, and are free for other runs.
+
+    run_id: a run's id, or its unique beginning. Default: the only active run.
+    """
+    with _run_of(run_id, redis_url) as (settings, ledger, run):
+        ledger.pause(run)
+        return _status(settings, ledger, run)
+
+
+def resume(run_id: str | None = None, *, max_cost: float | None = None, redis_url: str | None = None) -> RunStatus:
+    """Resume a paused run.
+
+    run_id: a run's id, or its unique beginning. Default: the only active run.
+    max_cost: a higher limit for a run that was paused for its cost; 0 for no limit.
+    """
+    with _run_of(run_id, redis_url) as (settings, ledger, run):
+        resume_run(ledger, run, SteeringOptions(max_cost=max_cost))
+        _send(settings, ledger, run)
+        return _status(settings, ledger, run)
+
+
+def cancel(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:
+    """Stop a run. Workers stop at the next batch, and finished shards are kept; `retry` resumes it.
+
+    run_id: a run's id, or its unique beginning. Default: the only active run.
+    """
+    with _run_of(run_id, redis_url) as (settings, ledger, run):
+        ledger.cancel(run)
+        return _status(settings, ledger, run)
+
+
+def retry(run_id: str | None = None, *, all: bool = False, redis_url: str | None = None) -> RunStatus:
+    """Queue the failed shards of a run again, each with the current content of its file, or resume a cancelled run.
+
+    run_id: a run's id, or its unique beginning. Default: the only active run.
+    all: also score shards again that are done.
+    """
+    with _run_of(run_id, redis_url) as (settings, ledger, run):
+        patient(retry_run)(ledger, run, done_too=all)
+        _send(settings, ledger, run)
+        return _status(settings, ledger, run)
+
+
+def _check_workers(workers: int | None) -> None:
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers={workers!r} is wrong: the least is 1.")
 
 
 @contextmanager
-def _errors_told() -> Iterator[None]:
+def _run_of(run_id: str | None, redis_url: str | None) -> Iterator[tuple[Settings, Ledger, str]]:
+    with _errors(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as found:
+        yield found
+
+
+def _status(settings: Settings, ledger: Ledger, run_id: str) -> RunStatus:
+    return run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)
+
+
+def _send(settings: Settings, ledger: Ledger, run_id: str) -> None:
+    with make_app("producer", settings, is_current=False) as app:
+        send_due_shards(app, ledger, run_id)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
     """Errors in the words of a Python user. An error of Redis is one of ours."""
     try:
-        with keywords_told():
+        with keyword_errors():
             yield
     except (redis.RedisError, OperationalError) as error:
         raise as_ours(error) from error

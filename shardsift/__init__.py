@@ -4,9 +4,10 @@
 >>> shardsift.score(["The mitochondrion is the powerhouse of the cell.", "Buy now!"])
 >>> shardsift.run(input="./shards/*.parquet", output="./kept", min_score=3)
 
-`score` and `load_scorer` work in this process. `run` does a whole run on this machine. `enqueue` sends a run to a fleet of
-workers. `status` shows how far a run is, and `verify` checks what a run published. `train` trains a
-classifier. docs/python.md shows each of them.
+`score` and `load_scorer` work in this process. `run` does a whole run on this machine, and `enqueue` sends one to a fleet of
+workers; `refilter` publishes other rows by the stored scores. `status` shows how far a run is, `scores` how its scores are
+spread, and `verify` checks what it published. `pause`, `resume`, `cancel` and `retry` steer it. `train` trains a classifier.
+docs/python.md shows each of them.
 
 Importing this package loads nothing else: each name is imported when it is first used, and torch when a model is loaded.
 """
@@ -18,13 +19,19 @@ if TYPE_CHECKING:
     from shardsift.fleet.errors import ShardsiftError as ShardsiftError
     from shardsift.fleet.errors import TransientError as TransientError
     from shardsift.fleet.errors import UsageError as UsageError
-    from shardsift.fleet.run.options import ScoreOptions as ScoreOptions
+    from shardsift.producer.api import cancel as cancel
     from shardsift.producer.api import enqueue as enqueue
+    from shardsift.producer.api import pause as pause
+    from shardsift.producer.api import refilter as refilter
+    from shardsift.producer.api import resume as resume
+    from shardsift.producer.api import retry as retry
     from shardsift.producer.api import run as run
+    from shardsift.producer.api import scores as scores
     from shardsift.producer.api import status as status
     from shardsift.producer.api import verify as verify
     from shardsift.producer.planning.enqueue import Enqueued as Enqueued
-    from shardsift.producer.planning.options import RunOptions as RunOptions
+    from shardsift.producer.scores.report import NearRow as NearRow
+    from shardsift.producer.scores.report import ScoredRun as ScoredRun
     from shardsift.producer.status import RunStatus as RunStatus
     from shardsift.producer.verify.report import Verification as Verification
     from shardsift.worker.api.score import LoadedScorer as LoadedScorer
@@ -32,21 +39,29 @@ if TYPE_CHECKING:
     from shardsift.worker.api.score import load_scorer as load_scorer
     from shardsift.worker.api.score import score as score
     from shardsift.worker.api.train import train as train
-    from shardsift.worker.training.options import TrainOptions as TrainOptions
     from shardsift.worker.training.report import TrainReport as TrainReport
 
 # Where each public name is.
 _HOMES = {
     "shardsift.fleet.errors": ("ShardsiftError", "TransientError", "UsageError"),
-    "shardsift.producer.api": ("enqueue", "run", "status", "verify"),
-    "shardsift.fleet.run.options": ("ScoreOptions",),
+    "shardsift.producer.api": (
+        "cancel",
+        "enqueue",
+        "pause",
+        "refilter",
+        "resume",
+        "retry",
+        "run",
+        "scores",
+        "status",
+        "verify",
+    ),
     "shardsift.producer.planning.enqueue": ("Enqueued",),
-    "shardsift.producer.planning.options": ("RunOptions",),
+    "shardsift.producer.scores.report": ("NearRow", "ScoredRun"),
     "shardsift.producer.status": ("RunStatus",),
     "shardsift.producer.verify.report": ("Verification",),
     "shardsift.worker.api.score": ("LoadedScorer", "LoadedScorers", "load_scorer", "score"),
     "shardsift.worker.api.train": ("train",),
-    "shardsift.worker.training.options": ("TrainOptions",),
     "shardsift.worker.training.report": ("TrainReport",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -21,16 +21,12 @@ def retry(
     every: Annotated[bool, typer.Option("--all", help="Also score shards again that are done.")] = False,
 ) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
-    from shardsift.fleet.storage.opening import open_output
     from shardsift.producer.opening import open_ledger_of, patient
     from shardsift.producer.planning.steering import retry_run
     from shardsift.producer.status import run_status
     from shardsift.producer.status.advice import what_it_waits_for
 
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, _):
-        spec = ledger.spec(run_id)
-        if ledger.is_cancelled(run_id):  # meanwhile another run may have taken its output
-            patient(open_output(spec.output_uri, run_id).reserve)(spec)
         before = run_status(ledger, run_id)
         retried = patient(retry_run)(ledger, run_id, done_too=every)
         _send_due_shards(settings, ledger, run_id)

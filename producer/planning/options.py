@@ -1,16 +1,19 @@
 """The options that `enqueue` and `run` share: one line each, from which both commands and the Python API are made."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
 from shardsift.fleet.process.command_line import with_options_of
+from shardsift.fleet.process.keywords import Location, Names
 from shardsift.fleet.run.choices import DEFAULT_MODEL, Dtype
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER
 from shardsift.fleet.run.options import (
     Columns,
+    ScoreKeywords,
     ScoreOptions,
     TextColumn,
     TextPairColumn,
@@ -178,6 +181,46 @@ class RunOptions(Choice, ScoreOptions, Reading):
         ),
     ] = "shard,row"
     target_file_size: TargetFileSize = None
+
+
+class RankingKeywords(TypedDict, total=False):
+    """`Ranking` as keyword arguments."""
+
+    score_column: Names | None
+    by: str | None
+    within: str | None
+
+
+class ChoiceKeywords(RankingKeywords, total=False):
+    """`Choice` as keyword arguments."""
+
+    min_score: float | None
+    where: str | None
+    keep_all: bool
+    keep_top: str | None
+    buckets: int | None
+
+
+class RunKeywords(ScoreKeywords, ChoiceKeywords, total=False):
+    """`RunOptions` as keyword arguments."""
+
+    crawl: str | None
+    input: Location | Sequence[Location] | None
+    columns: Names | None
+    text_column: Names | None
+    text_pair_column: str | None
+    limit_rows: int | None
+    rows_per_task: int | None
+    max_bad_rows: float
+    model: Location | Sequence[Location] | Mapping[str, Location] | None
+    scorer: str
+    dtype: Dtype
+    output: Location | None
+    public: bool
+    title: str | None
+    license: str | None
+    row_columns: Names
+    target_file_size: str | None
 
 
 with_run_options = with_options_of(RunOptions, labels=split_at_commas)

@@ -68,13 +68,16 @@ class Retried:
 
 
 def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried:
-    """Record the files' current identities, in the output too, and queue the shards. Raises UsageError for an unknown run,
-    and what the output raises.
+    """Record the files' current identities, in the output too, and queue the shards; a cancelled run is resumed.
+
+    Raises UsageError for an unknown run, and if another run has taken the output of a cancelled one.
 
     A file that is missing or cannot be read keeps its record; its shard will fail with the reason. Of a changed file, parts
     that are done are queued too.
     """
     spec = ledger.spec(run_id)
+    if ledger.is_cancelled(run_id):
+        open_output(spec.output_uri, run_id).reserve(spec)
     failed = [failure.shard for failure in ledger.failures(run_id)]
     changes = list(_changes(ledger.shards(run_id) if done_too else _of_their_files(failed, ledger, spec)))
     changed = [now for _, now in changes]

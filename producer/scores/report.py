@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.input_file import IgnoredBadRows
 from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.process.keywords import Location, keyword_errors, options_from, texts_of_places
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, is_place
 from shardsift.fleet.run.receipt import Histogram, Receipt
@@ -26,12 +28,12 @@ from shardsift.fleet.storage.opening import stored_scores
 from shardsift.producer.opening import open_ledger_of, patient
 from shardsift.producer.planning.cut import Edge, RankedRun, bucket_shares, columns_of_input
 from shardsift.producer.planning.inputs import absolute_uri
-from shardsift.producer.planning.options import Ranking
+from shardsift.producer.planning.options import Ranking, RankingKeywords
 from shardsift.producer.scores.distribution import histograms_of, score_bins, score_table
 from shardsift.producer.verify.source import source_shards
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ScoredRun:
     """The finished shards of a run, as `producer scores` shows them. `input_uris` are empty if only the output is known."""
 
@@ -41,6 +43,33 @@ class ScoredRun:
     shards: int
     receipts: Sequence[Receipt]
     input_uris: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<ScoredRun {self.name}: {len(self.receipts):,} of {self.shards:,} shards, {self._rows('rows_in'):,} rows>"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def near(
+        self,
+        score: float,
+        *,
+        count: int = 10,
+        score_column: str | None = None,
+        input: Location | Sequence[Location] = (),
+    ) -> "list[NearRow]":
+        """The rows whose score is nearest to this one, the lowest first; with their texts if the input is known or named."""
+        with keyword_errors():
+            return rows_of_run_near(self, score_column, near=score, count=count, source=texts_of_places(input))
+
+    def edges(
+        self, parts: int, *, input: Location | Sequence[Location] = (), **ranking: Unpack[RankingKeywords]
+    ) -> list[Edge]:
+        """The exact edges between equal parts of the rows, or of what `by` weighs them with."""
+        with keyword_errors():
+            return edges_of_run(self, options_from(Ranking, ranking), parts, source=texts_of_places(input))
 
     def scoring(self, column: str | None) -> Scoring:
         """The scoring with this score column, or the only one. Raises UsageError if there is none."""

@@ -48,10 +48,13 @@ def watch(
         if progress:
             say(line)
 
-    with shown_on(Console(stderr=True, quiet=not progress)) as show:
+    console = Console(stderr=True, quiet=not progress)
+    with shown_on(console) as show:
         while True:
             status = _outlasting(look, on_error=tell) if outlasts_redis else look()
             if status.is_over:
+                if console.is_jupyter:
+                    show(status)  # since the screen stays in the cell
                 return status
             if not (starts_workers and status.word == "stopped"):
                 show(status)
@@ -83,9 +86,12 @@ def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None
 
 @contextmanager
 def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterator[Callable[[RunStatus], None]]:
-    """Show a status as a screen that is redrawn. Without a terminal, write a changed line every ten seconds at most, and
-    once why shards failed or are tried again.
+    """Show a status as a screen that is redrawn. On no terminal and in no notebook, write a changed line every ten seconds
+    at most, and once why shards failed or are tried again.
     """
+    if console.is_jupyter:
+        yield _shown_in_notebook(console)
+        return
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as screen:
             yield lambda status: screen.update(screen_text(status), refresh=True)
@@ -103,6 +109,14 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
             next_line, last = time.monotonic() + line_seconds, line
 
     yield print_line
+
+
+def _shown_in_notebook(console: Console) -> Callable[[RunStatus], None]:
+    """Redraw the screen in the output of a notebook's cell, which needs no ipywidgets."""
+    from IPython.display import display
+
+    cell = None if console.quiet else display(Text(), display_id=True)
+    return lambda status: cell.update(screen_text(status)) if cell else None
 
 
 def progress_line(status: RunStatus) -> str:

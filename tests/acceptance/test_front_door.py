@@ -14,8 +14,8 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.redis import machine_redis
 from support.crawls import hub_with_a_crawl
 from support.fleet import Fleet
-from support.injected_faults import STAND_IN, InjectedFaults
 from support.ledger_states import claimed
+from support.own_modules import SAYS, folder_of_a_user
 from support.processes import call_command, run_command
 from support.records import a_receipt, a_shard, a_spec
 
@@ -200,37 +200,22 @@ class TestFilesOfTheUser:
     """A user's own modules in the current folder, with the names of our packages."""
 
     @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
-        for name in ("worker", "fleet", "producer"):
-            (tmp_path / f"{name}.py").write_text(
-                f"open({str(tmp_path / 'imported')!r}, 'a').write('{name}\\n')\n1 / 0\n"
-            )
-        return tmp_path
-
-    @pytest.fixture
-    def machine(self, folder: Path) -> dict[str, str]:
-        return {"HF_HUB_OFFLINE": "1", "REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(folder / "state")}
+    def folder(self, tmp_path: Path, shards: Path) -> Path:
+        return folder_of_a_user(tmp_path, shards)
 
     @pytest.mark.parametrize("command", [("producer",), ("shardsift",), ("python", "-m", "shardsift")], ids=" ".join)
-    def test_the_command_does_not_import_them(
-        self, command: tuple[str, ...], folder: Path, machine: dict[str, str]
-    ) -> None:
+    def test_a_command_does_not_import_them(self, command: tuple[str, ...], folder: Path) -> None:
+        machine = {"HF_HUB_OFFLINE": "1", "REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(folder / "state")}
+
         done = run_command(*command, "runs", environment=machine, folder=folder)
 
         assert "there was no `producer run` here" in done.stderr
         assert not (folder / "imported").exists()
 
-    @pytest.mark.slow
-    def test_a_local_run_does_not_import_them(
-        self, folder: Path, machine: dict[str, str], faults: InjectedFaults, shards: Path, tiny_model: Path
-    ) -> None:
-        done = run_command(
-            *("producer", "run", "--input", shards, "--model", tiny_model),
-            *("--scorer", STAND_IN, "--output", folder / "out"),
-            environment=machine | faults.environment,
-            folder=folder,
-        )
+    def test_no_function_of_the_python_api_imports_them(self, folder: Path, fleet: Fleet, tiny_model: Path) -> None:
+        machine = {"HF_HUB_OFFLINE": "1", "REDIS_URL": fleet.redis_url, "SHARDSIFT_PARITY_ROWS": "0"}
 
-        assert done.returncode == 0, done.stderr
-        assert (folder / "out/manifest.parquet").exists()
+        done = run_command("python", "script.py", tiny_model, environment=machine, folder=folder)
+
+        assert (done.returncode, done.stdout) == (0, SAYS), done.stderr
         assert not (folder / "imported").exists()

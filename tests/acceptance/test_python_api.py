@@ -99,8 +99,8 @@ def test_every_public_name_is_found_without_torch_and_a_users_own_celery_stays_c
     done = run_command("python", "-c", textwrap.dedent(code), environment={})
 
     assert (done.returncode, done.stderr) == (0, "")
-    with pytest.raises(AttributeError, match="module 'shardsift' has no attribute 'scores'"):
-        shardsift.scores  # noqa: B018  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="module 'shardsift' has no attribute 'scored'"):
+        shardsift.scored  # noqa: B018  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("notebook")
@@ -165,6 +165,40 @@ def test_a_run_is_enqueued_once_and_a_users_own_celery_stays_current(
     assert repr(first) == f"<Enqueued {first.run_id}: 2 shards, 2 new, 0 done; {notebook / 'sent'}>"
     assert (state.run_id, state.word, state.is_over) == (first.run_id, "queued", False)
     assert capfd.readouterr() == ("", "")
+
+
+def test_scores_are_shown_and_other_rows_published_by_them(kept: shardsift.RunStatus, notebook: Path) -> None:
+    rows = len(published_rows(notebook / "kept"))
+
+    found = shardsift.scores(Path("kept"))
+    near = found.near(3, count=2, input="./shards/*.parquet")
+    edges = found.edges(2)
+    again = shardsift.refilter("./kept", keep_top="50%", output="best", input=Path("shards"), progress=False)
+
+    assert repr(found) == f"<ScoredRun {notebook / 'kept'}: 2 of 2 shards, 24 rows>"
+    assert f"{rows:,} (" in str(found)
+    assert [type(row.text) for row in near] == [str, str]
+    assert again.word == "published"
+    assert min(row["score"] for row in published_rows(notebook / "best").to_pylist()) == edges[0].score
+    with pytest.raises(shardsift.UsageError, match="has no score column 'edu'"):
+        found.near(3, score_column="edu")
+    with pytest.raises(shardsift.UsageError, match="either output URI or replace"):
+        shardsift.refilter(kept.run_id, min_score=3)
+
+
+@pytest.mark.usefixtures("notebook")
+def test_a_run_of_a_fleet_is_paused_resumed_cancelled_and_retried(fleet: Fleet, tiny_model: Path) -> None:
+    sent = shardsift.enqueue(input="shards", output="steered", model=tiny_model, redis_url=fleet.redis_url)
+    where: dict[str, Any] = {"redis_url": fleet.redis_url}
+
+    words = [
+        shardsift.pause(sent.run_id, **where).word,
+        shardsift.resume(sent.run_id, **where).word,
+        shardsift.cancel(sent.run_id, **where).word,
+        shardsift.retry(sent.run_id, **where).word,
+    ]
+
+    assert words == ["paused", "queued", "cancelled", "queued"]
 
 
 @pytest.mark.usefixtures("notebook")

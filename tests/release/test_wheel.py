@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from support.fleet import Fleet
+from support.own_modules import SAYS, folder_of_a_user
 from support.pages import ROOT, texts_of
 from support.processes import PROGRAMS, commands
 
@@ -144,6 +145,18 @@ def test_a_run_is_enqueued_from_the_wheel(
 
     assert sent.returncode == 0, sent.stderr
     assert status.returncode == 3, status.stderr  # no worker has scored it
+
+
+def test_each_public_function_works_beside_a_users_modules_of_our_names(
+    installed: Callable[[str], Installed], fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    machine = replace(installed(PYTHONS[0]), folder=folder_of_a_user(tmp_path, shards))
+    settings = {"REDIS_URL": fleet.redis_url, "HF_HUB_OFFLINE": "1", "SHARDSIFT_PARITY_ROWS": "0"}
+
+    done = machine.run("python", "script.py", tiny_model, seconds=600, **settings)
+
+    assert (done.returncode, done.stdout) == (0, SAYS), done.stderr
+    assert not (tmp_path / "imported").exists()
 
 
 def test_the_first_run_of_the_readme_works_without_the_tree(installed: Callable[[str], Installed]) -> None:

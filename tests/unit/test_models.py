@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.process.command_line import options_from
+from shardsift.fleet.process.keywords import options_from
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.model import with_revision
 from shardsift.producer.planning.options import RunOptions
@@ -58,7 +58,7 @@ def test_what_does_not_go_together_is_refused(models: tuple[str, ...], says: str
 def test_python_takes_a_name_several_or_a_dict() -> None:
     given: list[Any] = ["m", ["edu=m", "tox=n"], {"edu": "m", "tox": "n"}]
 
-    assert [options_from(None, RunOptions, {"model": one}).models for one in given] == [
+    assert [options_from(RunOptions, {"model": one}).models for one in given] == [
         ("m",),
         ("edu=m", "tox=n"),
         ("edu=m", "tox=n"),

@@ -1,27 +1,35 @@
-"""The Python API takes the command line's options by the same names, or a value that holds them."""
+"""The Python API takes the command line's options by the same names."""
 
 import inspect
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import typer
 
 import shardsift
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.process.command_line import keywords_of, keywords_told, options_from, with_keywords
-from shardsift.fleet.run.options import split_at_commas
+from shardsift.fleet.process.keywords import keyword_errors, keywords_of, options_from, with_keywords
+from shardsift.fleet.run.options import ScoreKeywords, ScoreOptions, split_at_commas
 from shardsift.producer.cli import cli
-from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.options import (
+    Choice,
+    ChoiceKeywords,
+    Ranking,
+    RankingKeywords,
+    RunKeywords,
+    RunOptions,
+)
 from shardsift.worker.cli import cli as worker_cli
-from shardsift.worker.training.options import TrainOptions
+from shardsift.worker.training.options import TrainKeywords, TrainOptions
 
 OF_THE_COMMAND_LINE_ONLY = {
     "as_json",  # a returned object has `as_json()`
     "dry_run",
     "wait",  # `status` waits
 }
-OF_PYTHON_ONLY = {"progress", "redis_url", "options", "keywords"}
+OF_PYTHON_ONLY = {"progress", "redis_url"}
 
 
 def options_of(command: str, program: typer.Typer) -> set[str]:
@@ -32,41 +40,74 @@ def options_of(command: str, program: typer.Typer) -> set[str]:
 
 @pytest.mark.parametrize(
     ("name", "kind", "program"),
-    [("run", RunOptions, cli), ("enqueue", RunOptions, cli), ("train", TrainOptions, worker_cli)],
+    [
+        ("run", RunOptions, cli),
+        ("enqueue", RunOptions, cli),
+        ("refilter", Choice, cli),
+        ("train", TrainOptions, worker_cli),
+    ],
 )
 def test_each_option_of_a_command_is_a_keyword_argument_that_help_explains(
     name: str, kind: type[Any], program: typer.Typer
 ) -> None:
-    own = set(inspect.signature(getattr(shardsift, name)).parameters) - OF_PYTHON_ONLY
+    keywords = set(inspect.signature(getattr(shardsift, name)).parameters) - OF_PYTHON_ONLY
     text = inspect.getdoc(getattr(shardsift, name)) or ""
 
-    assert own | set(keywords_of(kind)) == options_of(name, program) - OF_THE_COMMAND_LINE_ONLY
+    assert keywords == options_of(name, program) - OF_THE_COMMAND_LINE_ONLY
     assert all(f"\n{keyword}: " in text for keyword in keywords_of(kind))
     assert "--" not in text
 
 
+@pytest.mark.parametrize(
+    ("kind", "keywords"),
+    [
+        (RunOptions, RunKeywords),
+        (Choice, ChoiceKeywords),
+        (Ranking, RankingKeywords),
+        (ScoreOptions, ScoreKeywords),
+        (TrainOptions, TrainKeywords),
+    ],
+)
+def test_each_option_has_a_type_for_python(kind: type[Any], keywords: Any) -> None:
+    required = {name for name, (field, _) in keywords_of(kind).items() if has_no_default(kind, field)}
+
+    assert set(get_type_hints(keywords)) == set(keywords_of(kind))
+    assert keywords.__required_keys__ == required
+
+
+def has_no_default(kind: type[Any], field: str) -> bool:
+    return kind.__dataclass_fields__[field].default is MISSING
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "same"),
+    [
+        ("columns", ["id", "meta:json"], "id,meta:json"),
+        ("text_column", ["title", "body"], "title,body"),
+        ("row_columns", ("file", "line"), "file,line"),
+    ],
+)
+def test_a_list_is_what_the_command_line_parts_at_commas(name: str, given: Any, same: str) -> None:
+    assert options_from(RunOptions, {name: given}) == options_from(RunOptions, {name: same})
+
+
+def test_a_name_with_a_comma_in_a_list_is_refused_as_it_would_be_two() -> None:
+    with pytest.raises(UsageError, match=r"columns=\['a,b'\] is wrong: the name 'a,b' has a comma"):
+        options_from(RunOptions, {"columns": ["a,b"]})
+
+
 def test_paths_and_single_inputs_are_taken() -> None:
     here = str(Path("a").absolute())
-    one, two = (options_from(None, RunOptions, {"input": given}) for given in ("a", ["b", Path("a")]))
+    one, two = (options_from(RunOptions, {"input": given}) for given in ("a", ["b", Path("a")]))
 
     assert (one.input_uris, two.input_uris) == (("a",), ("b", here))
-    assert options_from(None, RunOptions, {"output": Path("a"), "dtype": None}) == RunOptions(output_uri=here)
-    assert options_from(None, RunOptions, {"labels": iter(["a", "b"])}).labels == ("a", "b")
+    assert options_from(RunOptions, {"output": Path("a"), "dtype": None}) == RunOptions(output_uri=here)
+    assert options_from(RunOptions, {"labels": iter(["a", "b"])}).labels == ("a", "b")
 
 
 @pytest.mark.parametrize(("given", "labels"), [("a,b", ("a", "b")), (["a, b"], ("a, b",)), ("@a,b", ("@a,b",))])
 def test_labels_in_one_text_are_parted_at_commas_as_on_the_command_line(given: Any, labels: tuple[str, ...]) -> None:
-    assert options_from(None, RunOptions, {"labels": given}, labels=split_at_commas).labels == labels
-
-
-def test_options_are_taken_as_a_value_too() -> None:
-    options = RunOptions(input_uris=("a",))
-
-    assert options_from(options, RunOptions, {}) is options
-    with pytest.raises(TypeError, match="Pass RunOptions or keyword arguments, not both"):
-        options_from(options, RunOptions, {"input": "b"})
-    with pytest.raises(TypeError, match="options is a RunOptions, not a dict"):
-        options_from({"input": "b"}, RunOptions, {})  # type: ignore[type-var]
+    assert options_from(RunOptions, {"labels": given}, labels=split_at_commas).labels == labels
 
 
 @pytest.mark.parametrize(
@@ -86,7 +127,7 @@ def test_options_are_taken_as_a_value_too() -> None:
 )
 def test_a_wrong_value_is_refused_by_its_keyword(given: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        options_from(None, RunOptions, given)
+        options_from(RunOptions, given)
 
 
 def test_a_wrong_value_of_a_training_is_refused_by_its_keyword() -> None:
@@ -99,14 +140,16 @@ def test_a_wrong_value_of_a_training_is_refused_by_its_keyword() -> None:
 
 
 def test_an_unknown_keyword_is_a_type_error_with_the_known_ones() -> None:
-    with pytest.raises(TypeError, match="There is no option 'inputs'. The options are: crawl, input, "):
-        shardsift.run(inputs="a")
+    with pytest.raises(TypeError, match=r"There is no option 'text_colum'\. Did you mean 'text_column'\?"):
+        shardsift.run(text_colum="a")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"There is no option 'qqq'\. The options are: crawl, input, "):
+        shardsift.run(qqq="a")  # type: ignore[call-arg]
 
 
 def test_errors_name_options_as_a_python_user_writes_them() -> None:
     with (
         pytest.raises(UsageError, match=r"^Name a string column with text_column\.$"),
-        keywords_told(),
+        keyword_errors(),
     ):
         raise UsageError("Name a string column with --text-column.")
 

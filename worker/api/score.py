@@ -7,20 +7,26 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from os import PathLike
-from typing import Any, TypeAlias, overload
+from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.process.command_line import keywords_told, options_from, with_keywords
+from shardsift.fleet.process.keywords import Location, keyword_errors, options_from, with_keywords
 from shardsift.fleet.process.settings import read_settings
 from shardsift.fleet.process.wording import counted
-from shardsift.fleet.run.choices import DEFAULT_MODEL, Dtype
+from shardsift.fleet.run.choices import DEFAULT_MODEL, Backend, Dtype
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
-from shardsift.fleet.run.options import ScoreOptions, options_by_model, recipe_options, scoring_of, split_at_commas
+from shardsift.fleet.run.options import (
+    ScoreKeywords,
+    ScoreOptions,
+    options_by_model,
+    recipe_options,
+    scoring_of,
+    split_at_commas,
+)
 from shardsift.fleet.run.output_columns import ERROR, check_output_columns
 from shardsift.fleet.run.scorers import check_requirements, resolve_model, scorer_kind
 from shardsift.fleet.run.scoring import Scoring, check_names_differ, score_column_of
@@ -36,11 +42,28 @@ from shardsift.worker.shard.vitals import Progress
 from shardsift.worker.shard.window_scoring import WindowScoring
 from shardsift.worker.shard.writer import row_errors, score_columns
 
-ModelName: TypeAlias = str | PathLike[str]
 Floats = npt.NDArray[np.float32]
 Texts = Iterable[str | None]
 TEXT, PAIR = "text", "text_pair"  # names of the columns that a user's texts become
-_SETTINGS = ("device", "backend", "max_batch_tokens", "compile", "threads", "parity_rows")
+
+
+class LoadKeywords(TypedDict, total=False):
+    """How a model is loaded, as keyword arguments of `load_scorer`."""
+
+    scorer: str
+    dtype: Dtype
+    device: str | None
+    backend: Backend | None
+    max_batch_tokens: int | None
+    compile: bool | None
+    threads: int | None
+    parity_rows: int | None
+
+
+class LoadAndScoreKeywords(LoadKeywords, ScoreKeywords, total=False):
+    """The keyword arguments of `score`."""
+
+
 _SHOWN_REVISION = 7  # characters
 
 
@@ -70,7 +93,7 @@ class LoadedScorer:
         """Device, precision, backend and batch size, and how far the fast scores are from those in float32."""
         return self.scorer.info
 
-    def score(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Any) -> Floats:
+    def score(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Unpack[ScoreKeywords]) -> Floats:
         """The scores of texts, as `shardsift.score` returns them; it describes the arguments.
 
         >>> scorer = shardsift.load_scorer("facebook/bart-large-mnli")
@@ -81,7 +104,7 @@ class LoadedScorer:
         values = np.concatenate([np.empty((0, scoring.outputs), np.float32), *parts])
         return values[:, 0] if scoring.outputs == 1 else values
 
-    def table(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Any) -> pa.Table:
+    def table(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Unpack[ScoreKeywords]) -> pa.Table:
         """The columns that a run writes for each row: `score` and `error`, for several labels also `label` and a score of each.
 
         >>> scorer.table(["The mitochondrion is the powerhouse of the cell.", ""])["error"].to_pylist()
@@ -106,7 +129,7 @@ class LoadedScorers:
     def __repr__(self) -> str:
         return f"<Scorers {'; '.join(f'{name}: {one._shown}' for name, one in self.by_name.items())}>"
 
-    def table(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Any) -> pa.Table:
+    def table(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Unpack[ScoreKeywords]) -> pa.Table:
         """The columns that a run with these models writes for each row, and `error`; `shardsift.score` describes the arguments.
 
         >>> scorers = shardsift.load_scorer({"edu": "HuggingFaceFW/fineweb-edu-classifier", "tox": "unitary/toxic-bert"})
@@ -125,15 +148,11 @@ class LoadedScorers:
 
 
 @overload
-def load_scorer(model: ModelName = DEFAULT_MODEL, **options: Any) -> LoadedScorer: ...
+def load_scorer(model: Location = DEFAULT_MODEL, **settings: Unpack[LoadKeywords]) -> LoadedScorer: ...
 @overload
-def load_scorer(model: Mapping[str, ModelName], **options: Any) -> LoadedScorers: ...
+def load_scorer(model: Mapping[str, Location], **settings: Unpack[LoadKeywords]) -> LoadedScorers: ...
 def load_scorer(
-    model: ModelName | Mapping[str, ModelName] = DEFAULT_MODEL,
-    *,
-    scorer: str = SEQUENCE_CLASSIFIER,
-    dtype: Dtype = "auto",
-    **settings: Any,
+    model: Location | Mapping[str, Location] = DEFAULT_MODEL, **settings: Unpack[LoadKeywords]
 ) -> LoadedScorer | LoadedScorers:
     """Load a model onto the best device of this machine, to score with it more than once.
 
@@ -155,13 +174,14 @@ def load_scorer(
     `parity_rows=0` leaves it out. Raises UsageError if the model cannot be found, loaded or trusted, or does not fit beside
     the others.
     """
-    if unknown := settings.keys() - set(_SETTINGS):
+    if unknown := settings.keys() - LoadKeywords.__annotations__.keys():
         raise TypeError(
-            f"There is no argument {min(unknown)!r}. Those of load_scorer are: scorer, dtype, "
-            f"{', '.join(_SETTINGS)}. Options of how texts are scored go to score()."
+            f"There is no argument {min(unknown)!r}. Those of load_scorer are: {', '.join(LoadKeywords.__annotations__)}. "
+            "Options of how texts are scored go to score()."
         )
-    chosen = read_settings(dtype=dtype, **settings)
-    with keywords_told(), quiet_imports():
+    scorer = settings.pop("scorer", SEQUENCE_CLASSIFIER)
+    chosen = read_settings(**{"dtype": "auto", **settings})
+    with keyword_errors(), quiet_imports():
         names = _checked_names(model)
         check_requirements([scorer_kind(scorer)])
         models = [resolve_model(scorer, *with_revision(os.fspath(name))) for name in names.values()]
@@ -177,15 +197,27 @@ def load_scorer(
 
 
 @overload
-def score(texts: Texts, model: ModelName | LoadedScorer = DEFAULT_MODEL, **keywords: Any) -> Floats: ...
-@overload
-def score(texts: Texts, model: Mapping[str, ModelName] | LoadedScorers, **keywords: Any) -> pa.Table: ...
 def score(
     texts: Texts,
-    model: ModelName | Mapping[str, ModelName] | LoadedScorer | LoadedScorers = DEFAULT_MODEL,
+    model: Location | LoadedScorer = DEFAULT_MODEL,
     *,
     text_pairs: Texts | None = None,
-    **keywords: Any,
+    **keywords: Unpack[LoadAndScoreKeywords],
+) -> Floats: ...
+@overload
+def score(
+    texts: Texts,
+    model: Mapping[str, Location] | LoadedScorers,
+    *,
+    text_pairs: Texts | None = None,
+    **keywords: Unpack[LoadAndScoreKeywords],
+) -> pa.Table: ...
+def score(
+    texts: Texts,
+    model: Location | Mapping[str, Location] | LoadedScorer | LoadedScorers = DEFAULT_MODEL,
+    *,
+    text_pairs: Texts | None = None,
+    **keywords: Unpack[LoadAndScoreKeywords],
 ) -> Floats | pa.Table:
     """Score texts with a sequence classifier: a Hub name, a folder, or what `load_scorer` returned. Or with several at once.
 
@@ -221,7 +253,6 @@ def score(
     function_to_apply, and whether a table has `int_score`. `producer recipes` lists them. A template over columns is yours to
     apply: pass texts that are put together.
 
-    options: a `ScoreOptions`, in place of labels, max_tokens and the others.
     dtype, device and the others: as for `load_scorer`.
 
     A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text with no token, a pair that lacks one
@@ -229,17 +260,24 @@ def score(
     texts than second texts or fewer, and UsageError for a model that cannot be loaded.
     """
     check_are_columns(texts, text_pairs)  # before a model is loaded
-    load_options = {name: keywords.pop(name) for name in ("scorer", "dtype", *_SETTINGS) if name in keywords}
+    load_options, options = _parted(keywords)
     if not isinstance(model, (LoadedScorer, LoadedScorers)):
         model = load_scorer(model, **load_options)
     elif load_options:
         raise UsageError(f"The scorer is loaded already. Pass {', '.join(load_options)} to load_scorer.")
-    return model.score(texts, text_pairs=text_pairs, **keywords)
+    return model.score(texts, text_pairs=text_pairs, **options)
 
 
-def _checked_names(model: Any) -> Mapping[str, ModelName]:
+def _parted(keywords: LoadAndScoreKeywords) -> tuple[LoadKeywords, ScoreKeywords]:
+    """The keywords that say how a model is loaded, and those that say how it scores."""
+    given = dict(keywords)
+    load_options = {name: given.pop(name) for name in LoadKeywords.__annotations__ if name in given}
+    return cast(LoadKeywords, load_options), cast(ScoreKeywords, given)
+
+
+def _checked_names(model: Any) -> Mapping[str, Location]:
     """The models by their names. Raises UsageError for names that cannot be used; a single model needs none."""
-    if isinstance(model, (str, PathLike)):
+    if isinstance(model, (str, os.PathLike)):
         return {"": model}
     if not isinstance(model, Mapping):
         raise UsageError(
@@ -257,7 +295,7 @@ def _scored(
     scorers: Mapping[str, LoadedScorer],
     texts: Texts,
     text_pairs: Texts | None,
-    keywords: Mapping[str, Any],
+    keywords: ScoreKeywords,
 ) -> tuple[tuple[Scoring, ...], Iterator[tuple[Scores, ...]]]:
     """What the scorers, by their score columns, are asked for, and their logits of each window."""
     models = {column: one.model for column, one in scorers.items()}
@@ -266,14 +304,14 @@ def _scored(
 
 
 def scorings_of(
-    models: Mapping[str, Model], *, has_pairs: bool, options: ScoreOptions | None = None, **keywords: Any
+    models: Mapping[str, Model], *, has_pairs: bool, **keywords: Unpack[ScoreKeywords]
 ) -> tuple[Scoring, ...]:
     """The scoring of each model, by its score column. Raises TypeError for unknown options, UsageError for wrong ones.
 
     The recipe's template is the user's to apply, because here a text is put together already.
     """
     with _arguments_told():
-        given = options_by_model(models, options_from(options, ScoreOptions, keywords, labels=split_at_commas))
+        given = options_by_model(models, options_from(ScoreOptions, keywords, labels=split_at_commas))
         return tuple(
             scoring_of(
                 model,
@@ -290,7 +328,7 @@ def scorings_of(
 def _arguments_told() -> Iterator[None]:
     """Name options in errors as the arguments of `score`. What would be a shard's error in a run is the user's here."""
     try:
-        with keywords_told():
+        with keyword_errors():
             yield
     except (ShardError, UsageError) as error:
         raise UsageError(with_keywords(str(error)).replace("text_pair_column", "text_pairs")) from error

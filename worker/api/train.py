@@ -1,24 +1,19 @@
 """Train a classifier in this process: `shardsift.train`, as `worker train` does. Knows no queue."""
 
-from typing import Any
+from typing import Unpack
 
 from shardsift.fleet.errors import Stopped
-from shardsift.fleet.process.command_line import keywords_told, options_from, say, with_help_of
+from shardsift.fleet.process.command_line import say
+from shardsift.fleet.process.keywords import keyword_errors, options_from, with_help_of
 from shardsift.fleet.process.settings import read_settings
 from shardsift.worker.scoring.quiet import quiet_imports
-from shardsift.worker.training.options import TrainOptions
+from shardsift.worker.training.options import TrainKeywords, TrainOptions
 from shardsift.worker.training.report import TrainReport
 from shardsift.worker.training.train import train as train_model
 
 
 @with_help_of(TrainOptions)
-def train(
-    options: TrainOptions | None = None,
-    *,
-    device: str | None = None,
-    progress: bool = True,
-    **keywords: Any,
-) -> TrainReport | None:
+def train(*, device: str | None = None, progress: bool = True, **keywords: Unpack[TrainKeywords]) -> TrainReport | None:
     """Train a classifier on labelled texts in this process, and save it as a model folder. Returns its figures.
 
     >>> shardsift.train(data="labelled.parquet", base_model="./all-MiniLM-L6-v2", output="./my-classifier")
@@ -35,8 +30,8 @@ def train(
     Returns None in all processes of `torchrun` but the first. Raises UsageError for wrong options, and for labels, models and
     outputs that do not fit.
     """
-    with keywords_told(), quiet_imports():
-        chosen, tell = options_from(options, TrainOptions, keywords), say if progress else lambda line: None
+    with keyword_errors(), quiet_imports():
+        chosen, tell = options_from(TrainOptions, keywords), say if progress else lambda line: None
         try:
             return train_model(chosen, device=read_settings(device=device).device, tell=tell)
         except Stopped as stop:

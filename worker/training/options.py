@@ -4,11 +4,12 @@ import math
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Required, TypedDict
 
 import typer
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.keywords import Location, Names
 
 TrainTask = Literal["auto", "regression", "classification"]
 TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -149,3 +150,29 @@ class TrainOptions:
                 option = f"--{field.name.replace('_', '-')}"
                 command += [option] if value is True else [option, str(value)]
         return command
+
+
+class TrainKeywords(TypedDict, total=False):
+    """`TrainOptions` as keyword arguments."""
+
+    base_model: Required[Location]
+    output: Required[Location]
+    data: Location | None
+    label_with: Location | None
+    text_column: Names | None
+    label_column: str | None
+    task: TrainTask
+    max_tokens: int | None
+    validation: Location | None
+    held_out: float
+    seed: int
+    threshold: float | None
+    full: bool
+    epochs: float
+    learning_rate: float
+    batch_rows: int
+    accumulate: int
+    checkpoint_steps: int
+    checkpoints: Location | None
+    loader_processes: int
+    dtype: TrainDtype

@@ -9,16 +9,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
-from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 from typer.core import TyperCommand, TyperGroup
 
 from shardsift.fleet.errors import ShardsiftError, TransientError, UsageError
@@ -210,15 +206,10 @@ def _is_of_redis(error: Exception) -> bool:
     return bool(names & {"redis.exceptions.RedisError", "kombu.exceptions.OperationalError"})
 
 
-# A dataclass whose fields are annotated for Typer describes options once: for a command and for the Python API. There,
-# `--text-column` is the keyword argument `text_column`.
+# A dataclass whose fields are annotated for Typer describes options once: for a command, and by keywords.py for Python.
 
 Command = Callable[..., None]
-Kind = TypeVar("Kind")
-Function = TypeVar("Function", bound=Callable[..., Any])
-_WIDTH = 110
-_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
-_SEVERAL = tuple[str, ...]  # the type of an option that may be given more than once
+SEVERAL = tuple[str, ...]  # the type of an option that may be given more than once
 
 
 def with_options_of(
@@ -253,105 +244,6 @@ def with_options_of(
 
 def _as_typer_takes_it(annotation: Any) -> Any:
     """An option that may be given more than once is a list to Typer, which takes a tuple for one with several values."""
-    if get_args(annotation)[:1] != (_SEVERAL,):
+    if get_args(annotation)[:1] != (SEVERAL,):
         return annotation
     return Annotated[(list[str], *annotation.__metadata__)]
-
-
-def options_from(
-    options: Kind | None, kind: type[Kind], keywords: Mapping[str, Any], **split: Callable[[list[str]], list[str]]
-) -> Kind:
-    """The options, or those that the keyword arguments say; None was not given. `split` parts a keyword that is one text.
-
-    Raises TypeError for an unknown keyword or both at once, UsageError for a wrong value.
-    """
-    if options is not None:
-        if keywords:
-            raise TypeError(f"Pass {kind.__name__} or keyword arguments, not both.")
-        if not isinstance(options, kind):
-            raise TypeError(f"options is a {kind.__name__}, not a {type(options).__name__}.")
-        return options
-    known = keywords_of(kind)
-    if unknown := [name for name in keywords if name not in known]:
-        raise TypeError(f"There is no option {unknown[0]!r}. The options are: {', '.join(known)}.")
-    given = {
-        name: split[name]([value]) if name in split and isinstance(value, str) else value
-        for name, value in keywords.items()
-        if value is not None
-    }
-    return kind(**{known[name][0]: _checked(name, value, known[name][1]) for name, value in given.items()})
-
-
-def keywords_of(kind: type[Any]) -> dict[str, tuple[str, Any]]:
-    """The field and its annotation of each keyword argument, which is called as the option is."""
-    types = get_type_hints(kind, include_extras=True)
-    return {_keyword(field.name, types[field.name]): (field.name, types[field.name]) for field in fields(kind)}
-
-
-def _keyword(field: str, annotation: Any) -> str:
-    (option,) = annotation.__metadata__
-    name = option.default  # typer.Option in an annotation takes its first argument, "--name", for the default
-    return name.split("/")[0].removeprefix("--").replace("-", "_") if isinstance(name, str) else field
-
-
-def _checked(name: str, value: Any, annotation: Any) -> Any:
-    """The value, if it has the type of the option and lies within its limits. Raises UsageError, which names the keyword."""
-    kind, option = get_args(annotation)
-    try:
-        found = TypeAdapter(kind).validate_python(_texts(value) if kind == _SEVERAL else _plain(value))
-    except ValidationError as error:
-        raise UsageError(f"{name}={value!r} is wrong: {error.errors()[0]['msg']}.") from error
-    if found == ():
-        raise UsageError(f"{name} is empty. Name at least one, or leave it out.")
-    if option.min is not None and found < option.min:
-        raise UsageError(f"{name}={value!r} is wrong: the least is {option.min}.")
-    if option.max is not None and found > option.max:
-        raise UsageError(f"{name}={value!r} is wrong: the most is {option.max}.")
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """A path as an absolute one, so that it is never the id of a run or a name on the Hub."""
-    return str(Path(value).expanduser().absolute()) if isinstance(value, os.PathLike) else value
-
-
-def _texts(value: Any) -> Any:
-    """One text or path as several, and a dict as NAME=VALUE. A set is refused, since it has no order."""
-    if isinstance(value, (str, os.PathLike)):
-        return (_plain(value),)
-    if isinstance(value, Set):
-        return None
-    if isinstance(value, Mapping):
-        return tuple(f"{name}={_plain(one)}" for name, one in value.items())
-    return tuple(map(_plain, value)) if isinstance(value, Iterable) else value
-
-
-def with_help_of(kind: type[Any]) -> Callable[[Function], Function]:
-    """Add a line for each option to the function's docstring, as a Python user writes it."""
-    lines = [f"{name}: {annotation.__metadata__[0].help}" for name, (_, annotation) in keywords_of(kind).items()]
-    filled = "\n".join(fill(with_keywords(line), _WIDTH, subsequent_indent="    ") for line in lines)
-
-    def documented(function: Function) -> Function:
-        function.__doc__ = (
-            f"{inspect.cleandoc(function.__doc__ or '')}\n\nKeyword arguments, or {kind.__name__}:\n\n{filled}"
-        )
-        return function
-
-    return documented
-
-
-def with_keywords(text: str) -> str:
-    """The text with options named as keyword arguments."""
-    return _OPTION.sub(lambda found: found[1].replace("-", "_"), text)
-
-
-@contextmanager
-def keywords_told() -> Iterator[None]:
-    """Name options in errors as a Python user writes them."""
-    try:
-        yield
-    except UsageError as error:
-        told = with_keywords(str(error))
-        if told == str(error):
-            raise
-        raise UsageError(told) from error

@@ -40,9 +40,9 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "threads": "1",
     "temp_directory": "",  # spill nothing to disk
 }
-# The time zone must not depend on the machine. A progress bar would go to stdout. The lock keeps a condition from
-# changing settings.
-_SETTLED = "SET TimeZone = 'UTC'; SET enable_progress_bar = false; SET lock_configuration = true"
+# The time zone must not depend on the machine. The lock keeps a condition from changing settings.
+_SETTLED = "SET TimeZone = 'UTC'; SET lock_configuration = true"
+_HAS_PROGRESS_BAR = "SELECT current_setting('enable_progress_bar')"
 
 
 class Filter:
@@ -57,6 +57,8 @@ class Filter:
         self.where = where
         self._seconds, self._memory_mib = seconds, memory_mib
         self._database = duckdb.connect(":memory:", config=_CLOSED | {"memory_limit": f"{memory_mib}MiB"})
+        if self._database.execute(_HAS_PROGRESS_BAR).fetchone() == (True,):  # it would go to stdout
+            self._database.execute("SET enable_progress_bar = false")  # an error in a notebook that can show none
         self._database.execute(_SETTLED)
         nodes = self._checked()
         self._columns = self._named_columns(nodes, schema)

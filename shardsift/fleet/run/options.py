@@ -3,11 +3,11 @@
 Runs, `shardsift.score` and `worker tune` have them. The annotations are those of the command line.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypedDict, TypeVar
 
 import typer
 
@@ -99,6 +99,17 @@ class ScoreOptions:
             help="Function applied to the logits. Default: none for one output; for several labels what the model says."
         ),
     ] = None
+
+
+class ScoreKeywords(TypedDict, total=False):
+    """`ScoreOptions` as keyword arguments."""
+
+    max_tokens: int | None
+    passages: str | None
+    labels: Iterable[str] | None
+    hypothesis_template: str | None
+    multi_label: bool
+    function_to_apply: Function | None
 
 
 Options = TypeVar("Options", bound=ScoreOptions)

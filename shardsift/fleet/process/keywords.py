@@ -1,0 +1,145 @@
+"""Options of the command line as keyword arguments of Python functions: `--text-column` is `text_column`.
+
+A dataclass whose fields are annotated for Typer describes the options; a TypedDict beside it has the types for Python.
+"""
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import fields
+from difflib import get_close_matches
+from os import PathLike
+from pathlib import Path
+from textwrap import fill
+from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.command_line import SEVERAL
+
+Location: TypeAlias = str | PathLike[str]  # a path, a URI, or a name on the Hub
+Names: TypeAlias = str | Sequence[str]  # a list, or what the command line takes, with commas
+Kind = TypeVar("Kind")
+Function = TypeVar("Function", bound=Callable[..., Any])
+_WIDTH = 110
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
+
+
+def options_from(
+    kind: type[Kind], keywords: Mapping[str, Any], **split: Callable[[Sequence[str]], Sequence[str]]
+) -> Kind:
+    """The options that the keyword arguments say; None was not given. `split` parts a keyword that is one text.
+
+    Raises TypeError for an unknown keyword, UsageError for a wrong value.
+    """
+    known = keywords_of(kind)
+    for name in keywords.keys() - known.keys():
+        close = get_close_matches(name, known, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"The options are: {', '.join(known)}."
+        raise TypeError(f"There is no option {name!r}. {hint}")
+    given = {
+        name: split[name]([value]) if name in split and isinstance(value, str) else value
+        for name, value in keywords.items()
+        if value is not None
+    }
+    return kind(**{known[name][0]: _checked(name, value, known[name][1]) for name, value in given.items()})
+
+
+def keywords_of(kind: type[Any]) -> dict[str, tuple[str, Any]]:
+    """The field and its annotation of each keyword argument, which is called as the option is."""
+    types = get_type_hints(kind, include_extras=True)
+    return {_keyword(field.name, types[field.name]): (field.name, types[field.name]) for field in fields(kind)}
+
+
+def _keyword(field: str, annotation: Any) -> str:
+    (option,) = annotation.__metadata__
+    name = option.default  # typer.Option in an annotation takes its first argument, "--name", for the default
+    return name.split("/")[0].removeprefix("--").replace("-", "_") if isinstance(name, str) else field
+
+
+def _checked(name: str, value: Any, annotation: Any) -> Any:
+    """The value, if it has the type of the option and lies within its limits. Raises UsageError, which names the keyword."""
+    kind, option = get_args(annotation)
+    if kind == SEVERAL:
+        value = _texts(value)
+    elif "," in (option.metavar or "") and isinstance(value, Sequence) and not isinstance(value, str):
+        value = _with_commas(name, value)
+    try:
+        found = TypeAdapter(kind).validate_python(_plain(value))
+    except ValidationError as error:
+        raise UsageError(f"{name}={value!r} is wrong: {error.errors()[0]['msg']}.") from error
+    if found == ():
+        raise UsageError(f"{name} is empty. Name at least one, or leave it out.")
+    if option.min is not None and found < option.min:
+        raise UsageError(f"{name}={value!r} is wrong: the least is {option.min}.")
+    if option.max is not None and found > option.max:
+        raise UsageError(f"{name}={value!r} is wrong: the most is {option.max}.")
+    return found
+
+
+def texts_of_places(places: Location | Sequence[Location]) -> tuple[str, ...]:
+    """One location or several as texts. A path is an absolute one, so that it is never the id of a run or a name on the Hub."""
+    return tuple(map(_plain, [places] if isinstance(places, (str, os.PathLike)) else places))
+
+
+def _plain(value: Any) -> Any:
+    return str(Path(value).expanduser().absolute()) if isinstance(value, os.PathLike) else value
+
+
+def _with_commas(name: str, values: Sequence[object]) -> object:
+    """Several names as one text. Raises UsageError for a name with a comma, which would be two."""
+    for one in values:
+        if isinstance(one, str) and "," in one:
+            raise UsageError(f"{name}={values!r} is wrong: the name {one!r} has a comma.")
+    return ",".join(values) if all(isinstance(one, str) for one in values) else values  # type: ignore[arg-type]
+
+
+def _texts(value: Any) -> Any:
+    """One text or path as several, and a dict as NAME=VALUE. A set is refused, since it has no order."""
+    if isinstance(value, (str, os.PathLike)):
+        return (_plain(value),)
+    if isinstance(value, Set):
+        return None
+    if isinstance(value, Mapping):
+        return tuple(f"{name}={_plain(one)}" for name, one in value.items())
+    return tuple(map(_plain, value)) if isinstance(value, Iterable) else value
+
+
+def with_help_of(kind: type[Any]) -> Callable[[Function], Function]:
+    """Name each option in the function's signature, and explain it in its docstring, as a Python user writes it."""
+    lines = [f"{name}: {annotation.__metadata__[0].help}" for name, (_, annotation) in keywords_of(kind).items()]
+    filled = "\n".join(fill(with_keywords(line), _WIDTH, subsequent_indent="    ") for line in lines)
+
+    def documented(function: Function) -> Function:
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions of the command:\n\n{filled}"
+        signature, (types,) = inspect.signature(function), get_args(get_type_hints(function)["keywords"])
+        own = [parameter for name, parameter in signature.parameters.items() if name != "keywords"]
+        fields_of_kind, names = inspect.signature(kind).parameters, keywords_of(kind)
+        options = [
+            fields_of_kind[names[name][0]].replace(name=name, annotation=annotation)
+            for name, annotation in get_type_hints(types).items()
+        ]
+        function.__signature__ = signature.replace(parameters=own + options)  # type: ignore[attr-defined]
+        return function
+
+    return documented
+
+
+def with_keywords(text: str) -> str:
+    """The text with options named as keyword arguments."""
+    return _OPTION.sub(lambda found: found[1].replace("-", "_"), text)
+
+
+@contextmanager
+def keyword_errors() -> Iterator[None]:
+    """Name options in errors as a Python user writes them."""
+    try:
+        yield
+    except UsageError as error:
+        renamed = with_keywords(str(error))
+        if renamed == str(error):
+            raise
+        raise UsageError(renamed) from error
