@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shardsift.fleet.errors import ShardsiftError, TransientError, UsageError
+from shardsift.fleet.process.keywords import SEVERAL
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -209,7 +210,6 @@ def _is_of_redis(error: Exception) -> bool:
 # A dataclass whose fields are annotated for Typer describes options once: for a command, and by keywords.py for Python.
 
 Command = Callable[..., None]
-SEVERAL = tuple[str, ...]  # the type of an option that may be given more than once
 
 
 def with_options_of(

@@ -18,10 +18,10 @@ from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.process.command_line import SEVERAL
 
 Location: TypeAlias = str | PathLike[str]  # a path, a URI, or a name on the Hub
 Names: TypeAlias = str | Sequence[str]  # a list, or what the command line takes, with commas
+SEVERAL = tuple[str, ...]  # the type of an option that may be given more than once
 Kind = TypeVar("Kind")
 Function = TypeVar("Function", bound=Callable[..., Any])
 _WIDTH = 110
