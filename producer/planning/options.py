@@ -142,8 +142,8 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(Choice, ScoreOptions, Reading):
-    """The options of a run."""
+class Models:
+    """The models of a run."""
 
     models: Annotated[
         tuple[str, ...],
@@ -162,6 +162,12 @@ class RunOptions(Choice, ScoreOptions, Reading):
         Dtype,
         model_option(help="Number format. auto: 16 bits if the device is fast at them, else float32."),
     ] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Choice, ScoreOptions, Models, Reading):
+    """The options of a run."""
+
     output_uri: Annotated[
         str,
         output_option(

@@ -16,7 +16,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # What is only imported if it is there, or in a function of the extra's own command.
 ALSO = {
-    "producer": [*EXTRAS["local"], *EXTRAS["tune"], *EXTRAS["estimate"]],
+    "producer": [
+        *EXTRAS["local"],
+        *EXTRAS["tune"],
+        *EXTRAS["estimate"],
+        "ipython",
+    ],  # in a notebook, whose kernel has it
     "worker": [
         *EXTRAS["worker"],
         *EXTRAS["sharded"],

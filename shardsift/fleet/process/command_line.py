@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -30,6 +31,10 @@ NOT_NOW = 3  # exit code for trouble of the Hub or a storage, after which the sa
 # Hundreds of Celery processes need not greet each other.
 QUIET = ("--without-mingle", "--without-gossip")
 _OF_PYDANTIC = "Value error, "  # typer leaves pydantic's prefix in what it says of a wrong choice
+_VALUES = {"bool": "", "int(eger)?": " N", "float": " X", "(str|text)": " TEXT", "path": " FILE"}  # by an option's type
+_LIMITS = r"(?:-?[\d.]+<=?)?x[<>]=?-?[\d.]+"
+_RANGE = re.compile(rf"\s*\[{_LIMITS}\]|;\s*{_LIMITS}(?=\])")
+_NAMES_WIDTH = 30  # characters of the column of options
 _WIDE = 240  # characters per line if stdout is not a terminal
 _FEWEST_COLUMNS = 2  # of a narrow table: the id and the state
 
@@ -118,17 +123,30 @@ def _console() -> "Console":
 
 
 class Commands(typer.Typer):
-    """Subcommands whose help is shown as it is written, in one panel of the program's help unless a command names another."""
+    """Subcommands with plain help, in one part of the program's help unless a command names another."""
 
     def __init__(self, *, panel: str | None = None, **settings: Any) -> None:
-        super().__init__(cls=_Group, **settings)
+        super().__init__(cls=_Group, rich_markup_mode=None, **settings)
         self._panel = {"rich_help_panel": panel} if panel else {}
 
     def command(self, name: str | None = None, **settings: Any) -> Any:
         return super().command(name, cls=_Command, **{**self._panel, **settings})
 
 
-class _Command(TyperCommand):
+class _PlainHelp:
+    """Help without boxes, of which a command can be copied: no line ends within a word with hyphens."""
+
+    help: str | None
+    epilog: str | None
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        _write_text(self.help, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_text(self.epilog, formatter)
+
+
+class _Command(_PlainHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """If no option is spelled like a wrong one, suggest those whose help has its word: --min-score for --threshold."""
         try:
@@ -144,17 +162,19 @@ class _Command(TyperCommand):
         about = re.compile(rf"\b{re.escape(word.strip('-'))}", re.IGNORECASE)
         return [option.opts[0] for option in self.params if about.search(getattr(option, "help", None) or "")]
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        _escape_help((self, *self.params))
-        super().format_help(ctx, formatter)
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_options(self.get_params(ctx), ctx, formatter)
 
 
-class _Group(TyperGroup):
+class _Group(_PlainHelp, TyperGroup):
     """The commands of one program."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        _escape_help((self, *self.params, *self.commands.values()))
-        super().format_help(ctx, formatter)
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        shown = [command for command in self.commands.values() if not command.hidden]
+        _write_parts(
+            ((_panel(one, "Commands"), (str(one.name), one.get_short_help_str(1000))) for one in shown), formatter
+        )
+        _write_options(self.get_params(ctx), ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -171,14 +191,47 @@ def _with_value(error: typer.BadParameter) -> str:
     return message.replace("Input ", f"{wrong()[0]['input']!r} ", 1) if wrong else message
 
 
-def _escape_help(parts: Iterable[object]) -> None:
-    """rich takes text in brackets, like [train], for markup and leaves it out."""
-    from rich.markup import escape
+def _write_options(parameters: Iterable[Any], ctx: Any, formatter: Any) -> None:
+    """Write each option with its value beside its name, those about one thing together and those about nothing else last."""
+    options = [one for one in parameters if one.param_type_name == "option" and not one.hidden]
+    options.sort(key=lambda one: _panel(one) is None)
+    _write_parts(((_panel(one, "Options"), _plainly(one, ctx)) for one in options), formatter)
 
-    for part in parts:
-        for name in ("help", "short_help", "epilog"):
-            if text := getattr(part, name, None):
-                setattr(part, name, escape(text))
+
+def _write_parts(rows: Iterable[tuple[str, tuple[str, str]]], formatter: Any) -> None:
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for title, row in rows:
+        parts.setdefault(title, []).append(row)
+    for title, found in parts.items():
+        column = min(max(len(name) for name, _ in found) + 4, _NAMES_WIDTH)
+        formatter.write(f"\n{title}:\n")
+        for name, text in found:
+            beside = f"  {name}".ljust(column) if len(name) + 4 <= column else f"  {name}\n{' ' * column}"
+            formatter.write(
+                f"{beside}{textwrap.indent(_filled(text, formatter.width - column), ' ' * column).lstrip()}\n"
+            )
+
+
+def _write_text(text: str | None, formatter: Any) -> None:
+    for paragraph in inspect.cleandoc(text or "").split("\n\n"):
+        formatter.write(f"\n{textwrap.indent(_filled(paragraph, formatter.width - 2), '  ')}\n" if paragraph else "")
+
+
+def _filled(text: str, width: int) -> str:
+    return textwrap.fill(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
+
+
+def _panel(part: Any, otherwise: Any = None) -> Any:
+    name = getattr(part, "rich_help_panel", None)
+    return name if isinstance(name, str) else otherwise
+
+
+def _plainly(option: Any, ctx: Any) -> tuple[str, str]:
+    """The option and its help: `--dtype auto|float32` for `--dtype <auto|float32>`, and `N` for `<int range> [x>=1]`."""
+    names, text = (_RANGE.sub("", part) for part in option.get_help_record(ctx))
+    for kind, value in _VALUES.items():
+        names = re.sub(rf" <?{kind}( range)?>?(?=\s|$)", value, names, flags=re.IGNORECASE)
+    return re.sub(r" [<\[](\w+(\|\w+)+)[>\]]", r" \1", names), text.replace("; [", " [").replace("  [", " [")
 
 
 def _print_version(wanted: bool) -> None:
