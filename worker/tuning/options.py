@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.command_line import check_chart
-from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.options import (
     Columns,
     Labels,
@@ -21,7 +20,9 @@ from shardsift.fleet.run.options import (
     scoring_of,
 )
 from shardsift.fleet.run.scoring import Scoring
-from shardsift.fleet.run.sequence_classifier import resolve_classifier
+
+if TYPE_CHECKING:
+    from shardsift.fleet.process.settings import Settings
 
 NO_CHART = Path("none")
 
@@ -68,8 +69,10 @@ class TuneOptions:
         return None if self.output == NO_CHART else self.output
 
 
-def scoring_to_tune(settings: Settings, options: TuneOptions) -> Scoring:
+def scoring_to_tune(settings: "Settings", options: TuneOptions) -> Scoring:
     """How the model of the settings is tried. Raises UsageError if it or the options cannot be used."""
+    from shardsift.fleet.run.sequence_classifier import resolve_classifier  # with pyarrow, which help does without
+
     if options.budgets is not None:
         parse_budgets(options.budgets)
     (name, revision), *others = settings.models
