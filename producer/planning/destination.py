@@ -17,7 +17,7 @@ from shardsift.fleet.storage.hub_access import check_hub_answers, hub_token
 from shardsift.fleet.storage.opening import is_on_hub
 from shardsift.fleet.storage.run_branch import MAIN, PULL_REQUEST
 from shardsift.producer.planning.options import RunOptions
-from shardsift.producer.publishing.merge import MOST_SHARDS
+from shardsift.producer.publishing.merge import MOST_SHARDS, said_by
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
 _SCORES = "-scores"
@@ -97,9 +97,11 @@ def check_output_place(uri: str, *, public: bool = False) -> None:
 
 def check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:
     """Raises UsageError if the output is on the Hub and a folder would have more files than it takes."""
-    files = defaultdict[str, float](float)
+    together, files = defaultdict[tuple[str, ...], float](float), defaultdict[str, float](float)
     for shard in shards if is_on_hub(spec.output_uri) else ():
-        files[shard.name.rpartition("/")[0]] += _share_of_file(shard, spec.target_file_bytes)
+        together[said_by(shard.name)] += _share_of_file(shard, spec.target_file_bytes)
+    for (folder, *_), share in together.items():
+        files[folder] += max(1, share)
     folder = max(files, key=files.__getitem__, default="")
     if files[folder] > _FILES_A_FOLDER:
         raise UsageError(

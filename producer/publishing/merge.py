@@ -2,11 +2,13 @@
 
 The receipts say which files have the rows of which shards, and the ledger keeps no other record. So a finalizer that died is
 followed by one that goes on with the next file. Which shards share a scores file follows from their numbers of rows alone: a
-run with another filter has the same.
+run with another filter has the same. Shards share a file only if their names say the same of their rows: readers take the value of
+a Hive folder, a language or a split from the path.
 """
 
 import hashlib
 import logging
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +25,7 @@ from shardsift.fleet.errors import OutputDamaged, ShardError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import OutputFile, Receipt, Receipts, RowsOfFile
-from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of
+from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of, whole_name
 from shardsift.fleet.run.text import as_metadata, digests_in
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.output import Output, output_files
@@ -32,6 +34,9 @@ from shardsift.fleet.storage.scratch import scratch_folder
 
 MOST_SHARDS = 500  # of a file: each costs the Hub two requests at once, and metadata that are read for each of them
 _MOST_SCORES = 10_000_000  # rows of a scores file. A damaged file costs all of its shards
+_SPLIT = re.compile(  # in a file's name, as `datasets` finds it
+    r"(?:^|[-._ 0-9])(train|training|test|testing|eval|evaluation|validation|valid|val|dev)(?=[-._ 0-9]|$)", re.IGNORECASE
+)
 _AT_ONCE = 2  # files: one is computed while the other waits for the network, and each takes some 100 MB
 logger = logging.getLogger(__name__)
 
@@ -127,10 +132,13 @@ def _readable(receipts: Receipts) -> Receipts:
 
 
 def _groups(receipts: Iterable[Receipt], kind: Kind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:
-    """Split the shards into those of each file. It follows from their own sizes alone."""
+    """Split the shards into those of each file. It follows from their names and their own sizes alone."""
     group: list[Receipt] = []
     size = 0
     for receipt in receipts:
+        if group and said_by(receipt.shard) != said_by(group[0].shard):
+            yield group
+            group, size = [], 0
         group.append(receipt)
         size += kind.size_of(receipt)
         if size >= most or len(group) == MOST_SHARDS:
@@ -138,6 +146,12 @@ def _groups(receipts: Iterable[Receipt], kind: Kind, most: int, *, is_over: bool
             group, size = [], 0
     if is_over and group:
         yield group
+
+
+def said_by(shard: str) -> tuple[str, ...]:
+    """What the name of a shard says of its rows: the folder, and a split or a `key=value` in the name of the file."""
+    folder, _, file = shard.rpartition("/")
+    return folder, *_SPLIT.findall(file), whole_name(file) if "=" in file else ""
 
 
 def _is_in_place(shards: Sequence[Receipt], kind: Kind) -> bool:

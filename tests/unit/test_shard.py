@@ -1,5 +1,7 @@
 """A shard's name is a path in the output. It must not lead out of the output, or be mistaken for another file."""
 
+import unicodedata
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -22,7 +24,10 @@ ODD = ["..", ".", "/", "//", "a", "\x00", "\n", "\r", "\x7f", "\u2028", "%2e", "
         "...",
         "ü/数据",
         "my files/part  (1)",
-        "a" * 512,
+        "a" * 247,
+        "/".join(["a" * 101] * 5) + "/aa",
+        "lang=zh%2DHans/day=__HIVE_DEFAULT_PARTITION__/it's & more",
+        *(unicodedata.normalize(form, "é/한국어/हिन्दी/Việt") for form in ("NFC", "NFD", "NFKD")),
     ],
 )
 def test_names_of_real_datasets_are_accepted(name: str) -> None:
@@ -45,12 +50,16 @@ def test_names_of_real_datasets_are_accepted(name: str) -> None:
         "a\\b",
         "~/a:b",
         "hf://a",
-        "a" * 513,
+        "a" * 248,
+        "ü" * 124,
+        "/".join(["a" * 101] * 5) + "/aaa",
+        "a\u200b",
+        "\ud800",
     ],
 )
 def test_other_names_are_refused(name: str) -> None:
     assert not is_safe_name(name)
-    with pytest.raises(ValueError, match="Rename it: use letters"):
+    with pytest.raises(ValueError, match="Rename it: no control"):
         a_shard(name)
 
 
@@ -61,7 +70,7 @@ def test_no_accepted_name_leaves_its_folder(name: str) -> None:
     if is_safe_name(name):
         assert not {"", ".", ".."} & set(name.split("/"))
         assert name.isprintable()
-        assert not set(name) & set("\\:*?#%")
+        assert not set(name) & set("\\:*?#")
 
 
 @given(st.lists(st.text("abc_-.=+,@09", min_size=1, max_size=8), min_size=1, max_size=5))

@@ -130,9 +130,9 @@ def is_run_id(text: str) -> bool:
 
 # One file of the input or a part of it, and where its outputs go.
 
-_SEGMENT = r"[\w=+,@.()\-]+( +[\w=+,@.()\-]+)*"
-_NAME = re.compile(f"{_SEGMENT}(/{_SEGMENT})*")
 _NAME_LIMIT_CHARS = 512
+_SEGMENT_LIMIT_BYTES = 255 - len(".parquet")  # of a file's name on all common disks
+_NOT_IN_NAMES = set('\\:*?"<>|[]{}#')  # of globs, URLs or Windows
 _PART = re.compile(r"\.part-\d+$")
 
 
@@ -151,8 +151,8 @@ class Shard:
     def __post_init__(self) -> None:
         if not is_safe_name(self.name):
             raise ValueError(
-                f"Shard name {self.name!r} cannot be used as an output path. Rename it: use letters, digits, inner spaces and "
-                "_-.=+,@()"
+                f"Shard name {self.name!r} cannot be used as an output path. Rename it: no control characters, none of "
+                f"{' '.join(sorted(_NOT_IN_NAMES))}, no spaces at an end, and at most {_SEGMENT_LIMIT_BYTES} bytes a part."
             )
 
     @property
@@ -181,13 +181,24 @@ def part_name(file: str, number: int) -> str:
 
 def file_name(shard: str, files: Container[str]) -> str:
     """The name of a shard's file, by the names of all files: a file may be called like a part."""
-    return shard if shard in files else _PART.sub("", shard)
+    return shard if shard in files else whole_name(shard)
+
+
+def whole_name(shard: str) -> str:
+    """The name without the number of a part."""
+    return _PART.sub("", shard)
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether the name cannot leave the output: no empty, `.` or `..` segment, no control character."""
+    """Whether the name cannot leave the output, and every place can hold it. Letters may be composed or decomposed."""
     segments = name.split("/")
-    return len(name) <= _NAME_LIMIT_CHARS and bool(_NAME.fullmatch(name)) and not {"", ".", ".."} & set(segments)
+    return (
+        len(name) <= _NAME_LIMIT_CHARS
+        and name.isprintable()
+        and not _NOT_IN_NAMES & set(name)
+        and all(segment == segment.strip(" ") and segment not in ("", ".", "..") for segment in segments)
+        and all(len(segment.encode()) <= _SEGMENT_LIMIT_BYTES for segment in segments)
+    )
 
 
 # What a published output reveals about where it was made: no path, host or bucket.
