@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.input_file import IgnoredBadRows
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.opening import open_shard
 from shardsift.fleet.run.output_columns import output_fields
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import BestRows, Buckets, RunSpec, Shard
@@ -105,7 +105,7 @@ class RankedRun:
         if are_of_other_bytes(shard.identity, receipt.source_identity):
             raise ShardError(f"{shard.uri} has other bytes than those that were scored.")
         rows, batches = 0, []
-        opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=receipt.first_row)
+        opened = open_shard(shard.uri, spec, first_row=receipt.first_row)
         with opened as file, translated(f"Reading {shard.uri}"):
             for batch in file.batches(names, bad=IgnoredBadRows(), use_threads=False):
                 batches.append(batch.select(names))

@@ -1,7 +1,7 @@
 """Turn a crawl, or files, folders, globs and URLs, into the shards of a run, at one revision of the input."""
 
 import hashlib
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from huggingface_hub.errors import GatedRepoError, RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
 from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.folder_columns import renamed
 from shardsift.fleet.inputs.formats import has_footer, without_ending
 from shardsift.fleet.inputs.opening import Listing, list_files, open_input
 from shardsift.fleet.inputs.parquet_file import open_parquet, row_group_rows
@@ -69,6 +70,14 @@ def list_input(*uris: str) -> Input:
         listed=shards,
         left_out=tuple(name for part in parts for name in part.left_out),
     )
+
+
+def with_folder_columns(source: Input, names: Collection[str]) -> Input:
+    """The input of a run with these columns, whose shards have other names."""
+    shards, listed = renamed(source.shards, names), renamed(source.listed, names)
+    _refuse_same_names(shards, advice="Rename one, or leave the folder out of --columns.")
+    has_digest = source.revision == digest_of(source.listed)
+    return replace(source, shards=shards, listed=listed, revision=digest_of(listed) if has_digest else source.revision)
 
 
 def _list(uri: str) -> Input:

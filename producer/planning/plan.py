@@ -13,7 +13,8 @@ from huggingface_hub import DatasetCardData
 from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
 from shardsift.fleet.errors import OutputTaken, ShardError, UsageError
-from shardsift.fleet.inputs.columns import Columns
+from shardsift.fleet.inputs.columns import SEEN, Columns
+from shardsift.fleet.inputs.folder_columns import folder_values
 from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.opening import open_input
 from shardsift.fleet.ledger.records import Description
@@ -48,6 +49,7 @@ from shardsift.producer.planning.inputs import (
     limited,
     list_input,
     split,
+    with_folder_columns,
 )
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.publishing.hub_cards import is_accepted
@@ -87,7 +89,16 @@ def plan_run(options: RunOptions) -> Plan:
         check_output_place(options.output_uri, public=options.public)
         first = replace(options, output_uri=scores_beside(options.output_uri), title=None)
     source = checked_input(first)
-    schema = _schema_of_rows(source, chosen_columns(options.columns))
+    chosen = chosen_columns(options.columns)
+    folder_columns = _folder_columns(source.shards, chosen or ())
+    if chosen is not None:
+        chosen = tuple(column for column in chosen if column[0] not in folder_columns)
+        if not chosen and has_footer(source.shards[0].uri):
+            chosen = None
+    source = with_folder_columns(source, folder_columns)
+    schema = _schema_of_rows(source, chosen)
+    for name in folder_columns:
+        schema = schema.append(pa.field(name, pa.string()))
     models = {column: _model(options.scorer, name) for column, name in names.items()}
     given = options_by_model(models, options)
     recipes = {column: recipe_options(model, given[column]) for column, model in models.items()}
@@ -100,7 +111,8 @@ def plan_run(options: RunOptions) -> Plan:
         input_revision=source.revision,
         crawl=options.crawl,
         columns=describe_columns(schema),
-        only_columns=options.columns is not None,
+        only_columns=chosen is not None,
+        folder_columns=folder_columns,
         scorings=scorings,
         where="false" if then else condition(keep, scorings),
         output_uri=absolute_uri(first.output_uri),
@@ -214,6 +226,31 @@ def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
         Filter(spec.where, kept)
 
 
+def _folder_columns(shards: Sequence[Shard], chosen: Columns) -> tuple[str, ...]:
+    """The chosen columns whose values are in the names of folders: those that are no fields of the first file.
+
+    Raises UsageError if a file is in no such folder.
+    """
+    there = folder_values(shards[0].uri)
+    of_folders = {name: kind for name, kind in chosen if name in there and not _has_field(shards[0], name)}
+    for name, kind in of_folders.items():
+        if kind not in (SEEN, "string"):
+            raise UsageError(f"--columns {name}:{kind}: the values of folders are text. Write {name}.")
+        if lacking := next((shard for shard in shards if name not in folder_values(shard.uri)), None):
+            raise UsageError(f"--columns {name}: {lacking.uri} is in no folder {name}=…. Leave {name} or the file out.")
+    return tuple(of_folders)
+
+
+def _has_field(shard: Shard, name: str) -> bool:
+    try:
+        with open_input(shard.uri, ((name, SEEN),), only=True) as file:
+            return name in file.schema.names
+    except ShardError as error:
+        raise UsageError(f"The first shard cannot be read. {error}") from error
+    except UsageError:
+        return False
+
+
 def _schema_of_rows(source: Input, chosen: Columns | None) -> pa.Schema:
     """The columns of the first shard that knows their types: pandas writes a file without rows with the type null."""
     first = schema_of(source.shards[0], chosen)
@@ -227,7 +264,8 @@ def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
     """The columns of a shard, or only the chosen ones. Raises UsageError if it cannot be read."""
     if chosen is not None and has_footer(shard.uri):
         raise UsageError(
-            "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave out --columns."
+            "Of Parquet files every column is read. --columns is for JSON Lines and CSV files, and for the values of folders "
+            f"like year=2024, of which {shard.uri} has: {', '.join(folder_values(shard.uri)) or 'none'}. Leave out --columns."
         )
     try:
         with open_input(shard.uri, chosen, only=chosen is not None) as file:

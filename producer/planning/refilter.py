@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.opening import open_shard
 from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.scorers import model_of, published_run
 from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_inputs
@@ -12,7 +12,7 @@ from shardsift.fleet.storage.opening import Published, content_of, is_on_hub, op
 from shardsift.fleet.storage.output import CARD_PATH
 from shardsift.producer.opening import patient
 from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of
-from shardsift.producer.planning.inputs import absolute_uri, as_scored
+from shardsift.producer.planning.inputs import absolute_uri, as_scored, with_folder_columns
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import (
     Plan,
@@ -48,7 +48,8 @@ def plan_refilter(
     options = replace(options, title=options.title or said.title, license=options.license or said.license)
     spec = replace(published.spec, buckets=None, best=None)
     inputs = options.input_uris or _input_uris(published, earlier)
-    files = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows, rows_per_task=None))
+    found = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows, rows_per_task=None))
+    files = with_folder_columns(found, spec.folder_columns)
     shards = as_scored(files.shards, published.receipts, published.left_out)
     source = replace(files, shards=tuple(shards.values()))
     _check_is_what_was_scored(source.shards, published)
@@ -67,7 +68,7 @@ def plan_refilter(
         target_file_bytes=target_file_bytes(options, by_default=spec.target_file_bytes),
         output_uri=absolute_uri(options.output_uri),
     )
-    with open_input(source.shards[0].uri, spec.columns, only=spec.only_columns) as file:
+    with open_shard(source.shards[0].uri, spec) as file:
         check_filter(new_spec, file.schema)
     new_spec, due = resumed(new_spec, source)
     return Plan(spec=new_spec, shards=due, public=options.public, description=described(options), notes=notes)

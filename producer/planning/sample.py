@@ -20,7 +20,7 @@ from huggingface_hub import hf_hub_download
 from shardsift.fleet.errors import ShardError, ShardsiftError
 from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.input_file import IgnoredBadRows, InputFile
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.opening import open_shard
 from shardsift.fleet.run.flops import Shape, shape_of
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from shardsift.fleet.run.scoring import Scoring
@@ -119,7 +119,7 @@ def tokens_read(lengths: Any, scoring: Scoring, longest: int) -> Any:
 
 
 def _sampled(shard: Shard, *, spec: RunSpec, most_rows: int) -> SampledShard:
-    opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=shard.first_row)
+    opened = open_shard(shard.uri, spec, first_row=shard.first_row)
     with opened as file, translated(f"Reading {shard.uri}"):
         rows = file.count_rows(shard.row_limit) if has_footer(shard.uri) else None
         columns = _scored_columns(spec)

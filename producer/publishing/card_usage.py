@@ -101,8 +101,9 @@ def _place(stored: Model) -> str:
 
 
 def _reading(spec: RunSpec) -> Iterator[tuple[str, Any]]:
-    if spec.only_columns:
-        typed = (f"{name}:{kind}" if kind in NAMED_TYPES else name for name, kind in spec.columns)
+    chosen = [column for column in spec.columns if spec.only_columns or column[0] in spec.folder_columns]
+    if chosen:
+        typed = (f"{name}:{kind}" if kind in NAMED_TYPES else name for name, kind in chosen)
         yield "columns", ",".join(typed)
     if spec.limit_rows is not None:
         yield "limit-rows", spec.limit_rows

@@ -1,9 +1,10 @@
 """Merge consecutive shards, in the input's order, into data files of about the size that the run asks for, and scores files.
 
 The receipts say which files have the rows of which shards, and the ledger keeps no other record. So a finalizer that died is
-followed by one that goes on with the next file. Which shards share a scores file follows from their numbers of rows alone: a
-run with another filter has the same. Shards share a file only if their names say the same of their rows: readers take the value of
-a Hive folder, a language or a split from the path.
+followed by one that goes on with the next file. Which shards share a scores file follows from their names and numbers of rows
+alone: a run with another filter has the same.
+
+Readers take a year, a language or a split from a path, so shards share a file only if their names say the same of their rows.
 """
 
 import hashlib
@@ -35,7 +36,8 @@ from shardsift.fleet.storage.scratch import scratch_folder
 MOST_SHARDS = 500  # of a file: each costs the Hub two requests at once, and metadata that are read for each of them
 _MOST_SCORES = 10_000_000  # rows of a scores file. A damaged file costs all of its shards
 _SPLIT = re.compile(  # in a file's name, as `datasets` finds it
-    r"(?:^|[-._ 0-9])(train|training|test|testing|eval|evaluation|validation|valid|val|dev)(?=[-._ 0-9]|$)", re.IGNORECASE
+    r"(?:^|[-._ 0-9])(train|training|test|testing|eval|evaluation|validation|valid|val|dev)(?=[-._ 0-9]|$)",
+    re.IGNORECASE,
 )
 _AT_ONCE = 2  # files: one is computed while the other waits for the network, and each takes some 100 MB
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.input_file import IgnoredBadRows
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.opening import open_shard
 from shardsift.fleet.process.keywords import Location, keyword_errors, options_from, texts_of_places
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, is_place
@@ -162,7 +162,7 @@ def scored_run(target: str, settings: Settings) -> ScoredRun:
 def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[str, ...]) -> list[Edge]:
     """The edges that `--buckets` would have over the shards that are done. Reads the input for columns that only it has."""
     uris = (source or run.input_uris) if columns_of_input(run.spec, ranking) else ()
-    shards = source_shards(uris, run.receipts, run.output_uri) if uris else {}
+    shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
     ranked = RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
     return ranked.edges(bucket_shares(parts))
 
@@ -203,7 +203,7 @@ def rows_of_run_near(
     Raises UsageError for a source that is not its input, and for several score columns of which none is named.
     """
     uris = source or run.input_uris
-    shards = source_shards(uris, run.receipts, run.output_uri) if uris else {}
+    shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
     return rows_near(run, run.scoring(column), near=near, count=count, source=shards)
 
 
@@ -271,7 +271,7 @@ def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring)
     names = dict.fromkeys((*scoring.text_columns, scoring.text_pair_column, _URL))
     columns = [name for name in names if name in there_are]
     first = min(rows) if has_footer(uri) else 0
-    opened = open_input(uri, spec.columns, only=spec.only_columns, first_row=first)
+    opened = open_shard(uri, spec, first_row=first)
     with opened as file, translated("Reading the input"):
         for batch in file.batches(columns, bad=IgnoredBadRows(), use_threads=False):
             here = sorted(row for row in rows if first <= row < first + len(batch))

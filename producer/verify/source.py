@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.folder_columns import renamed
 from shardsift.fleet.inputs.input_file import IgnoredBadRows, InputFile
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.filter import Filter, filter_of_thread
@@ -27,10 +28,10 @@ _BATCH_ROWS = 1024
 
 
 def source_shards(
-    uris: tuple[str, ...], receipts: Sequence[Receipt], output_uri: str, left_out: Sequence[str] = ()
+    uris: tuple[str, ...], receipts: Sequence[Receipt], output_uri: str, spec: RunSpec, left_out: Sequence[str] = ()
 ) -> dict[str, Shard]:
     """The shards of the input, by name. Raises UsageError if this is not the input of the run: it shares no file with it."""
-    shards = as_scored(list_input(*uris).shards, receipts, left_out)
+    shards = as_scored(renamed(list_input(*uris).shards, spec.folder_columns), receipts, left_out)
     scored = {receipt.shard: receipt.source_identity for receipt in receipts}
     common = [shard for name, shard in shards.items() if name in scored]
     if not common:

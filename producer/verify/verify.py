@@ -8,7 +8,7 @@ from itertools import groupby
 import fsspec
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.opening import open_shard
 from shardsift.fleet.inputs.parquet_file import open_parquet
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt, Receipts
@@ -43,7 +43,9 @@ def verify(
     published = read_published(uri, published_run=published_run)
     if isinstance(published, Fault):
         return Verification(uri=uri, run_id=published_run, faults=(published,))
-    shards = source_shards(source, published.receipts, published.uri, published.left_out) if source else {}
+    shards = (
+        source_shards(source, published.receipts, published.uri, published.spec, published.left_out) if source else {}
+    )
     findings = open_output(published.uri, published.run_id).inspect(published.receipts, hashes=True)
     faults = [
         Fault(path=finding.path, problem=finding.sentence, is_mendable=finding.is_mendable)
@@ -118,7 +120,7 @@ def _shard_faults(
     if faults or receipt.shard not in source:
         return faults
     shard = source[receipt.shard]
-    opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=receipt.first_row)
+    opened = open_shard(shard.uri, spec, first_row=receipt.first_row)
     with opened as original:
         return source_faults(original, shard, data, rows, receipt, spec)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import datasets
 import duckdb
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -90,7 +92,9 @@ class TestMergedFiles:
             (str(row["year"]), row["lang"], row["text"])
             for row in ds.dataset(out / "data", partitioning="hive").to_table().to_pylist()
         }
-        expected = {(*HIVE[place], f"{place}/part-{part} {row}") for place in HIVE for part in (0, 1) for row in range(3)}
+        expected = {
+            (*HIVE[place], f"{place}/part-{part} {row}") for place in HIVE for part in (0, 1) for row in range(3)
+        }
         assert in_duckdb == in_arrow == expected
         loaded = datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache"))
         assert sorted(loaded["text"]) == sorted(text for _, _, text in expected)
@@ -114,5 +118,78 @@ class TestMergedFiles:
 
         for folder in ("data", "scores"):
             assert files_below(out / folder) == [f"{file}.parquet" for file in files]
-        assert sorted(published_rows(out)["text"].to_pylist()) == sorted(f"{n} {row}" for n in names for row in range(3))
+        assert sorted(published_rows(out)["text"].to_pylist()) == sorted(
+            f"{n} {row}" for n in names for row in range(3)
+        )
 
+
+class TestColumns:
+    """`--columns year` reads the value of the folder `year=2024`."""
+
+    @pytest.mark.parametrize(
+        ("ending", "columns"), [(".parquet", "lang,year"), (".jsonl", "n,lang,text,year"), (".csv", "year,text,lang,n")]
+    )
+    @pytest.mark.parametrize("size", ["1GB", "none"])
+    def test_have_the_values_of_folders_as_text_for_every_reader_and_filter(
+        self, runs: Runs, tmp_path: Path, ending: str, columns: str, size: str
+    ) -> None:
+        source = write_folders(tmp_path / "in", tuple(f"{place}/part" for place in HIVE), ending=ending)
+        options = {"columns": columns, "keep_all": False, "where": "year >= '2023' AND lang IS DISTINCT FROM 'en'"}
+
+        out = runs.publish(source, target_file_size=size, text_column="{year} {text}", **options)
+
+        expected = {
+            (*HIVE[place], f"{place}/part {row}") for place in HIVE if HIVE[place][1] != "en" for row in range(3)
+        }
+        in_duckdb = duckdb.sql(f"SELECT year, lang, text FROM '{out}/data/**/*.parquet'").fetchall()
+        in_pandas = pd.read_parquet(out / "data")[["year", "lang", "text"]].astype(object).replace({np.nan: None})
+        loaded = datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache"))
+        in_datasets = {(row["year"], row["lang"], row["text"]) for row in loaded}
+        assert {*in_duckdb} == {*in_pandas.itertuples(index=False, name=None)} == in_datasets == expected
+        assert "--columns" in (out / "README.md").read_text()
+
+    def test_are_there_in_a_refilter_and_rank_rows(self, runs: Runs, tmp_path: Path) -> None:
+        source = write_folders(tmp_path / "in", tuple(f"{place}/part" for place in HIVE))
+        earlier = runs.publish(source, columns="year")
+        options = replace(
+            runs.options(source, keep_all=False, keep_top="50%", within="year"), output_uri=str(tmp_path / "again")
+        )
+
+        plan = plan_refilter(str(earlier), options)
+        scorer = load_stored_scores(plan.spec.scorings[0].served_by, None)
+        publish_plan(runs.ledger, scorer, plan, scratch=tmp_path / "scratch")
+
+        assert verify(plan.spec.output_uri, source=(str(source),)).faults == ()
+        years = published_rows(tmp_path / "again")["year"].to_pylist()
+        assert years.count("2023") >= 3 <= years.count("2024")
+
+    @pytest.mark.parametrize(
+        ("names", "ending", "columns", "says"),
+        [
+            (("year=2023/a",), ".parquet", "year,n", "Of Parquet files every column is read.* has: year. Leave out"),
+            (("n=1/a",), ".parquet", "n", "Of Parquet files every column is read"),
+            (
+                ("year=2023/a",),
+                ".jsonl",
+                "text,year:int64",
+                "--columns year:int64: the values of folders are text. Write year",
+            ),
+            (("year=2023/a", "z/b"), ".jsonl", "text,year", "--columns year: .*/z/b.jsonl is in no folder year=…"),
+            (("year=2023/a",), ".csv", "year", 'The column "text" is not read, because --columns leaves it out'),
+        ],
+        ids=str,
+    )
+    def test_that_files_or_folders_cannot_give_are_refused_in_the_plan(
+        self, runs: Runs, tmp_path: Path, names: tuple[str, ...], ending: str, columns: str, says: str
+    ) -> None:
+        source = write_folders(tmp_path / "in", names, ending=ending)
+
+        with pytest.raises(UsageError, match=says):
+            plan_run(runs.options(source, columns=columns))
+
+    def test_of_a_field_of_the_same_name_are_those_of_the_field(self, runs: Runs, tmp_path: Path) -> None:
+        source = write_folders(tmp_path / "in", ("n=7/a",), ending=".jsonl")
+
+        out = runs.publish(source, columns="text,n")
+
+        assert published_rows(out)["n"].to_pylist() == [0, 1, 2]

@@ -174,7 +174,9 @@ class TestPlanning:
         assert plan_report(large)["rows"] == "not counted: it would take reading 2 files whole"
 
     def test_columns_are_chosen_of_lines_only(self, folder: Path, tiny_model: Path, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="--columns is for JSON Lines and CSV files.* Leave out --columns"):
+        with pytest.raises(
+            UsageError, match="Of Parquet files every column is read. --columns is for.* Leave out --columns"
+        ):
             plan_run(options_of(folder, ".parquet", tiny_model, tmp_path / "out", columns="text"))
 
     @pytest.mark.parametrize(

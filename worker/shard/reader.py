@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardsift.fleet.errors import ShardError
+from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.input_file import BadRow, BadRowLimit, BadRows, InputFile
-from shardsift.fleet.inputs.parquet_file import ParquetInput
 from shardsift.fleet.run.output_columns import describe_columns, repeated_column
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.errors import translated
@@ -36,7 +36,7 @@ def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Windo
     first_row = shard.first_row
     bad: BadRows = {}
     limit = BadRowLimit(most_share=spec.max_bad_rows)
-    known_rows = file.count_rows(shard.row_limit) if isinstance(file, ParquetInput) else None
+    known_rows = file.count_rows(shard.row_limit) if has_footer(shard.uri) else None
     for batches in _grouped(_batches(file, shard, bad), spec):
         rows = pa.Table.from_batches(batches)
         of_window = {row - first_row: bad.pop(row) for row in sorted(bad) if row < first_row + len(rows)}

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.input_file import InputFile
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.opening import open_shard
 from shardsift.fleet.ledger.records import Claim
 from shardsift.fleet.run.filter import Filter, filter_of_thread
 from shardsift.fleet.run.output_columns import scoring_fields
@@ -66,7 +66,7 @@ def score_shard(
     started_at = time.time()
     spec, shard = claim.spec, claim.shard
     with _usage_errors_told_of(shard), scratch_folder(scratch_dir) as scratch:
-        opened = open_input(shard.uri, spec.columns, only=spec.only_columns, first_row=shard.first_row)
+        opened = open_shard(shard.uri, spec, first_row=shard.first_row)
         with unchanged(shard), opened as file:
             writer = ShardWriter(scratch, file.schema, shard, spec)
             _write_windows(file, writer, claim, scorers, progress, checkpoint)

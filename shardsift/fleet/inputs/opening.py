@@ -12,10 +12,12 @@ import fsspec
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.inputs.columns import Columns
 from shardsift.fleet.inputs.csv_file import CsvFile
+from shardsift.fleet.inputs.folder_columns import WithFolderColumns
 from shardsift.fleet.inputs.formats import ENDINGS, format_of, has_footer
 from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.inputs.json_lines import JsonLines
 from shardsift.fleet.inputs.parquet_file import ParquetInput, open_parquet
+from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.errors import did_you_mean, translated
 from shardsift.fleet.storage.hub_files import filesystem_of
 
@@ -47,6 +49,14 @@ def open_input(
         filesystem, path = filesystem_of(uri)
         opened = partial(filesystem.open, path, "rb", block_size=_READ_AHEAD_BYTES)
     yield _LINES[known.kind](opened, known.codec, uri, columns, only=only)
+
+
+@contextmanager
+def open_shard(uri: str, spec: RunSpec, *, first_row: int = 0) -> Iterator[InputFile]:
+    """Open a file of a run's input, with the columns of the run."""
+    own = tuple(column for column in spec.columns if column[0] not in spec.folder_columns)
+    with open_input(uri, own, only=spec.only_columns, first_row=first_row) as file:
+        yield WithFolderColumns(file, spec.folder_columns, uri) if spec.folder_columns else file
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ Columns = Annotated[
     reading_option(
         metavar="NAME[:TYPE],…",
         help="Columns to read of JSON Lines and CSV files. TYPE is string, int64, double or bool. Default: the fields and types "
-        "of the first shard's first 16 MiB.",
+        "of the first shard's first 16 MiB. Of all formats, also names of folders like year=2024, whose values are text.",
     ),
 ]
 TextColumn = Annotated[

@@ -64,6 +64,7 @@ class RunSpec:
     output_uri: str
     row_columns: tuple[str, str] | None = ("shard", "row")  # of a kept row: the shard and the place that it came from
     only_columns: bool = False  # files of lines may have more columns, which are left out; else that is an error
+    folder_columns: tuple[str, ...] = ()  # of `columns`, those with the values of folders such as `year=2024`
     limit_rows: int | None = None
     rows_per_task: int | None = None  # a longer Parquet file is several shards, of whole row groups
     target_file_bytes: int | None = None  # of a data file, into which shards are merged; None: a file for each shard
