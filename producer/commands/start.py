@@ -174,6 +174,7 @@ def refilter(
 
 def _planned(options: RunOptions) -> "Plan":
     """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
+    from shardsift.fleet.inputs.opening import is_marked
     from shardsift.producer.planning.plan import plan_run
 
     plan = plan_run(options)
@@ -182,8 +183,13 @@ def _planned(options: RunOptions) -> "Plan":
         say(f"Publishing to {plan.then.output_uri if plan.then else plan.spec.output_uri} (created {sight}).")
     for line in plan.notes:
         say(line)
-    if plan.left_out:
-        say(f"Not read, because the ending is not that of an input: {first_of(plan.left_out, _NAMED_FILES)}.")
+    marked = [name for name in plan.left_out if is_marked(name)]
+    if marked:
+        say(
+            f"Not read, because Spark's own files begin with _: {first_of(marked, _NAMED_FILES)}. To read one, name it."
+        )
+    if others := [name for name in plan.left_out if name not in marked]:
+        say(f"Not read, because the ending is not that of an input: {first_of(others, _NAMED_FILES)}.")
     return plan
 
 

@@ -1,13 +1,15 @@
 """List the input files that a file, folder, glob or fsspec URL names, and open one. The ending of a name says its format."""
 
+import glob
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.inputs.columns import Columns
@@ -17,6 +19,7 @@ from shardsift.fleet.inputs.formats import ENDINGS, format_of, has_footer
 from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.inputs.json_lines import JsonLines
 from shardsift.fleet.inputs.parquet_file import ParquetInput, open_parquet
+from shardsift.fleet.inputs.tables import refuse_tables
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.errors import did_you_mean, translated
 from shardsift.fleet.storage.hub_files import filesystem_of
@@ -66,7 +69,7 @@ class Listing:
     filesystem: fsspec.AbstractFileSystem
     root: str
     files: tuple[dict[str, Any], ...]  # as the filesystem's `info` describes them
-    left_out: tuple[str, ...]  # other files that may be data; their names mean no format
+    left_out: tuple[str, ...]  # other files that may be data; their names mean no format, or begin with _
 
     @property
     def uris(self) -> list[str]:
@@ -74,11 +77,13 @@ class Listing:
 
 
 def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input") -> Listing:
-    """The files that a URI names. A folder or glob gives those with the ending of a format, but no hidden and temporary ones.
+    """The files that a URI names. A folder or glob gives those with the ending of a format, but none whose name begins with a
+    dot, or with `_` as Spark's own files.
 
     Those are included only if the URI itself names such a part. Files called .json are left out beside other input files,
     because they describe those. Error messages show `shown_as` instead of the URI, which was given by `option`. Raises
-    UsageError if there are no files, or files of several formats, and what fsspec raises for a URL that it cannot use.
+    UsageError if there are no files, files of several formats, or files of a table, and what fsspec raises for a URL that it
+    cannot use.
     """
     shown = uri if shown_as is None else shown_as
     if not shown:
@@ -86,23 +91,35 @@ def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input"
     with translated(f"Listing {shown}"):
         filesystem, path = filesystem_of(uri)
         root = _root(path, filesystem)
+        infos = _infos(filesystem, path, root)
         left_out: list[str] = []
-        found = sorted(_input_files(filesystem, path, root, left_out), key=lambda info: str(info["name"]))
+        found = sorted(_input_files(filesystem, infos, path, root, left_out), key=lambda info: str(info["name"]))
+        is_whole = path == root  # a folder
+        refuse_tables(filesystem, root, [str(info["name"]) for info in found], infos if is_whole else ())
+    others = tuple(sorted(name.removeprefix(root).strip("/") for name in left_out))
     if not found:
+        marked = next((f" {name} begins with _: name it, if it is data." for name in others if is_marked(name)), "")
         raise UsageError(
             f"No input files at {shown}. Give {option} a file, a folder or a glob of files whose names end in {ENDINGS}."
-            f"{did_you_mean(_folder(shown))}"
+            f"{marked}{did_you_mean(_folder(shown))}"
         )
     files = tuple(info for info in found if not str(info["name"]).endswith(_OFTEN_METADATA)) or tuple(found)
     _refuse_several_formats([str(info["name"]) for info in files], shown, option)
-    others = sorted(name.removeprefix(root).strip("/") for name in left_out)
-    return Listing(filesystem=filesystem, root=root, files=files, left_out=tuple(others))
+    return Listing(filesystem=filesystem, root=root, files=files, left_out=others)
 
 
 def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
-    """A dataset's data/ folder, or the part of the path before its first wildcard."""
+    """A dataset's data/ folder, or the part of the path before its first wildcard. A name on disk is no wildcard."""
     parts = path.split("/")
-    fixed = next((i for i, part in enumerate(parts) if _GLOB & set(part)), len(parts))
+    is_local = isinstance(filesystem, LocalFileSystem)
+    fixed = next(
+        (
+            place
+            for place, part in enumerate(parts)
+            if _GLOB & set(part) and not (is_local and filesystem.exists("/".join(parts[: place + 1])))
+        ),
+        len(parts),
+    )
     if fixed == len(parts) and not filesystem.isdir(path):
         fixed -= 1
     repo_parts = 3 if parts[0] == "datasets" else 2
@@ -111,23 +128,39 @@ def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
     return "/".join(parts[:fixed])
 
 
+def _infos(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> dict[str, dict[str, Any]]:
+    """What the file system says of all that a path names, by path."""
+    below = path.removeprefix(root)
+    if _GLOB & set(below) and not (isinstance(filesystem, LocalFileSystem) and filesystem.exists(path)):
+        return dict(filesystem.glob(glob.escape(root) + below, detail=True))
+    if filesystem.isdir(path):
+        return dict(filesystem.find(path, detail=True))
+    try:
+        return {path: filesystem.info(path)}
+    except FileNotFoundError as error:
+        if error.errno is None:  # not of this machine, and the Hub says why
+            raise
+        return {}
+
+
 def _input_files(
-    filesystem: fsspec.AbstractFileSystem, path: str, root: str, left_out: list[str]
+    filesystem: fsspec.AbstractFileSystem,
+    infos: Mapping[str, dict[str, Any]],
+    path: str,
+    root: str,
+    left_out: list[str],
 ) -> Iterator[dict[str, Any]]:
-    if _GLOB & set(path):
-        found = filesystem.glob(path, detail=True).values()
-    elif filesystem.isdir(path):
-        found = filesystem.find(path, detail=True).values()
-    else:
-        try:
-            yield filesystem.info(path)  # a single Parquet file need not be called .parquet
-        except FileNotFoundError as error:
-            if error.errno is None:  # not of this machine, and the Hub says why
-                raise
+    if infos.keys() == {path}:  # a single Parquet file need not be called .parquet
+        yield from infos.values()
         return
-    for info in found:
+    named = path.removeprefix(root)
+    for info in infos.values():
         name = str(info["name"])
-        if _is_hidden(name, root) and not _is_hidden(path, root):
+        below = name.removeprefix(root)
+        if _is_hidden(below) and not _is_hidden(named):
+            continue
+        if is_marked(below) and not is_marked(named):
+            left_out += [name] if format_of(name) else []
             continue
         if format_of(name) and info.get("islink"):
             info = filesystem.info(name)  # of the file that it is a link to
@@ -159,5 +192,10 @@ def _folder(uri: str) -> str:
     return "/".join(parts[: next((place for place, part in enumerate(parts) if _GLOB & set(part)), len(parts))])
 
 
-def _is_hidden(path: str, root: str) -> bool:
-    return any(part.startswith((".", "_")) for part in path.removeprefix(root).split("/"))
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(".") for part in path.split("/"))
+
+
+def is_marked(path: str) -> bool:
+    """Whether Spark takes this for a file of its own, such as one of an unfinished write. `_key=value` is a folder of data."""
+    return any(part.startswith("_") and "=" not in part for part in path.split("/"))

@@ -119,8 +119,10 @@ class TestFormats:
         for name in ("posts.jsonl.xz", ".hidden.xz", "_x/part.xz", *beside):
             write_file(folder / name, b"")
 
-        assert list_input(f"{folder.parent}/{uri}").left_out == ("notes.txt", "posts.jsonl.xz")
-        assert list_input(f"{folder}/*.parquet", str(folder / "deep/er/c.parquet")).left_out == ()
+        marked = () if uri == "input/*" else ("_temporary/0/part.parquet",)
+        found = list_input(f"{folder.parent}/{uri}")
+        assert found.left_out == ("_metadata.parquet", *marked, "notes.txt", "posts.jsonl.xz")
+        assert list_input(f"{folder}/*.parquet", str(folder / "deep/er/c.parquet")).left_out == ("_metadata.parquet",)
 
     def test_the_same_name_in_two_formats_is_told(self, tmp_path: Path) -> None:
         write_file(tmp_path / "a.jsonl", b"")
@@ -185,7 +187,12 @@ class TestLinks:
         (folder / "more").symlink_to(tmp_path / "elsewhere")
         (folder / ".gone.parquet").symlink_to(folder / "nowhere")
 
-        assert list_input(str(folder)).left_out == ("more", "notes.txt")
+        assert list_input(str(folder)).left_out == (
+            "_metadata.parquet",
+            "_temporary/0/part.parquet",
+            "more",
+            "notes.txt",
+        )
         assert names(str(folder)) == ["a", "b", "deep/er/c"]
 
 
@@ -238,7 +245,7 @@ class TestRefusals:
     def test_a_file_whose_name_is_no_output_path_is_told(self, tmp_path: Path, name: str) -> None:
         shard(tmp_path / f"{name}.parquet", 1)
 
-        with pytest.raises(UsageError, match="Rename it: use letters"):
+        with pytest.raises(UsageError, match="Rename it: no control"):
             list_input(str(tmp_path))
 
 
