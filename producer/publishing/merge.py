@@ -170,16 +170,23 @@ def _first_rows(shards: Sequence[Receipt], kind: Kind) -> list[int]:
     return [0, *accumulate(kind.part_of(receipt).rows for receipt in shards[:-1])]
 
 
-def _merged(output: Output, group: Sequence[Receipt], kind: Kind) -> OutputFile:
-    """Write and stage a file of these shards. Finalizers that merge the same shards do not touch each other's copies."""
+def _merged(output: Output, group: Sequence[Receipt], kind: Kind, *, is_alike: bool = True) -> OutputFile:
+    """Write and stage a file of these shards. Finalizers that merge the same shards do not touch each other's copies.
+
+    Metadata in which shards differ, such as the names of classes, are left out.
+    """
     path = kind.path_of(group[0].shard)
     with scratch_folder(None) as folder, translated(f"Merging shards into {path}"):
         stored = _stored(output, group, kind, folder / "stored.parquet")
         first = next(stored)
-        schema = first[0].file.schema_arrow
+        metadata = first[0].file.schema_arrow.metadata
+        schema = first[0].file.schema_arrow.with_metadata(metadata if is_alike else None)
         writer, rest = ParquetFileWriter(folder / "merged.parquet", schema), schema.empty_table()
         texts: dict[int, Sequence[str]] = {}  # their digests, by the first row of a window in the merged file
         for (groups, receipt), first_row in zip(chain([first], stored), _first_rows(group, kind), strict=True):
+            if is_alike and groups.file.schema_arrow.metadata != metadata:
+                writer.close()
+                return _merged(output, group, kind, is_alike=False)
             if kind is SCORES:
                 windows = digests_in(groups.file, receipt)
                 texts |= {first_row + start - receipt.first_row: told for (start, _), told in windows.items()}

@@ -1,4 +1,4 @@
-"""What the names of files and folders say is true of the rows in them, and can be read as columns."""
+"""What the names of files, folders and classes say is true of the rows. Names of folders can be read as columns."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -121,6 +121,25 @@ class TestMergedFiles:
         assert sorted(published_rows(out)["text"].to_pylist()) == sorted(
             f"{n} {row}" for n in names for row in range(3)
         )
+
+    @pytest.mark.parametrize(("others", "kind"), [(["neg", "pos"], "ClassLabel"), (["pos", "neg"], "Value")])
+    def test_have_the_names_of_classes_that_all_their_shards_have(
+        self, runs: Runs, tmp_path: Path, others: list[str], kind: str
+    ) -> None:
+        for name, classes in (("part-0", ["neg", "pos"]), ("part-1", ["neg", "pos"]), ("part-2", others)):
+            features = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)}
+            rows = {"text": [name, name], "label": [0, 1]}
+            (tmp_path / "in").mkdir(exist_ok=True)
+            datasets.Dataset.from_dict(rows, datasets.Features(features)).to_parquet(tmp_path / f"in/{name}.parquet")
+
+        out = runs.publish(tmp_path / "in")
+
+        (file,) = (out / "data").glob("*.parquet")
+        loaded = datasets.load_dataset(
+            "parquet", data_files=str(file), split="train", cache_dir=str(tmp_path / "cache")
+        )
+        assert type(loaded.features["label"]).__name__ == kind
+        assert loaded["label"] == [0, 1] * 3
 
 
 class TestColumns:

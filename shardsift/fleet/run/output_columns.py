@@ -1,5 +1,6 @@
 """The columns of the scores of a row, and the schemas of the output files that follow from them."""
 
+import json
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ from shardsift.fleet.run.spec import BUCKET, RunSpec
 SHARD = pa.field("shard", pa.string(), nullable=False)  # the shard's name, as in the manifest
 ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its file, from 0
 ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has one
+_FEATURES = b"huggingface"
+_DTYPES = {pa.string(): "string", pa.int64(): "int64", pa.float32(): "float32"}  # of the fields below
 _LOGITS = pa.list_(pa.float32())
 
 
@@ -42,13 +45,28 @@ def row_fields(spec: RunSpec) -> list[pa.Field]:
 
 
 def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
-    """The input's columns and metadata, then those of the run. Raises UsageError if names collide.
+    """The input's columns, then those of the run. Raises UsageError if names collide.
 
     Shards that are merged may differ in what may be null, and in their dictionaries.
     """
     _refuse_collisions(input_schema, spec)
     fields = [*input_schema] if spec.target_file_bytes is None else [*map(_as_in_others, input_schema)]
-    return pa.schema([*fields, *row_fields(spec), *output_fields(spec)], metadata=input_schema.metadata)
+    added = [*row_fields(spec), *output_fields(spec)]
+    return pa.schema([*fields, *added], metadata=_metadata(input_schema, added))
+
+
+def _metadata(schema: pa.Schema, added: Sequence[pa.Field]) -> dict[bytes, str] | None:
+    """The features of `datasets`, such as the names of classes. Other metadata may not be true of other rows and columns.
+
+    Spark, for example, sees no column that its own metadata do not name.
+    """
+    try:
+        known = json.loads(schema.metadata[_FEATURES])["info"]["features"]
+        features = {name: known[name] for name in schema.names if name in known}
+    except (KeyError, TypeError, ValueError):
+        return None
+    features |= {field.name: {"dtype": _DTYPES[field.type], "_type": "Value"} for field in added}
+    return {_FEATURES: json.dumps({"info": {"features": features}})}
 
 
 def _as_in_others(field: pa.Field) -> pa.Field:
