@@ -8,8 +8,7 @@ from shardsift.fleet.inputs.opening import open_shard
 from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.scorers import model_of, published_run
 from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_inputs
-from shardsift.fleet.storage.opening import Published, content_of, is_on_hub, open_place
-from shardsift.fleet.storage.output import CARD_PATH
+from shardsift.fleet.storage.opening import Published, is_on_hub
 from shardsift.producer.opening import patient
 from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of
 from shardsift.producer.planning.inputs import absolute_uri, as_scored, with_folder_columns
@@ -24,7 +23,6 @@ from shardsift.producer.planning.plan import (
     resumed,
     target_file_bytes,
 )
-from shardsift.producer.publishing.card import described_in
 
 _NAMED_SHARDS = 3
 
@@ -43,9 +41,7 @@ def plan_refilter(
     published = published_run(absolute_uri(scores_uri).rstrip("/"))
     _check_place(published, options.output_uri, replaces=replaces)
     options = replace(options, output_uri=options.output_uri or published.uri)
-    filesystem, root = open_place(published.uri)
-    said = described_in(content_of(filesystem, f"{root}/{CARD_PATH}"), published.spec)
-    options = replace(options, title=options.title or said.title, license=options.license or said.license)
+    options = replace(options, title=options.title or published.title, license=options.license or published.license)
     spec = replace(published.spec, buckets=None, best=None)
     inputs = options.input_uris or _input_uris(published, earlier)
     found = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows, rows_per_task=None))

@@ -5,9 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
-from huggingface_hub import DatasetCard, DatasetCardData
+from huggingface_hub import DatasetCardData
 from huggingface_hub.constants import ENDPOINT
 
 from shardsift.fleet.inputs.formats import kind_of, without_ending
@@ -48,7 +47,6 @@ _SIZES = {  # the Hub's size_categories, by their upper bound
     10**11: "10B<n<100B",
 }
 _FOR_TEX = str.maketrans({**{sign: f"\\{sign}" for sign in "#$%&_"}, **dict.fromkeys("\\^~{}", " ")})
-_OWN_LICENCE = "The licence of this dataset is"
 _MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # what Markdown and the Hub's pages read as more than text
 
 
@@ -66,18 +64,6 @@ class Beside:
 def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Beside()) -> bytes:
     """The README.md to publish."""
     return f"---\n{_yaml(spec, receipts, beside)}\n---\n\n{_text(spec, receipts, beside)}".encode()
-
-
-def described_in(card: bytes | None, spec: RunSpec) -> Description:
-    """The title and licence that the user gave for the card of a run, not those that follow from the run and its source."""
-    try:
-        read: Any = DatasetCard((card or b"").decode())
-    except Exception:  # its owner may have made anything of it
-        return Description()
-    title, licence = read.data.pretty_name, read.data.license
-    has_title = isinstance(title, str) and title != _title(spec, Beside())
-    has_licence = isinstance(licence, str) and (_OWN_LICENCE in read.text or not hub_dataset(spec))
-    return Description(title=title if has_title else None, license=licence if has_licence else None)
 
 
 def _yaml(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
@@ -261,18 +247,14 @@ def _work(receipts: Sequence[Receipt], rows: int, prices: ListPrices) -> str:
     """The table's rows about the work of the attempts that finished: interrupted ones leave no receipt."""
     seconds: dict[str, float] = defaultdict(float)
     for receipt in receipts:
-        made = receipt.provenance
+        made = receipt.scored_by
         seconds[made.device] += made.finished_at - made.started_at
-    times = " and ".join(
-        shown_duration(took) + (" without a GPU, from stored scores" if device == "none" else f" on {device}")
-        for device, took in sorted(seconds.items())
-    )
+    times = " and ".join(f"{shown_duration(took)} on {device}" for device, took in sorted(seconds.items()))
     speed = rows / total if (total := sum(seconds.values())) > 0 else 0.0
-    tokens = [receipt.provenance.tokens for receipt in receipts if receipt.rows_in > receipt.rows_errored]
-    read = (
-        f"| Tokens read | {sum(tokens):,} |\n" if tokens and all(tokens) else ""
-    )  # those that were read from a manifest do not say
-    software = {f"{name} {version}" for receipt in receipts for name, version in receipt.provenance.versions.items()}
+    tokens = [receipt.scored_by.tokens for receipt in receipts if receipt.rows_in > receipt.rows_errored]
+    read = f"| Tokens read | {sum(tokens):,} |\n" if tokens and all(tokens) else ""
+    made_by = ((receipt.provenance, receipt.scored_by) for receipt in receipts)
+    software = {f"{name} {version}" for both in made_by for made in both for name, version in made.versions.items()}
     told = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
     costs = [took / 3600 * price for device, took in seconds.items() if (price := prices.of(device)) is not None]
     cost = f"| Cost | about ${sum(costs):,.2f}, by the {prices.told} |\n" if len(costs) == len(seconds) else ""
@@ -379,7 +361,7 @@ def _attribution(spec: RunSpec, beside: Beside) -> str:
     named = cards.source.get("license_name") or cards.source.get("license")
     licence = code(words(named)) if named else "unknown: see the source"
     models = dict.fromkeys(_with_licence(scoring.model, cards) for scoring in spec.scorings)
-    of_dataset = f"{_OWN_LICENCE} {code(own)}.\n" if own else ""
+    of_dataset = f"The licence of this dataset is {code(own)}.\n" if own else ""
     rows = "scored rows" if spec.publishes_only_scores else "rows"
     return f"""{of_dataset}The {rows} are from {_source_name(spec)}, and their licence is {licence}.
 The scores are by {" and ".join(models)}."""

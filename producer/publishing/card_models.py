@@ -92,13 +92,12 @@ def _said_of(spec: RunSpec, place: int, receipts: Sequence[Receipt]) -> dict[str
         said["Zero-shot"] = (
             f"{cell(scoring.zero_shot.hypothesis_template)} with {counted(scoring.outputs, 'label')}{alone}"
         )
-    if scoring.scores_from:
-        stored = _stored(scoring.scores_from)
-        return said | {"Scores from": f"{stored}, whose card says how they were computed"}
+    if scoring.scores_from and not spec.is_in_place and (stored := HUB_DATASET.match(scoring.scores_from.name)):
+        said["Scores from"] = hub_link(stored[1], "datasets/") + (f" at `{stored[2]}`" if stored[2] else "")
     ways, dtypes, parities = set[str](), set[str](), set[Parity | None]()
     for receipt in receipts:
         made = receipt.scorings[place]
-        ways.add(f"{made.format_told} on {receipt.provenance.device} ({made.backend})")
+        ways.add(f"{made.format_told} on {receipt.scored_by.device} ({made.backend})")
         dtypes.add(made.dtype)
         parities.add(made.parity)
     said["Scored in"] = ", ".join(sorted(ways))
@@ -123,14 +122,6 @@ def _scored_text(scoring: Scoring) -> str:
         else ""
     )
     return f"{read}{limit}{passages}"
-
-
-def _stored(scores_from: Model) -> str:
-    name = disclosed_model(scores_from)
-    dataset = HUB_DATASET.match(name)
-    if dataset is None:
-        return cell(name)
-    return hub_link(dataset[1], "datasets/") + (f" at `{dataset[2]}`" if dataset[2] else "")
 
 
 def _of_kind(model: Model) -> str:

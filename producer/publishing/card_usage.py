@@ -9,7 +9,7 @@ from shardsift.fleet.process.wording import shown_bytes
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from shardsift.fleet.run.recipes import recipe_for
 from shardsift.fleet.run.scoring import HYPOTHESIS_TEMPLATE, Scoring
-from shardsift.fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model, disclosed_spec
+from shardsift.fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
 from shardsift.producer.publishing.card_models import HUB_DATASET, longer_fence
 from shardsift.producer.scores.distribution import threshold_of
 
@@ -65,22 +65,22 @@ def how_to_make_it_again(spec: RunSpec) -> str:
     command = _command(spec)
     labels = f"\nThe file `{_LABELS_FILE}` has the labels, one a line.\n" if f"@{_LABELS_FILE}" in command else ""
     fence = longer_fence(command, least=3)
-    disclosed = disclosed_spec(spec)
-    is_whole = (disclosed.input_uris, disclosed.scorings) == (spec.input_uris, spec.scorings)
+    is_whole = disclosed_inputs(spec) == spec.input_uris and not any(one.model.is_folder for one in spec.scorings)
     paths = "" if is_whole else " (files and folders are named without their paths: fill in yours)"
     return f"\n## How to make it again\n\nWith shardsift{paths}:\n\n{fence}bash\n{command}\n{fence}\n{labels}"
 
 
 def _command(spec: RunSpec) -> str:
-    """With each option that decides rows or files. Folders are named by their last part, as everywhere in what is published."""
-    stored = spec.scorings[0].scores_from
+    """With each option that decides rows or files: of a run over stored scores too, which has what a fresh run would.
+
+    Folders are named by their last part, as everywhere in what is published.
+    """
     options: list[tuple[str, Any]] = [("input", uri) for uri in disclosed_inputs(spec)]
-    options += [] if stored else [*_reading(spec), *_models(spec.scorings)]
+    options += [*_reading(spec), *_models(spec.scorings)]
     options += [("target-file-size", shown_bytes(spec.target_file_bytes))] if spec.target_file_bytes else []
     options += [*_kept(spec), ("output", "./again")]
-    first = f"refilter {shlex.quote(_place(stored))}" if stored else "run"
     lines = (f"--{name}" + ("" if value is None else f" {shlex.quote(str(value))}") for name, value in options)
-    return " \\\n  ".join((f"producer {first}", *lines))
+    return " \\\n  ".join(("producer run", *lines))
 
 
 def _kept(spec: RunSpec) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ A run counts as published only after its manifest and files have been found in t
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from itertools import takewhile
@@ -59,14 +59,20 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     if version is None and not _was_published(ledger, spec, output, receipts):
         return NotReady(reason=_why_cancelled(ledger, run_id))
     manifest = Manifest(
-        run_id=run_id, spec=spec, receipts=receipts, left_out=tuple(failed), shards=shards, card_sha256=""
+        run_id=run_id,
+        spec=spec,
+        receipts=receipts,
+        left_out=tuple(failed),
+        shards=shards,
+        card_sha256="",
+        **asdict(ledger.description(run_id)),
     )
     try:
         merged = (merge_shards(ledger, spec, output, kind, receipts, is_over=True) for kind in (DATA, SCORES))
         if version is not None and any(merged):  # of one kind at a time, since that replaces the receipts
             return finalize_run(ledger, run_id, without_failed=without_failed, hashes=hashes)
         is_current = partial(ledger.has_receipts_of, run_id, version)
-        commit = _published(output, manifest, ledger.description(run_id), hashes=hashes, is_current=is_current)
+        commit = _published(output, manifest, hashes=hashes, is_current=is_current)
     except OutputDamaged as damage:
         return send_back(ledger, run_id, damage, receipts)
     _tidy(output, receipts)
@@ -181,9 +187,7 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
     return False
 
 
-def _published(
-    output: Output, manifest: Manifest, description: Description, *, hashes: bool, is_current: Callable[[], bool]
-) -> str:
+def _published(output: Output, manifest: Manifest, *, hashes: bool, is_current: Callable[[], bool]) -> str:
     """Make all files visible, and no others of the run. Returns the commit that readers see."""
     spec, receipts = manifest.spec, manifest.receipts
     for _ in range(_LOOKS):
@@ -195,7 +199,7 @@ def _published(
         # The damaged file of a shard that was scored again may have the right size, and must still be replaced.
         if not _mendable(findings) and not stale and not output.has_staged(receipts):
             return output.head()
-        documents = _documents(manifest, description, findings)
+        documents = _documents(manifest, findings)
         if stale and not is_current():
             raise PublishConflict(
                 f"Shards of {spec.output_uri} were scored again meanwhile; the next sweep tries again."
@@ -224,13 +228,13 @@ def _refuse_another_run(spec: RunSpec, findings: Sequence[Finding]) -> None:
             raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {other.run_id}.")
 
 
-def _documents(manifest: Manifest, description: Description, findings: Sequence[Finding]) -> dict[str, bytes]:
+def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
     """Manifest and card; neither if only data are repaired. A card that another hand wrote or edited stays."""
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _mendable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
     picture = score_picture(manifest.spec, manifest.receipts)
-    card = _card(manifest, description, has_picture=picture is not None)
+    card = _card(manifest, has_picture=picture is not None)
     content = replace(manifest, card_sha256=sha256(card).hexdigest()).to_parquet()
     stays = problems.get(CARD_PATH) is Problem.EDITED or (
         CARD_PATH not in problems and problems.get(MANIFEST_PATH) in (Problem.MISSING, Problem.UNREADABLE)
@@ -240,12 +244,12 @@ def _documents(manifest: Manifest, description: Description, findings: Sequence[
     return {MANIFEST_PATH: content, CARD_PATH: card} | ({PICTURE_PATH: picture} if picture else {})
 
 
-def _card(manifest: Manifest, description: Description, *, has_picture: bool) -> bytes:
+def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
     """With what the source's card says, unless the Hub refuses that: it checks the metadata of each commit."""
     spec, receipts = manifest.spec, manifest.receipts
-    has_gpus = any(gpu_called(receipt.provenance.device) for receipt in receipts)
+    has_gpus = any(gpu_called(receipt.scored_by.device) for receipt in receipts)
     beside = Beside(
-        description=description,
+        description=Description(title=manifest.title, license=manifest.license),
         cards=read_hub_cards(spec),
         prices=list_prices() if has_gpus else TABLE,
         left_out=len(manifest.left_out),

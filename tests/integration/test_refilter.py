@@ -1,6 +1,7 @@
 """`producer refilter` plans a run over stored scores, and what that run publishes is what a fresh run would."""
 
 import io
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.producer.planning.refilter import plan_refilter
+from shardsift.producer.publishing.card import dataset_card
 from shardsift.producer.publishing.publish import look_again
 from shardsift.producer.verify.verify import verify
 from shardsift.worker.scoring.load import load_scorer
@@ -33,6 +35,7 @@ from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.input_shards import with_first_texts
 from support.models import tiny_classifier
 from support.outputs import Published, data_digests, published_rows
+from support.records import a_receipt, a_shard, a_spec
 from support.same_footer import rewrite_shuffled, rewrite_with_two_rows_exchanged, write_uncompressed
 from support.small_run import publish, publish_plan, score
 
@@ -121,20 +124,42 @@ class TestWhatItPublishes:
         assert 0 < published_rows(again).num_rows < SHARDS * ROWS
         assert verify(str(again), source=(str(source),)).faults == ()
 
-    def test_is_the_same_from_the_scores_of_a_refiltered_run_and_says_whose_scores_they_are(
-        self, earlier: Earlier
+    @pytest.mark.parametrize("size", [None, "1MB"])
+    def test_from_the_scores_of_a_refiltered_run_is_the_same_and_its_card_says_how_they_were_computed(
+        self, earlier: Earlier, size: str | None
     ) -> None:
-        once = earlier.refiltered(where="score < 0", to="once")
+        once = earlier.refiltered(where="score < 0", to="once", target_file_size=size)
         second = replace(earlier, spec=replace(earlier.spec, output_uri=str(once)))
+        fresh = earlier.fresh(keep_all=True, target_file_size=size)
 
         twice = second.refiltered(keep_all=True, to="twice")
 
-        assert data_digests(twice) == data_digests(earlier.fresh(keep_all=True))
-        card = (once / "README.md").read_text()
-        assert " without a GPU, from stored scores, " in card
-        assert "| Scores from | `kept`, whose card says how they were computed |" in card
-        first, last = (published_run(str(output)).spec.scorings[0] for output in (earlier.output, twice))
-        assert first.model == last.model
+        assert data_digests(twice) == data_digests(fresh)
+        first, again, last = ((output / "README.md").read_text() for output in (earlier.output, fresh, twice))
+        for row in ("Scored in", "Against float32", "Time", "Tokens read", "Software"):  # rates are of rounded times
+            assert re.findall(f"^\\| {row} [^;\n]*", last, re.M) == re.findall(f"^\\| {row} [^;\n]*", first, re.M) != []
+        assert command_in(last) == command_in(again)
+        assert "kept" not in command_in(last)
+        assert "Scores from" not in last  # a folder that no reader has
+
+    def test_on_the_hub_links_to_the_scores_that_were_published_there(self) -> None:
+        spec = a_spec(output_uri="hf://datasets/me/kept")
+        scores = replace(spec.scorings[0].model, name="hf://datasets/me/kept-scores@v2")
+        (receipt,) = receipts = [a_receipt(spec.run_id, a_shard())]
+
+        other, in_place = (
+            dataset_card(a_spec(output_uri=output, scores_from=scores), receipts).decode()
+            for output in (spec.output_uri, scores.name)
+        )
+
+        assert "| Scores from | [me/kept-scores](https://huggingface.co/datasets/me/kept-scores) at `v2` |" in other
+        assert "Scores from" not in in_place
+        assert f"on {receipt.provenance.device} (padded)" in other
+
+
+def command_in(card: str) -> str:
+    (command,) = re.findall(r"```bash\n(producer run .*?)```", card, re.DOTALL)
+    return str(command)
 
 
 def test_the_users_title_and_licence_stay_unless_others_are_given(earlier: Earlier) -> None:
@@ -144,10 +169,9 @@ def test_the_users_title_and_licence_stay_unless_others_are_given(earlier: Earli
     (earlier.output / "README.md").unlink()
     look_again(earlier.ledger, earlier.spec.run_id, hashes=False)
 
+    (earlier.output / "README.md").write_text("---\n: [\n---\nEdited")
     assert earlier.plan(min_score=1.0).description == Description(title="My web", license="cc-by-4.0")
     assert earlier.plan(min_score=1.0, title="Other").description == Description(title="Other", license="cc-by-4.0")
-    (earlier.output / "README.md").write_text("---\n: [\n---\nEdited")
-    assert earlier.plan(min_score=1.0).description == Description()
 
 
 def test_what_cannot_be_planned_is_refused(earlier: Earlier, source: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.receipt import Histogram
 from shardsift.fleet.run.spec import disclosed_spec
 from shardsift.fleet.storage.manifest import Manifest, files_digest, read_manifest
@@ -24,17 +25,29 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 
 def test_a_manifest_says_what_was_written() -> None:
-    spec = disclosed_spec(a_spec())
-    written = Manifest(run_id=RUN, spec=spec, receipts=RECEIPTS, left_out=("crawl/c",), shards=3, card_sha256="ab" * 32)
+    stored = Model(name="hf://datasets/me/all", revision="sha256-ab", labels=(), scorer="stored-scores")
+    spec = disclosed_spec(a_spec(scores_from=stored))
+    gpu = replace(RECEIPTS[0].provenance, device="NVIDIA L4", tokens=99)
+    receipts = (RECEIPTS[0], replace(RECEIPTS[1], scores_provenance=gpu))
+    written = Manifest(
+        run_id=RUN,
+        spec=spec,
+        receipts=receipts,
+        left_out=("crawl/c",),
+        shards=3,
+        card_sha256="ab" * 32,
+        title="Mine",
+        license="mit",
+    )
 
     read = read_manifest(written.to_parquet())
 
     assert read is not None
-    assert replace(read, receipts=RECEIPTS) == written
+    assert replace(read, receipts=receipts) == written
     assert read.to_parquet() == written.to_parquet()
     assert [
-        replace(receipt, data=a.data, scores=a.scores) for receipt, a in zip(read.receipts, RECEIPTS, strict=True)
-    ] == [*RECEIPTS]
+        replace(receipt, data=a.data, scores=a.scores) for receipt, a in zip(read.receipts, receipts, strict=True)
+    ] == [*receipts]
 
 
 def test_a_flipped_bit_is_found_or_changes_nothing_that_is_read() -> None:

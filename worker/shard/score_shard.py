@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,11 +28,12 @@ from shardsift.fleet.storage.identity import unchanged
 from shardsift.fleet.storage.output import Output
 from shardsift.fleet.storage.parquet import WrittenFile
 from shardsift.fleet.storage.scratch import scratch_folder
-from shardsift.worker.scoring import Scorer, Scores
+from shardsift.worker.scoring import Scorer, ScorerInfo, Scores
 from shardsift.worker.scoring.parity_trial import ParityTrial
 from shardsift.worker.shard.checkpoint import Checkpoint
 from shardsift.worker.shard.pipelining import in_background, prefetched
 from shardsift.worker.shard.reader import Window, read_windows
+from shardsift.worker.shard.stored_scores import StoredScores
 from shardsift.worker.shard.vitals import Progress, Vitals
 from shardsift.worker.shard.window_scoring import Launched, PreparedWindow, WindowScoring
 from shardsift.worker.shard.writer import RowCounts, ShardWriter, row_errors, score_columns, with_scores
@@ -74,13 +76,14 @@ def score_shard(
         counts = writer.counts
         progress.check()
         progress.vitals.enter(Phase.STAGE)
-        scorings = scoring_receipts(spec, scorers, counts)
+        stored = scorers[0].receipt_of(shard.name, shard.identity) if isinstance(scorers[0], StoredScores) else None
+        scorings = scoring_receipts(spec, scorers, counts, stored)
         with ThreadPoolExecutor(2, "upload") as both:
             staged_data = both.submit(_stage, data_file, shard.data_path, counts.rows_kept, output, claim, progress)
             staged_scores = both.submit(_stage, scores_file, shard.scores_path, counts.rows_in, output, claim, progress)
             data, scores = staged_data.result(), staged_scores.result()
         made = _provenance(claim, scorers, progress.vitals, worker=worker, started_at=started_at)
-        receipt = _receipt(claim, data, scores, counts, scorings, made)
+        receipt = _receipt(claim, data, scores, counts, scorings, made, stored)
     output.store_receipt(receipt)
     return receipt
 
@@ -171,6 +174,7 @@ def _receipt(
     counts: RowCounts,
     scorings: tuple[ScoringReceipt, ...],
     made: Provenance,
+    stored: Receipt | None,
 ) -> Receipt:
     return Receipt(
         run_id=claim.run_id,
@@ -188,6 +192,7 @@ def _receipt(
         errors=counts.errors,
         scorings=scorings,
         provenance=made,
+        scores_provenance=stored.scored_by if stored else None,
     )
 
 
@@ -214,20 +219,23 @@ def _provenance(
     )
 
 
-def scoring_receipts(spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowCounts) -> tuple[ScoringReceipt, ...]:
-    """One receipt for each scoring of the run."""
+def scoring_receipts(
+    spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowCounts, stored: Receipt | None = None
+) -> tuple[ScoringReceipt, ...]:
+    """One receipt for each scoring of the run. `stored` is that of the attempt whose scores were read, if they were."""
+    how: Sequence[ScorerInfo | ScoringReceipt] = stored.scorings if stored else [scorer.info for scorer in scorers]
     return tuple(
         ScoringReceipt(
             score_column=scoring.score_column,
-            dtype=scorer.info.dtype,
-            backend=scorer.info.backend,
-            max_batch_tokens=scorer.info.max_batch_tokens,
-            parity=_parity(scorer.info.parity, scoring, spec),
-            refused_dtypes=scorer.info.refused_dtypes,
+            dtype=made.dtype,
+            backend=made.backend,
+            max_batch_tokens=made.max_batch_tokens,
+            parity=_parity(made.parity, scoring, spec),
+            refused_dtypes=made.refused_dtypes,
             histogram=counts.histograms[scoring.score_column],
             label_histograms=tuple(counts.histograms[column] for column in scoring.label_histogram_columns),
         )
-        for scoring, scorer in zip(spec.scorings, scorers, strict=True)
+        for scoring, made in zip(spec.scorings, how, strict=True)
     )
 
 
@@ -240,9 +248,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _parity(trial: ParityTrial | None, scoring: Scoring, spec: RunSpec) -> Parity | None:
+def _parity(trial: ParityTrial | Parity | None, scoring: Scoring, spec: RunSpec) -> Parity | None:
     if trial is None:
         return None
+    if isinstance(trial, Parity):  # of an earlier run with another filter: its logits are not stored
+        return replace(trial, flipped_share=None)
     return Parity(
         rows=trial.rows,
         max_error=trial.max_error,

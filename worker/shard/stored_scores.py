@@ -66,7 +66,7 @@ class StoredScores:
     def _of_shard(self, place: Place) -> "ShardScores":
         wanted = place.shard, place.source_identity
         if self._shard is None or self._shard[0] != wanted:
-            receipt = self._receipt(place)
+            receipt = self.receipt_of(place.shard, place.source_identity)
             if self._open is None or self._open[0] != receipt.scores:
                 uri, scratch_dir = self._published.uri, self._scratch_dir
                 file = sound_copy(uri, receipt.run_id, receipt.scores, scratch_dir=scratch_dir)
@@ -74,16 +74,15 @@ class StoredScores:
             self._shard = wanted, ShardScores(self._open[1], receipt, self._published.spec)
         return self._shard[1]
 
-    def _receipt(self, place: Place) -> Receipt:
-        number, uri = self._places.get(place.shard), self._published.uri
+    def receipt_of(self, shard: str, source_identity: str) -> Receipt:
+        """The receipt of the run that scored the shard. Raises ShardError if it has none of these bytes."""
+        number, uri = self._places.get(shard), self._published.uri
         if number is None:
-            raise ShardError(
-                f"The run at {uri} was published without the shard {place.shard}, so it has no scores of it."
-            )
+            raise ShardError(f"The run at {uri} was published without the shard {shard}, so it has no scores of it.")
         receipt = self._published.receipts[number]
-        if receipt.source_identity != place.source_identity:
+        if receipt.source_identity != source_identity:
             raise ShardError(
-                f"The file of shard {place.shard} has changed since the run at {uri} scored it. "
+                f"The file of shard {shard} has changed since the run at {uri} scored it. "
                 "Score it again with `producer run`."
             )
         return receipt

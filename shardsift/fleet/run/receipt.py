@@ -151,10 +151,16 @@ class Receipt:
     errors: dict[str, int]  # reason → rows
     scorings: tuple[ScoringReceipt, ...]  # in the order of the spec's
     provenance: Provenance
+    scores_provenance: Provenance | None = None  # of the attempt that computed the scores, if an earlier run did
 
     def __post_init__(self) -> None:
         if self.rows_in != self.rows_kept + self.rows_dropped + self.rows_errored:
             raise ValueError(f"Receipt of shard {self.shard} does not add up: {self}")
+
+    @property
+    def scored_by(self) -> Provenance:
+        """The attempt that computed the scores: this one, or that of an earlier run."""
+        return self.scores_provenance or self.provenance
 
     @property
     def kept(self) -> RowsOfFile:

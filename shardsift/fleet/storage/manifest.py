@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from shardsift.fleet.run.model import folder_revision
-from shardsift.fleet.run.receipt import Receipt, Receipts
+from shardsift.fleet.run.receipt import Provenance, Receipt, Receipts
 from shardsift.fleet.run.spec import RunSpec, disclosed_spec
 from shardsift.fleet.storage.inspection import Finding, Problem, StoredFile, compare, files_of, is_text
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
@@ -44,6 +44,15 @@ _SCORING = pa.struct(
         "label_histograms": pa.list_(_HISTOGRAM),
     }
 )
+_PROVENANCE = {
+    "worker": pa.string(),
+    "attempt": pa.int64(),
+    "device": pa.string(),
+    "versions": pa.map_(pa.string(), pa.string()),
+    "started_at": _TIME,
+    "finished_at": _TIME,
+    "tokens": pa.int64(),
+}
 _SCHEMA = pa.schema(
     {
         "shard": pa.string(),
@@ -59,14 +68,10 @@ _SCHEMA = pa.schema(
         "scorings": pa.list_(_SCORING),
         "data": _FILE,
         "scores": _FILE,
-        "worker": pa.string(),
-        "attempt": pa.int64(),
-        "device": pa.string(),
-        "versions": pa.map_(pa.string(), pa.string()),
-        "started_at": _TIME,
-        "finished_at": _TIME,
+        **_PROVENANCE,
     }
 )
+_OF_EARLIER_RUN = [pa.field("scores_provenance", pa.struct(_PROVENANCE))]  # only if the scores were read
 _MERGED = [  # only if shards are merged
     pa.field(name, pa.int64()) for name in ("data_first_row", "own_data_bytes", "scores_first_row")
 ]
@@ -82,6 +87,8 @@ class Manifest:
     left_out: tuple[str, ...] = ()  # shards that failed, if the run is published without them
     shards: int  # of the run: as many as it lists and leaves out
     card_sha256: str
+    title: str | None = None  # this and the licence as the user gave them
+    license: str | None = None
 
     @property
     def digest(self) -> str:
@@ -106,8 +113,12 @@ class Manifest:
             "left_out": self.left_out,
             "shards": self.shards,
             "card_sha256": self.card_sha256,
+            "title": self.title,
+            "license": self.license,
         }
-        schema = _SCHEMA if self.spec.target_file_bytes is None else pa.schema([*_SCHEMA, *_MERGED])
+        merged = [] if self.spec.target_file_bytes is None else _MERGED
+        earlier = _OF_EARLIER_RUN if any(one.scores_from for one in self.spec.scorings) else []
+        schema = pa.schema([*_SCHEMA, *merged, *earlier])
         run, lines, sink = json.dumps(about).encode(), map(_line, self.receipts), pa.BufferOutputStream()
         digest = _Digest(run)
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -228,12 +239,22 @@ def _lines(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _line(receipt: Receipt) -> dict[str, Any]:
-    made = asdict(receipt.provenance)
-    return {**asdict(receipt), **made, **{name: round(made[name] * 1000) for name in _TIMES}}
+    earlier = receipt.scores_provenance and _made(receipt.scores_provenance)
+    return {**asdict(receipt), **_made(receipt.provenance), "scores_provenance": earlier}
+
+
+def _made(provenance: Provenance) -> dict[str, Any]:
+    made = asdict(provenance)
+    return made | {name: round(made[name] * 1000) for name in _TIMES}
 
 
 def _receipt(line: dict[str, Any], run_id: str) -> dict[str, Any]:
     """The fields of the receipt that a line was made of."""
     files = {kind: {**line[kind], "staged_path": line[kind]["path"]} for kind in ("data", "scores")}
-    made = {**line, **{name: line[name].timestamp() for name in _TIMES}}
-    return {**line, **files, "run_id": run_id, "provenance": made}
+    earlier = line.get("scores_provenance")
+    provenances = {"provenance": _with_times(line), "scores_provenance": earlier and _with_times(earlier)}
+    return {**line, **files, **provenances, "run_id": run_id}
+
+
+def _with_times(made: dict[str, Any]) -> dict[str, Any]:
+    return made | {name: made[name].timestamp() for name in _TIMES}

@@ -24,7 +24,7 @@ class TestManifest:
             *("rows_in", "rows_kept", "rows_dropped", "rows_errored", "errors", "scorings"),
             *("data", "scores"),
             *("worker", "attempt", "device"),
-            *("versions", "started_at", "finished_at"),
+            *("versions", "started_at", "finished_at", "tokens"),
         ]
         first = manifest.to_pylist()[0]
         assert (first["shard"], first["source_uri"]) == (A.name, A.uri)
