@@ -20,6 +20,7 @@ def finalizer(
 ) -> None:
     """Serve a fleet: find lost messages and dead workers, and publish finished runs. Run one or more."""
     from shardsift.fleet.errors import UsageError
+    from shardsift.fleet.process.children import end_process
     from shardsift.fleet.process.logs import log_to_stderr, write_last_line
     from shardsift.producer.finalizer import run_finalizer
 
@@ -29,6 +30,7 @@ def finalizer(
     except UsageError as error:
         write_last_line("finalizer", str(error))
         raise typer.Exit(USAGE) from error
+    end_process(0)
 
 
 @commands.command(epilog="Example: SHARDSIFT_FLOWER_AUTH_FILE=./flower_auth producer flower --port 5555")

@@ -183,7 +183,9 @@ def test_no_content_of_a_queue_ends_a_worker(runs: DisturbedRuns, undisturbed: d
     runs.check_each_row_scored_once(run_id, undisturbed)
 
 
-def test_remote_control_may_look_at_a_worker_and_do_nothing_to_it(runs: DisturbedRuns, app: Celery) -> None:
+def test_remote_control_may_look_at_a_worker_and_does_nothing_to_it_or_its_log(
+    runs: DisturbedRuns, app: Celery
+) -> None:
     commands = set(Panel.data)
     assert {"shutdown", "pool_restart", "add_consumer", "cancel_consumer", "revoke", "terminate"} <= commands
     with runs.finalizer(), runs.worker() as worker:
@@ -192,13 +194,15 @@ def test_remote_control_may_look_at_a_worker_and_do_nothing_to_it(runs: Disturbe
         child = child_of(worker).pid
         answers = {
             command: app.control.broadcast(command, reply=True, timeout=5, limit=1)
-            for command in sorted(commands - {"hello"})
+            for command in sorted(commands | {"nonsense"})
         }
         for command, arguments in {
             "add_consumer": {"queue": "other"},
             "cancel_consumer": {"queue": runs.fleet.ledger.spec(run_id).queue},
             "pool_grow": {"n": 3},
             "shutdown": {},
+            "ping": {"nobody": "asks this"},
+            "conf": {"with_defaults": True},
         }.items():
             app.control.broadcast(command, arguments=arguments)
 
@@ -206,9 +210,12 @@ def test_remote_control_may_look_at_a_worker_and_do_nothing_to_it(runs: Disturbe
         assert worker.poll() is None
         assert child_of(worker).pid == child
 
+    log = runs.fleet.log("w1").read_text()
+    assert [line for line in log.splitlines() if "Traceback" in line or "hostname" in line] == []
+    assert all(answers.values())
     assert {
-        command for command, answer in answers.items() if answer and "error" not in next(iter(answer[0].values()))
+        command for command, (answer, *_) in answers.items() if "error" not in (next(iter(answer.values())) or ())
     } == {
         *("ping", "stats", "active", "active_queues", "reserved", "scheduled", "registered", "revoked", "conf"),
-        "enable_events",
+        *("enable_events", "heartbeat"),
     }

@@ -45,6 +45,23 @@ def test_an_unexpected_error_and_a_killed_process_are_logged_once_and_celery_add
         assert noise not in log
 
 
+@pytest.mark.faults
+def test_a_shard_that_waits_for_room_on_a_disk_is_one_sentence_each_time(
+    runs: DisturbedRuns, faults: InjectedFaults
+) -> None:
+    faults.at("shardsift.fleet.storage.files:Files.put", "before", "disk full", times=3)
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker():
+        runs.wait_until_published(run_id)
+
+    lines = runs.fleet.log("w1").read_text().splitlines()
+    assert 1 <= len([line for line in lines if "will be retried: Storing" in line]) <= 3
+    assert [
+        line for line in lines if not re.match(r"\d{4}-\d\d-\d\d .* (INFO|WARNING .* will be retried: )", line)
+    ] == []
+
+
 def done_lines(runs: DisturbedRuns, run_id: str) -> list[str]:
     pattern = rf" in, \d+ kept, 0 errored \[run_id={run_id} shard=\S+ attempt=\d rows=\d+ seconds=\d+\.\d\]"
     return re.findall(pattern, runs.fleet.log("w1").read_text())
@@ -67,6 +84,7 @@ def test_a_restart_of_redis_and_a_stop_leave_no_warnings_of_celery(runs: Disturb
     for name, loss in (("w1", "Connection to broker lost"), ("finalizer", "Redis does not answer")):
         log = runs.fleet.log(name).read_text()
         assert loss in log
+        assert "leaked" not in log
         assert [line for line in log.splitlines() if "Warning" in line or "MainProcess" in line] == []
     assert (worker.returncode, finalizer.returncode) == (0, 0)
 

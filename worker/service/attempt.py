@@ -152,7 +152,7 @@ class Attempt:
                 logger.warning("%s will be retried: %s", what, ours, extra=fields)
                 self.child.ledger.retry_later(claim, str(ours), trace, after_seconds=ours.retry_after_seconds)
             else:
-                logger.error("%s met an unexpected error: %s", what, ours, extra=fields)
+                logger.error("%s met an unexpected error: %s", what, ours, exc_info=error, extra=fields)
                 self.child.ledger.record_crash(claim, str(ours), trace)
 
     def _give_back_in_the_middle(self) -> None:

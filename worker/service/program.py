@@ -7,6 +7,7 @@ import logging
 import os
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -22,6 +23,7 @@ from kombu.entity import Queue
 
 from shardsift.fleet.errors import ShardsiftError, TransientError, UsageError
 from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.children import end_process
 from shardsift.fleet.process.command_line import USAGE
 from shardsift.fleet.process.logs import LINE, WORKER_NAME, log_to_stderr
 from shardsift.fleet.process.redis_away import ABOUT_REDIS, as_ours, is_refusal
@@ -30,10 +32,10 @@ from shardsift.fleet.run.scorers import resolve_model
 from shardsift.worker.service.ipc import EXIT_NO_MODEL, tell_why
 from shardsift.worker.service.parent import Parent
 
-# The commands of Celery's remote control that Flower sends. Others, such as `shutdown` or `add_consumer`, are removed: every
+# The commands of Celery's remote control that Flower sends. Others, such as `shutdown` or `add_consumer`, do nothing: every
 # client that may write to Redis could send them.
 _ANSWERED = {"ping", "stats", "active", "active_queues", "reserved", "scheduled", "registered", "revoked", "conf"}
-_ANSWERED |= {"enable_events"}
+_ANSWERED |= {"enable_events", "heartbeat"}
 _ABOUT_CANCELLING = r"(?s).*worker_cancel_long_running_tasks_on_connection_loss"
 _REFUSED_SECONDS = 10.0  # between two attempts to read a queue that Redis refuses
 _STOP_CHECK_SECONDS = 0.2
@@ -61,8 +63,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         signals.worker_shutting_down.connect(self.parent.on_shutting_down, weak=False)
         # It warns root of messages that carry code. Ours are JSON; Celery refuses others (`accept_content`).
         warnings.filterwarnings("ignore", category=SecurityWarning)
-        for command in Panel.data.keys() - _ANSWERED:
-            del Panel.data[command]
+        Panel.data = _Commands({command: Panel.data[command] for command in _ANSWERED})
         super().on_before_init(**options)
 
     def setup_logging(self, colorize: bool | None = None) -> Any:
@@ -97,7 +98,14 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
 
     def start(self) -> None:
         super().start()
-        raise SystemExit(self.parent.finish(self.exitcode or 0))  # `app.worker_main` would drop an exit code
+        end_process(self.parent.finish(self.exitcode or 0))
+
+
+class _Commands(dict[str, Callable[..., Any]]):
+    """The commands of remote control. Celery logs a traceback for each command that is not there."""
+
+    def __missing__(self, command: str) -> Callable[..., Any]:
+        return lambda _state, **_arguments: {"error": f"Workers of shardsift do not know {command}"}
 
 
 class ScorerConsumer(Consumer):  # type: ignore[misc]
@@ -162,17 +170,25 @@ def quieten_celery() -> None:
     """Call this after Celery has set up logging, in the parent and in each child."""
     for name in ("celery.worker.strategy", "celery.app.trace"):  # each shard has a line of ours
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("kombu.connection").setLevel(
+        logging.ERROR
+    )  # it warns of each empty URL that `inspect conf` shows
     os.environ["_MP_FORK_LOGLEVEL_"] = str(logging.ERROR)  # Celery's log level for children until they set up logging
     for name in ("celery.app.trace", "celery.worker.request"):
-        logging.getLogger(name).addFilter(_without_repetition)
+        logging.getLogger(name).addFilter(_is_news)
+    for name in ("kombu.pidbox", "celery.worker.pidbox"):  # any client may send wrong arguments
+        logging.getLogger(name).addFilter(_without_traceback)
 
 
-def _without_repetition(record: logging.LogRecord) -> bool:
+def _is_news(record: logging.LogRecord) -> bool:
+    """Our errors are logged where they are recorded, and lost workers by the parent, with the traces of their threads."""
     error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, ShardsiftError):
-        cause = error.__cause__ if type(error) is ShardsiftError else None
-        record.exc_info = (type(cause), cause, cause.__traceback__) if cause else None
-    return not _is_lost_worker(error)  # the parent logs it with the shard's name and the traces of its threads
+    return not isinstance(error, ShardsiftError) and not _is_lost_worker(error)
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = None
+    return True
 
 
 def _is_lost_worker(error: BaseException | None) -> bool:

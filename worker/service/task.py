@@ -8,10 +8,10 @@ import os
 from typing import Any
 
 from celery import Task, signals
-from celery.exceptions import Reject
+from celery.exceptions import Reject, Retry
 from pydantic import ValidationError
 
-from shardsift.fleet.errors import Stopped
+from shardsift.fleet.errors import ShardsiftError, Stopped, TransientError
 from shardsift.fleet.ledger import Claim, Refusal, new_nonce
 from shardsift.fleet.process.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard
 from shardsift.fleet.process.redis_away import wait_for_redis
@@ -52,18 +52,25 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
         logger.warning("Refused a message that is not one of ours: %s", error)
         with redis_may_be_away():
             child.ledger.count_refused(NOT_OURS)
-        raise
+        raise ShardsiftError("Not a message of shardsift.") from error
     if child.in_hand.has(message.run_id, message.shard):
         return f"nothing to do: {Refusal.RUNNING}"
     worker = owner_name(self.request.hostname, os.getppid())
 
     def work(hold: Hold) -> str:
-        claim = _claim(child, message, worker)
+        try:
+            claim = _claim(child, message, worker)
+        except ShardsiftError as error:
+            logger.error("Shard %s of %s was not begun: %s", message.shard, message.run_id, error)
+            raise
         if isinstance(claim, Refusal):
             return f"nothing to do: {claim}"
         return Attempt(claim=claim, child=child, hold=hold, app=self.app, worker=worker).run()
 
-    return child.in_hand.begin(message.run_id, message.shard, work)
+    try:
+        return child.in_hand.begin(message.run_id, message.shard, work)
+    except TransientError as error:
+        raise Retry(str(error)) from error  # for Flower: the ledger says when
 
 
 def _claim(child: Child, message: ScoreShard, worker: str) -> Claim | Refusal:
