@@ -69,7 +69,7 @@ def main(folder: Path) -> None:
 
 def picture_of(status: RunStatus) -> str:
     """The screen as SVG, as wide as its longest line. It loads nothing."""
-    screen = screen_text(status)
+    screen = screen_text(status, width=240)
     console = Console(record=True, width=max(map(len, screen.plain.splitlines())), file=io.StringIO())
     console.print(screen)
     return console.export_svg(title=_TITLE, theme=SVG_EXPORT_THEME, code_format=_FORMAT, unique_id="status")

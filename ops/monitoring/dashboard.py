@@ -31,7 +31,7 @@ PANELS = (
     ),
     Panel(
         title="Time left",
-        about="Until the last open shard is done, if the workers go on as lately.",
+        about="Until the last open shard is done, if as many workers go on as fast as until now. None after a failed attempt.",
         queries={"{{run}}": f"shardsift_run_remaining_seconds{{{_OF_RUN}}}"},
         unit="s",
     ),
@@ -93,7 +93,7 @@ PANELS = (
     ),
     Panel(
         title="Since a row was scored",
-        about="A run whose workers hang shows a rising line.",
+        about="A rising line is a run of which no row is scored, although there are workers for it.",
         queries={"{{run}}": f"shardsift_run_idle_seconds{{{_OF_RUN}}}"},
         unit="s",
     ),

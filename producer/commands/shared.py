@@ -1,11 +1,12 @@
 """Options and reports that several commands share."""
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardsift.fleet.process.command_line import print_json
+from shardsift.fleet.process.command_line import fitted, print_json
 
 if TYPE_CHECKING:
     from shardsift.fleet.process.settings import Settings
@@ -45,7 +46,7 @@ Verify = Annotated[bool, typer.Option("--verify", help="Compare the sha256 of pu
 
 def report(status: "RunStatus", *, as_json: bool) -> None:
     """Print a run's status, and exit with its code."""
-    print_found([str(status)], status.as_json(), as_json=as_json)
+    print_found(str(status).splitlines(), status.as_json(), as_json=as_json)
     raise typer.Exit(status.exit_code)
 
 
@@ -55,7 +56,7 @@ def print_found(lines: Iterable[str], value: object, *, as_json: bool) -> None:
         print_json(value)
         return
     for line in lines:
-        typer.echo(line)
+        typer.echo(fitted(line, sys.stdout))
 
 
 def read_settings() -> "Settings":

@@ -2,16 +2,18 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias, TypeGuard
 
 from shardsift.fleet.ledger import Failure, RunningShard
 from shardsift.fleet.presence.announcements import machine_names
 from shardsift.fleet.process.wording import counted, first_of, place_taken, shown_duration
 from shardsift.fleet.storage.inspection import lines_of
-from shardsift.producer.status.view import Checked, RunView
+from shardsift.producer.status.view import MOST_RETRIES, Checked, RunView
 
 Level = Literal["good", "doubtful", "bad"]
+Cause: TypeAlias = tuple[str, ...]  # the clauses of an error, without what differs between shards
 
 _BAD = {"failed", "stalled", "damaged", "record lost"}
 _TOLD_SECONDS = 300.0
@@ -35,10 +37,19 @@ def verdict(status: RunView) -> str:
         lines = [*what_it_waits_for(status), *_on_no_finalizer(status), *what_next(status)]
         said = lines[:1]
         if status.word == "failed":
-            said += [line for line in lines if line.startswith(_AFTER_FIXING)]
+            said = [*_failed_in_short(status), *(line for line in lines if line.startswith(_AFTER_FIXING))]
         return f"{status.word}: {' '.join(said)}" if said else status.word
     but, left = list(troubles(status)), status.time_left
     return f"{'on track' if not but else 'running'}{f', {left} left' if left else ''}{''.join(f'; {what}' for what in but)}"
+
+
+def _failed_in_short(status: RunView) -> Iterator[str]:
+    """The number of the failed shards if there are several causes, or not all are known here; else the cause."""
+    has_several = len(causes_of(status.failures)) > 1
+    if has_several or len(status.failures) < status.counts.failed:
+        yield f"{counted(status.counts.failed, 'shard')} failed."
+    if not has_several:
+        yield next(_on_failures(status), "") or next(_on_publishing(status))
 
 
 def troubles(status: RunView) -> Iterator[str]:
@@ -46,16 +57,25 @@ def troubles(status: RunView) -> Iterator[str]:
     if status.counts.failed:
         yield f"{counted(status.counts.failed, 'shard')} failed"
     if status.retries:
-        yield f"{counted(len(status.retries), 'shard')} to try again"
+        least = "at least " if len(status.retries) == MOST_RETRIES else ""
+        yield f"{least}{counted(len(status.retries), 'shard')} to try again"
+    if status.counts.failed_attempts:
+        yield f"{counted(status.counts.failed_attempts, 'attempt')} failed since a shard was done"
     if status.silent:
-        yield f"{counted(len(status.silent), 'worker')} silent"
-    died = status.counts.last_death_seconds
-    if died is not None and died < _TOLD_SECONDS:
-        yield f"a worker died {shown_duration(died)} ago"
+        yield f"no report on {counted(len(status.silent), 'shard')} for {_shortest(one.seen_seconds for one in status.silent)}"
+    if _is_recent(status.counts.last_death_seconds):
+        yield f"a worker's process died {shown_duration(status.counts.last_death_seconds)} ago"
+    if _is_recent(status.counts.last_expiry_seconds):
+        yield f"a lease ended without a renewal {shown_duration(status.counts.last_expiry_seconds)} ago"
     if status.stalled:
-        yield f"{counted(len(status.stalled), 'worker')} without progress"
+        idle = _shortest(one.idle_seconds for one in status.stalled)
+        yield f"no progress on {counted(len(status.stalled), 'shard')} for {idle}"
     if status.lacks_finalizer:
         yield "no finalizer is running"
+
+
+def _is_recent(seconds: float | None) -> TypeGuard[float]:
+    return seconds is not None and seconds < _TOLD_SECONDS
 
 
 def level(status: RunView) -> Level:
@@ -65,7 +85,7 @@ def level(status: RunView) -> Level:
     is_doubtful = (
         bool(status.no_writes) or status.word in _DOUBTFUL or status.counts.failed or status.silent or status.stalled
     )
-    is_doubtful = is_doubtful or status.is_unserved or status.lacks_finalizer
+    is_doubtful = is_doubtful or status.is_unserved or status.lacks_finalizer or status.is_trying_again
     return "doubtful" if is_doubtful or (status.publish_error and not status.is_published) else "good"
 
 
@@ -84,7 +104,7 @@ def what_next(status: RunView) -> list[str]:
     """The lines below the table: what is wrong, and the command that fixes it."""
     return [
         *_on_failures(status),
-        *(() if status.cancelled else retry_lines(status.retries)),
+        *(() if status.cancelled or status.word == "retrying" else retry_lines(status.retries)),
         *_on_silent(status),
         *_on_stalled(status),
         *_on_publishing(status),
@@ -106,13 +126,22 @@ def _on_failures(status: RunView) -> Iterator[str]:
 def _on_silent(status: RunView) -> Iterator[str]:
     """Nothing to type: the ledger takes the shards back."""
     silent = status.silent
-    if not silent or status.cancelled:
-        return
-    least, longest = min(one.seen_seconds for one in silent), max(one.lease_seconds_left for one in silent)
-    yield (
-        f"No sign of life for {shown_duration(least)} from {_workers_and_shards(silent)}. Another worker takes each shard "
-        f"when the lease ends, {f'in {shown_duration(longest)}' if longest else 'now'}."
-    )
+    if silent and not status.cancelled:
+        yield (
+            f"No report for {_shortest(one.seen_seconds for one in silent)} from {_workers_and_shards(silent)}. "
+            f"Without one, {_leases_end(silent)}, and the attempt counts as a crash."
+        )
+
+
+def _leases_end(shards: Sequence[RunningShard]) -> str:
+    """For example `the lease ends in 40 s`."""
+    longest = max(one.lease_seconds_left for one in shards)
+    leases, end = ("the lease", "ends") if len(shards) == 1 else ("the leases", "end")
+    return f"{leases} {end} {f'in {shown_duration(longest)}' if longest else 'now'}"
+
+
+def _shortest(seconds: Iterable[float]) -> str:
+    return shown_duration(min(seconds))
 
 
 def _on_stalled(status: RunView) -> Iterator[str]:
@@ -120,7 +149,7 @@ def _on_stalled(status: RunView) -> Iterator[str]:
     stalled = status.stalled
     if stalled and not status.cancelled:
         yield (
-            f"No progress for {shown_duration(min(one.idle_seconds for one in stalled))} from {_workers_and_shards(stalled)}. "
+            f"No progress for {_shortest(one.idle_seconds for one in stalled)} from {_workers_and_shards(stalled)}. "
             "If a process hangs, it is replaced after SHARDSIFT_STALL_SECONDS (default: 15 min), and its log says where it was."
         )
 
@@ -151,7 +180,8 @@ def _on_publishing(status: RunView) -> Iterator[str]:
         if not status.cancelled:
             yield f"{_AFTER_FIXING}: producer finalize {status.run_id}"
     elif status.publish_error and not status.cancelled:
-        yield f"Publishing has not succeeded yet, and is tried again: {status.publish_error}"
+        again = ", and is tried again" if status.finalizers else ""
+        yield f"Publishing has not succeeded yet{again}: {status.publish_error}"
 
 
 def _on_no_kept_row(status: RunView) -> Iterator[str]:
@@ -187,13 +217,15 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
             why = f": {status.paused}" if status.paused else ""
             yield f"It is paused{why}. Resume it: producer resume {status.run_id}{_higher_limit(status)}"
         case "half enqueued":
-            yield "Enqueueing was interrupted. Run the same command again to finish it."
+            yield "Enqueueing has not finished. If its command has ended, run it again."
         case "record lost":
             yield "Redis has lost a part of this run's record. Run the same command again: what is done is kept."
         case "loading":
             yield f"{loading_line(status)}."
         case "stopped":
             yield "No worker serves this run. Run the command that started it again: it goes on where it stopped."
+        case "retrying":
+            yield from retry_lines(status.retries)
         case "stalled" if status.serving:
             count, verb = counted(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
             names = first_of([worker.name for worker in status.serving], _NAMED_WORKERS)
@@ -202,13 +234,20 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
             yield _on_machines(status)
         case "stalled" | "queued" if not status.workers:
             yield from why_unable(status)
-            yield f"No worker serves this run. Start one: {status.worker_command}"
+            yield f"{_on_no_worker(status)} Start one: {status.worker_command}"
             if status.workers_elsewhere:
                 yield f"Workers of this fleet that serve other models or dtypes: {status.workers_elsewhere:,}."
             yield from _on_format(status)
         case "queued":
             others = sorted({str(worker.run_id) for worker in status.serving})
             yield f"All its workers are busy with other runs: {', '.join(others)}."
+
+
+def _on_no_worker(status: RunView) -> str:
+    """A worker that holds a shard may be there, and cut off from Redis."""
+    if not status.running:
+        return "No worker serves this run."
+    return f"No worker for this run is seen; {_leases_end(status.running)}."
 
 
 def loading_line(status: RunView) -> str:
@@ -235,10 +274,9 @@ def _higher_limit(status: RunView) -> str:
 
 
 def _on_machines(status: RunView) -> str:
-    free = [machine.name for machine in status.machines if machine.free]
-    if free:
-        return f"{free[0]} starts a worker for this run within seconds."
-    return f"All workers of {machine_names(status.machines)} are busy with other runs. This run gets the next free one."
+    if free := [machine for machine in status.machines if machine.free]:
+        return f"A worker of {machine_names(free)} is free for this run, and not started yet."
+    return f"No worker of {machine_names(status.machines)} is free yet."
 
 
 def why_unable(status: RunView) -> Iterator[str]:
@@ -265,7 +303,7 @@ def _on_no_finalizer(status: RunView) -> Iterator[str]:
 
 def _idle(status: RunView) -> str:
     idle = status.pace.idle_seconds
-    return "none has scored a row" if idle is None else f"no row was scored for {shown_duration(idle)}"
+    return "no row of it was scored yet" if idle is None else f"no row was scored for {shown_duration(idle)}"
 
 
 def _on_refused(status: RunView) -> Iterator[str]:
@@ -274,52 +312,91 @@ def _on_refused(status: RunView) -> Iterator[str]:
         yield f"Refused or repaired lately, in all runs: {refused}."
 
 
-# Tell failed attempts in a few lines, grouped by cause, so that one mistake in a hundred shards reads as one.
+# Tell failed attempts in a few lines, one for each cause, so that one mistake in a hundred shards reads as one.
 
 _MOST_CAUSES = 5
-_NAMED_SHARDS = 5
-_PATH = re.compile(r"\S*/\S*")
-_NUMBER = re.compile(r"\b(?![45]\d\d\b)\d[\d,.]*\b")  # an HTTP status tells causes apart: 403 is not 503
+_MOST_CHARACTERS = 320  # of an error
+_CLAUSE = re.compile(r"(?<=[;.!?]) ")
+_ENDS = re.compile(r";(?= [A-Z]|$)")  # a list of which the end is left out
+_REST = "and # more"  # of a list
+_DETAIL = re.compile(
+    r"""(?<=\bis\ )"[^"]*"                                           # a value
+    | \S*/\S*                                                     # a path, a URI or a worker
+    | [\w.-]+\.(?:parquet|jsonl|ndjson|json|csv|tsv|gz|zst|arrow)\b  # a file
+    | \b(?!(?:(?<=answered\ )|(?<=status\ )|(?<=code\ )|(?<=HTTP\ )|(?<=\())[45]\d\d\b)  # 403 is not 503, but any other
+      \d[\d_,.-]*\b                                                # number does not tell causes apart
+    """,
+    re.VERBOSE,
+)
+_PLURAL = re.compile(r"(?<=# )(\w+)s\b")
+_BAD_ROWS = re.compile(
+    r"([\d,]+) rows? (?:of [\d,]+ )?cannot be read"
+)  # as shardsift/fleet/inputs/input_file.py says it
 
 
 def failure_lines(failures: Sequence[Failure]) -> Iterator[str]:
-    """List what failed, cause by cause."""
-    return _cause_lines(failures, one="failed", many="failed with one error")
+    """List what failed, a line for each cause."""
+    return _cause_lines(failures, "failed", "failed", _attempt)
 
 
 def retry_lines(retries: Sequence[Failure]) -> Iterator[str]:
-    """List what went wrong with shards that are tried again."""
-    return _cause_lines(retries, one="is tried again after it failed", many="are tried again after one error")
+    """List what went wrong with shards that are tried again, a line for each cause."""
+    return _cause_lines(retries, "is tried again", "are tried again", _failed_attempt)
 
 
-def _cause_lines(failures: Sequence[Failure], *, one: str, many: str) -> Iterator[str]:
-    causes = causes_of(failures)
-    for first, *others in causes[:_MOST_CAUSES]:
-        if not others:
-            yield f"Shard {first.shard} {one}{_by(first)}: {first.error}"
-            continue
-        yield f"{counted(1 + len(others), 'shard')} {many}. {first.shard}{_by(first)}: {first.error}"
-        yield f"  The others: {first_of([failure.shard for failure in others], _NAMED_SHARDS)}"
+def _cause_lines(failures: Sequence[Failure], one: str, many: str, attempt: Callable[[Failure], str]) -> Iterator[str]:
+    causes, said = list(causes_of(failures).values()), set[str]()
+    for cause in causes[:_MOST_CAUSES]:
+        first = min(cause, key=lambda failure: len(failure.error))
+        clauses = _clauses(first)
+        error = _ENDS.sub(".", " ".join(clause for clause in clauses.values() if clause not in said))
+        said.update(clauses.values())
+        if len(cause) == 1:
+            yield f"Shard {first.shard} {one}{attempt(first)}: {_cut(error)}"
+        else:
+            yield f"{counted(len(cause), 'shard')} {many}{_bad_rows(cause)}, such as {first.shard}{attempt(first)}: {_cut(error)}"
     rest = causes[_MOST_CAUSES:]
     if rest:
         shards = counted(sum(map(len, rest)), "shard")
         yield f"And {counted(len(rest), 'other error')} of {shards}: `producer status RUN --json` lists all."
 
 
-def causes_of(failures: Sequence[Failure]) -> list[list[Failure]]:
-    """Failures with the same error, apart from names, paths and numbers in it. The cause of most shards comes first."""
-    groups: dict[str, list[Failure]] = {}
+def causes_of(failures: Sequence[Failure]) -> dict[Cause, list[Failure]]:
+    """Failures with the same error, apart from names, places and numbers in it. The cause of most shards comes first."""
+    groups: dict[Cause, list[Failure]] = {}
     for failure in failures:
-        groups.setdefault(_without_details(failure), []).append(failure)
-    return sorted(groups.values(), key=lambda group: -len(group))
+        groups.setdefault(tuple(_clauses(failure)), []).append(failure)
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 
-def _by(failure: Failure) -> str:
+def _attempt(failure: Failure) -> str:
     """The finalizer, which finds damaged outputs, has no worker's name."""
     return f" on {failure.worker} (attempt {failure.attempts})" if failure.worker else ""
 
 
-def _without_details(failure: Failure) -> str:
-    """The error with its shard, paths and numbers masked."""
-    masked = re.sub(rf"(?<!\w){re.escape(failure.shard)}(?!\w)", "…", failure.error)
-    return _NUMBER.sub("#", _PATH.sub("…", masked))
+def _failed_attempt(retry: Failure) -> str:
+    return f" after a failed attempt{f' on {retry.worker}' if retry.worker else ''}"
+
+
+def _bad_rows(cause: Sequence[Failure]) -> str:
+    found = [_BAD_ROWS.search(failure.error) for failure in cause]
+    numbers = [int(one[1].replace(",", "")) for one in found if one]
+    return f" with {counted(sum(numbers), 'row')} that cannot be read" if len(numbers) == len(cause) else ""
+
+
+def _clauses(failure: Failure) -> dict[str, str]:
+    """The clauses of the error by what they say, without the names and numbers: of a list of like things, the first."""
+    error = " ".join(failure.error.split()).removeprefix(f"{failure.shard}: ")
+    found = {_masked(failure, clause).rstrip(";."): clause for clause in reversed(_CLAUSE.split(error))}
+    return {said: clause for said, clause in reversed(found.items()) if said != _REST}
+
+
+def _masked(failure: Failure, text: str) -> str:
+    """The text without what differs between shards with one cause."""
+    names = "|".join(map(re.escape, (failure.shard, failure.shard.rpartition("/")[2])))
+    masked = re.sub(rf"(?<!\w)(?:{names})(?!\w)", "#", _DETAIL.sub("#", text))
+    return _PLURAL.sub(r"\1", masked)
+
+
+def _cut(error: str) -> str:
+    return textwrap.shorten(error, _MOST_CHARACTERS, placeholder=" …")

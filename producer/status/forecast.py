@@ -35,10 +35,10 @@ class Remaining:
 def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Remaining | None:
     """None until a shard is done and workers score: the rows of a shard are unknown before.
 
-    The shard of a silent worker waits for the end of its lease, and is begun again by another worker.
+    A shard without a report waits for the end of its lease, and is begun again, and so is one without progress.
     """
-    silent = [shard for shard in running if shard.is_silent]
-    at_work = [shard for shard in running if not shard.is_silent]
+    silent = [shard for shard in running if shard.is_silent or shard.is_stalled]
+    at_work = [shard for shard in running if not (shard.is_silent or shard.is_stalled)]
     if not counts.done or not counts.rows_in or not at_work or not pace.rows_lately or not counts.open:
         return None
     rows_of_a_shard = counts.rows_in / counts.done

@@ -153,8 +153,17 @@ def _phases(run: RunStatus) -> _Samples:
 
 
 def _idle_seconds(run: RunStatus) -> float | None:
-    """The idle time of a run that should be scored now, else None."""
-    return None if run.is_over or run.is_paused else run.pace.idle_seconds
+    """The idle time of a run that its workers should score now, else None."""
+    is_due = run.counts.open and not (run.is_over or run.is_paused or run.word == "queued")
+    return run.pace.idle_seconds if is_due else None
+
+
+def _stalled_workers(run: RunStatus) -> int:
+    return len({shard.worker for shard in run.stalled})
+
+
+def _failed_attempts(run: RunStatus) -> int:
+    return run.counts.failed_attempts if run.counts.open else 0
 
 
 def _left(run: RunStatus) -> float | None:
@@ -187,7 +196,8 @@ _PER_RUN: tuple[_Family, ...] = (
     (Gauge, "shardsift_run_publish_error", "1 if the last attempt to publish failed.", (), _one(_has_publish_error)),
     (Gauge, "shardsift_run_paused", "1 if its open shards wait for `resume`.", (), _one(lambda run: run.is_paused)),
     (Gauge, "shardsift_run_workers", "Workers that have or load its models.", (), _one(lambda run: len(run.workers))),
-    (Gauge, "shardsift_run_stalled_workers", "Workers without progress.", (), _one(lambda run: len(run.stalled))),
+    (Gauge, "shardsift_run_stalled_workers", "Workers that report no progress.", (), _one(_stalled_workers)),
+    (Gauge, "shardsift_run_failed_attempts", "That failed since a shard was done.", (), _one(_failed_attempts)),
     (Gauge, "shardsift_shards", "Shards of a run by state.", ("state",), _shards),
     (Total, "shardsift_rows", "Rows of shards that are done, by what became of them.", ("fate",), _rows),
     (Total, "shardsift_phase_seconds", "Where the time of the finished attempts went.", ("phase",), _phases),

@@ -13,9 +13,7 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER
 from shardsift.fleet.run.receipt import Histogram, Receipt, added
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.status.screen import status_screen
-from shardsift.producer.status.view import Present, RunView
-
-_MOST_RETRIES = 100
+from shardsift.producer.status.view import MOST_RETRIES, Present, RunView
 
 
 class RunStatus(RunView):
@@ -57,7 +55,7 @@ def run_status(
         cancelled=ledger.is_cancelled(run_id),
         replaced_by=ledger.replaced_by(run_id),
         failures=tuple(ledger.failures(run_id, most=most_failures)),
-        retries=tuple(ledger.retries(run_id, most=_MOST_RETRIES)),
+        retries=tuple(ledger.retries(run_id, most=MOST_RETRIES, running=running)),
         publication=ledger.publication(run_id),
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),

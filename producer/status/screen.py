@@ -117,16 +117,17 @@ def _at_work(status: RunView) -> Iterator[str]:
     """A line for each shard of the run that a worker has."""
     devices = {worker.name: worker.device for worker in status.workers}
     for shard in status.running[:_NAMED_WORKERS]:
-        device = devices.get(shard.worker) or "silent"
-        yield f"         {shard.worker} ({device}): {counted(shard.rows, 'row')} of {shard.name}{_of_attempt(shard)}"
+        device = devices.get(shard.worker) or (shard.report.device if shard.report else None)
+        on = f" ({device})" if device else ""
+        yield f"         {shard.worker or 'a worker'}{on}: {counted(shard.rows, 'row')} of {shard.name}{_of_attempt(shard)}"
     if len(status.running) > _NAMED_WORKERS:
         yield f"         and {len(status.running) - _NAMED_WORKERS:,} more"
 
 
 def _of_attempt(shard: RunningShard) -> str:
-    """For example `; 117 rows/s; 91% device, 6% tokenize; 41% of peak; last seen 40 s ago`."""
+    """For example `; 117 rows/s; 91% device, 6% tokenize; 41% of peak; no report for 40 s`."""
     again = f"; attempt {shard.attempt}" if shard.attempt > 1 else ""
-    seen = f"; last seen {shown_duration(shard.seen_seconds)} ago" if shard.is_silent else ""
+    seen = f"; no report for {shown_duration(shard.seen_seconds)}" if shard.is_silent else ""
     if not shard.report:
         return f"{again}{seen}"
     total = sum(shard.report.seconds.values()) or 1.0

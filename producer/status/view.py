@@ -23,6 +23,7 @@ from shardsift.fleet.storage.inspection import Finding
 from shardsift.producer.status.forecast import Cost, Remaining, cost_of, remaining
 
 STALL_SECONDS = 180.0  # without a scored row, although workers are ready
+MOST_RETRIES = 100  # that a view has
 
 
 class Checked(StrEnum):
@@ -60,7 +61,9 @@ class RunView:
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
     replaced_by: str | None = None  # the run of the same output for which it was cancelled
     publish_failed: bool = False  # and trying again cannot help
-    retries: tuple[Failure, ...] = ()  # of shards that wait for another attempt; the first hundred
+    retries: tuple[
+        Failure, ...
+    ] = ()  # of shards whose last attempt ended badly and that are tried again; the first hundred
     steering: Steering = Steering()
     number_format: str | None = None  # in which workers must score; None if none has begun, or any will do
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
@@ -148,13 +151,25 @@ class RunView:
             return "loading"
         if not self.counts.running and all(worker.run_id not in (None, self.run_id) for worker in self.serving):
             return "queued"
+        if self._only_retries:
+            return "retrying"
         lately = min(worker.activity_seconds for worker in self.serving) < STALL_SECONDS
         return "running" if self.advances or lately else "stalled"
 
     @property
+    def _only_retries(self) -> bool:
+        """Whether each shard that is running, or each open one, is tried again after a failed attempt."""
+        retried = {failure.shard for failure in self.retries}
+        are_running = [shard.name in retried for shard in self.running]
+        return bool(retried) and (
+            len(retried) == min(self.counts.open, MOST_RETRIES) if not are_running else all(are_running)
+        )
+
+    @property
     def remaining(self) -> Remaining | None:
-        """How long it still takes, while it runs."""
-        return remaining(self.counts, self.pace, self.running) if self.word == "running" else None
+        """How long it still takes, while it runs. Not known after a failed attempt, until a shard is done."""
+        is_moving = self.word == "running" and self.advances and not self.counts.failed_attempts
+        return remaining(self.counts, self.pace, self.running) if is_moving else None
 
     @property
     def time_left(self) -> str:
@@ -178,18 +193,23 @@ class RunView:
 
     @property
     def silent(self) -> tuple[RunningShard, ...]:
-        """The shards of workers that are probably gone. Each goes to another worker when its lease ends."""
+        """The shards that are leased and of which no report has come lately."""
         return tuple(shard for shard in self.running if shard.is_silent)
 
     @property
     def stalled(self) -> tuple[RunningShard, ...]:
-        """The shards of workers that are there, and make no progress."""
+        """The shards whose workers report that they make no progress."""
         return tuple(shard for shard in self.running if shard.is_stalled)
 
     @property
     def is_unserved(self) -> bool:
         """Whether the run waits for a worker, and none will come by itself."""
         return self.word in ("queued", "stalled", "stopped") and not self.workers and not self.machines
+
+    @property
+    def is_trying_again(self) -> bool:
+        """Whether shards are tried again, or no shard was done since an attempt failed."""
+        return bool(self.counts.open and (self.retries or self.counts.failed_attempts))
 
     @property
     def lacks_finalizer(self) -> bool:

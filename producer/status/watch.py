@@ -12,9 +12,9 @@ from rich.text import Text
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.command_line import say
 from shardsift.fleet.process.redis_away import as_ours
-from shardsift.fleet.process.wording import counted
+from shardsift.fleet.process.wording import counted, wrapped
 from shardsift.producer.status import RunStatus, run_status
-from shardsift.producer.status.advice import failure_lines, retry_lines, troubles, verdict
+from shardsift.producer.status.advice import Cause, causes_of, retry_lines, troubles, verdict
 from shardsift.producer.status.screen import status_screen
 
 _LOOK_SECONDS = 0.5
@@ -62,13 +62,13 @@ def watch(
             time.sleep(_LOOK_SECONDS)
 
 
-def screen_text(status: RunStatus) -> Text:
+def screen_text(status: RunStatus, width: int) -> Text:
     """The screen of `producer status` in colour: the verdict is green if all is well, otherwise yellow."""
-    verdict, *lines = status_screen(status)
+    verdict, *lines = (wrapped(line, width) for line in status_screen(status))
     rest = Text("\n".join(lines))
     rest.highlight_regex(r"(?m)^[a-z]+(?= +\S)", _LABEL)
     rest.highlight_regex(r"(?<=progress )█+", _GOOD)
-    return Text.assemble((verdict, _GOOD if verdict.startswith("on track") else _ATTENTION), "\n", rest)
+    return Text.assemble((verdict, _GOOD if verdict.startswith(("on track", "published")) else _ATTENTION), "\n", rest)
 
 
 def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None]) -> RunStatus:
@@ -87,25 +87,28 @@ def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None
 @contextmanager
 def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterator[Callable[[RunStatus], None]]:
     """Show a status as a screen that is redrawn. On no terminal and in no notebook, write a changed line every ten seconds
-    at most, and once why shards failed or are tried again.
+    at most, and once why shards are tried again. Why they failed is said when the run is over.
     """
     if console.is_jupyter:
         yield _shown_in_notebook(console)
         return
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as screen:
-            yield lambda status: screen.update(screen_text(status), refresh=True)
+            try:
+                yield lambda status: screen.update(screen_text(status, console.width), refresh=True)
+            finally:
+                screen.update("")  # of a screen higher than the terminal, a part would stay
         return
-    next_line, last, told = 0.0, "", set[str]()
+    next_line, last, told = 0.0, "", set[Cause]()
 
     def print_line(status: RunStatus) -> None:
         nonlocal next_line, last
         line = f"{status.counts.done} of {counted(status.counts.shards, 'shard')}, {progress_line(status)}"
         if time.monotonic() >= next_line and line != last:
-            why = [*failure_lines(status.failures), *retry_lines(status.retries)]
-            for new in (line, *(one for one in why if one not in told)):
-                console.print(new, markup=False, highlight=False, soft_wrap=True)
-            told.update(why)
+            new = {cause: retries for cause, retries in causes_of(status.retries).items() if cause not in told}
+            for said in (line, *(why for retries in new.values() for why in retry_lines(retries))):
+                console.print(said, markup=False, highlight=False, soft_wrap=True)
+            told.update(new)
             next_line, last = time.monotonic() + line_seconds, line
 
     yield print_line
@@ -116,7 +119,7 @@ def _shown_in_notebook(console: Console) -> Callable[[RunStatus], None]:
     from IPython.display import display
 
     cell = None if console.quiet else display(Text(), display_id=True)
-    return lambda status: cell.update(screen_text(status)) if cell else None
+    return lambda status: cell.update(screen_text(status, console.width)) if cell else None
 
 
 def progress_line(status: RunStatus) -> str:

@@ -89,7 +89,7 @@ def test_a_half_enqueued_run_is_not_published_until_the_same_command_finishes(
 
     assert killed.returncode == -signal.SIGKILL
     assert (said.returncode, forced.returncode) == (3, 3)
-    assert "Enqueueing was interrupted. Run the same command again to finish it." in said.stdout
+    assert "Enqueueing has not finished. If its command has ended, run it again." in said.stdout
     assert "enqueueing was interrupted; run the same command again" in forced.stderr
     assert len(manifest_lines(runs.output)) == 203
     assert runs.faults.rows_scored() == 203

@@ -96,7 +96,7 @@ class TestTheListOfRuns:
             f"Shard {A.name} failed on w1 (attempt 1): no column text. After fixing the cause, try it again: "
             f"producer retry {failed.run_id}"
         )
-        assert waiting.startswith("No worker serves this run. Start one: worker start --model ")
+        assert waiting.startswith("No worker for this run is seen; the lease ends in ")
         assert runs_list(ledger)["runs"][1]["why"] is None  # type: ignore[index]
 
 

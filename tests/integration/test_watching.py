@@ -92,12 +92,11 @@ def test_without_a_terminal_it_says_the_verdict_with_its_command_once_and_ctrl_c
     assert not fleet.ledger.is_cancelled(run_id)
 
 
-def test_a_line_is_written_again_only_if_it_has_changed_and_why_a_shard_failed_or_is_tried_again_once(
-    fleet: Fleet,
-) -> None:
+def test_a_line_is_written_again_only_if_it_has_changed_and_why_shards_are_tried_again_once(fleet: Fleet) -> None:
     ledger = fleet.ledger
-    ledger.create_run(SPEC, [A, B], now=0)
-    ledger.retry_later(claimed(ledger, RUN, A), "The Hub answered 500.", "")
+    c = a_shard("c")
+    ledger.create_run(SPEC, [A, B, c], now=0)
+    ledger.retry_later(claimed(ledger, RUN, A), "The Hub answered 500 after 3 s.", "")
     ledger.fail(claimed(ledger, RUN, B), "It is empty.", "")
     wait_until(
         lambda: run_status(ledger, RUN).word == "stalled", description="a millisecond passed since the first claim"
@@ -106,14 +105,25 @@ def test_a_line_is_written_again_only_if_it_has_changed_and_why_a_shard_failed_o
     with shown_on(Console(file=said, width=40), line_seconds=0) as show:
         for _ in range(3):
             show(run_status(ledger, RUN))
+        ledger.retry_later(claimed(ledger, RUN, c), "The Hub answered 500 after 4 s.", "")
         ledger.pause(RUN)
         show(run_status(ledger, RUN))
 
-    stalled, failed, again, paused = said.getvalue().splitlines()
-    assert stalled.startswith("0 of 2 shards, stalled: No worker serves this run. Start one: worker start")
-    assert failed.endswith("It is empty.")
-    assert again.endswith("The Hub answered 500.")
-    assert paused.startswith("0 of 2 shards, paused: ")
+    stalled, again, paused = said.getvalue().splitlines()
+    assert stalled.startswith("0 of 3 shards, stalled: No worker serves this run. Start one: worker start")
+    assert again.endswith("The Hub answered 500 after 3 s.")
+    assert paused.startswith("0 of 3 shards, paused: ")
+
+
+def test_a_screen_higher_than_the_terminal_leaves_no_part_of_it_behind(fleet: Fleet) -> None:
+    ledger, shown = fleet.ledger, io.StringIO()
+    ledger.create_run(SPEC, [A, B], now=0)
+    with shown_on(Console(file=shown, force_terminal=True, width=80, height=6)) as show:
+        show(run_status(ledger, RUN))
+        before = len(shown.getvalue())
+
+    assert "No worker serves this run" in shown.getvalue()
+    assert RUN not in shown.getvalue()[before:]
 
 
 def test_enqueue_waits_for_a_redis_that_goes_away_and_says_so_once(

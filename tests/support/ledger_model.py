@@ -250,7 +250,7 @@ class LedgerModel:
                 return self._claim(state)
             if state.at > self.now and known.owner != owner:
                 return Refusal.RUNNING
-            self._crash(state, "The process that scored it exited unexpectedly.")
+            self._crash(state, "The shard was claimed again before this attempt had ended.")
         if state.attempts and state.attempts.crashes >= MAX_CRASHES:
             self._give_up(state)
             return Refusal.FAILED
@@ -468,7 +468,7 @@ class LedgerModel:
             known.spared = True
             self._run(state)
             return
-        self._crash(state, "Its worker vanished: the lease expired without a sign of life.")
+        self._crash(state, "The lease ended without a renewal.")
         if known.crashes >= MAX_CRASHES:
             self._give_up(state)
         else:

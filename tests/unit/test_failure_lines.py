@@ -1,9 +1,14 @@
 """Failed attempts are told by cause, in a few lines."""
 
+import pytest
+
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.inputs.input_file import BadRow, BadRowLimit
 from shardsift.fleet.ledger import Failure
 from shardsift.producer.status.advice import causes_of, failure_lines, retry_lines
 
 NO_COLUMN = 'Shard {shard} has no column "text"; it has: url, content. Name one with --text-column.'
+REMEDY = "Leave the field out with --columns, or convert the files to Parquet."
 
 
 def failure(shard: str, error: str, *, worker: str = "gpu/1", attempts: int = 1) -> Failure:
@@ -19,23 +24,76 @@ def test_one_failed_shard_is_one_line_with_the_worker_if_one_reported_it() -> No
     ]
 
 
-def test_a_hundred_shards_with_one_mistake_are_two_lines() -> None:
+def test_a_hundred_shards_with_one_mistake_are_one_line() -> None:
     failures = [failure(f"crawl/{n:03}", NO_COLUMN.format(shard=f"crawl/{n:03}")) for n in range(100)]
 
     assert list(failure_lines(failures)) == [
-        f"100 shards failed with one error. crawl/000 on gpu/1 (attempt 1): {NO_COLUMN.format(shard='crawl/000')}",
-        "  The others: crawl/001, crawl/002, crawl/003, crawl/004, crawl/005 and 94 more",
+        f"100 shards failed, such as crawl/000 on gpu/1 (attempt 1): {NO_COLUMN.format(shard='crawl/000')}"
     ]
 
 
-def test_paths_and_numbers_do_not_tell_causes_apart_but_http_statuses_do() -> None:
-    failures = [
-        failure("a", "s3://bucket/a.parquet: the service answered 403 after 1.5 s"),
-        failure("b", "s3://bucket/b.parquet: the service answered 503 after 2 s"),
-        failure("c", "s3://bucket/c.parquet: the service answered 503 after 12,000 s"),
-    ]
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("s3://bucket/a.parquet: answered 503 after 1.5 s", "s3://bucket/b.parquet: answered 503 after 12,000 s"),
+        ("The reader stopped at line 27.", "The reader stopped at line 503."),
+        ('line 27: meta.rating is "N/A", not int64', 'line 3: meta.rating is "none, so far", not int64'),
+        ("Writing a.parquet: out of memory (1 byte).", "Writing b.parquet: out of memory (77 bytes)."),
+        ("part-00012.jsonl.gz is cut off at byte 812.", "part-00013.jsonl.gz is cut off at byte 4."),
+        ("a has 1 row.", "b has 2 rows."),
+        ("The process died on box/17: killed by signal 9.", "The process died on bax/4: killed by signal 9."),
+    ],
+)
+def test_causes_that_differ_only_by_a_number_a_line_a_value_or_a_name_are_one(first: str, second: str) -> None:
+    assert len(causes_of([failure("crawl/a", first), failure("crawl/b", second)])) == 1
 
-    assert [[one.shard for one in cause] for cause in causes_of(failures)] == [["b", "c"], ["a"]]
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("The Hub answered 503 (busy).", "The Hub answered 403 (busy)."),
+        ("The Hub refuses this (401: no).", "The Hub refuses this (403: no)."),
+        ('line 1: "meta" is null', 'line 1: "rating" is null'),
+        ("meta.verified_by is unknown", "meta.verified_at is unknown"),
+        ("score_1 is no number", "score_2 is no number"),
+    ],
+)
+def test_a_status_and_a_column_tell_causes_apart(first: str, second: str) -> None:
+    assert len(causes_of([failure("a", first), failure("b", second)])) == 2
+
+
+def test_bad_rows_of_many_shards_are_a_line_for_each_column_with_all_their_rows_and_the_remedy_once() -> None:
+    failures = [failure_of_bad_rows(f"reviews/{n:02}", rows=1 + n % 5, column="meta") for n in range(20)]
+    failures += [failure_of_bad_rows(f"reviews/{n:02}", rows=600, column="rating") for n in range(20, 26)]
+
+    meta, rating = failure_lines(failures)
+
+    assert meta.startswith(
+        "20 shards failed with 60 rows that cannot be read, such as reviews/00 on gpu/1 (attempt 1): "
+    )
+    assert meta.endswith(f'line 7: "meta" has another field. {REMEDY}')
+    assert rating.startswith(
+        "6 shards failed with 3,600 rows that cannot be read, such as reviews/20 on gpu/1 (attempt 1): "
+    )
+    assert rating.endswith('line 7: "rating" has another field.')
+    assert max(map(len, (meta, rating))) < 500
+
+
+def failure_of_bad_rows(shard: str, *, rows: int, column: str) -> Failure:
+    """As a worker fails a shard with too many rows that cannot be read."""
+    limit = BadRowLimit(most_share=0.01)
+    detail = f'"{column}" has another field'
+    limit.add([BadRow(place=f"line {7 + n}", reason="field", detail=detail, remedy=REMEDY) for n in range(rows)])
+    with pytest.raises(ShardError) as raised:
+        limit.check(1000 if rows > 10 else 75, shard)
+    return failure(shard, str(raised.value))
+
+
+def test_an_error_of_a_thousand_words_is_cut_at_a_word() -> None:
+    (line,) = failure_lines([failure("a", "bad bytes " * 1000)])
+
+    assert len(line) < 400
+    assert line.endswith(" …")
 
 
 def test_more_causes_than_fit_on_a_screen_are_counted() -> None:
@@ -54,7 +112,6 @@ def test_shards_that_are_tried_again_are_told_with_their_last_error() -> None:
     ]
 
     assert list(retry_lines(retries)) == [
-        "2 shards are tried again after one error. a on gpu/1 (attempt 2): S3 answered 503.",
-        "  The others: b",
-        "Shard c is tried again after it failed on gpu/1 (attempt 1): No space left.",
+        "2 shards are tried again, such as a after a failed attempt on gpu/1: S3 answered 503.",
+        "Shard c is tried again after a failed attempt on gpu/1: No space left.",
     ]

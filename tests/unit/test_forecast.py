@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from shardsift.fleet.ledger import Counts, Pace, RunningShard
+from shardsift.fleet.run.receipt import AttemptReport
 from shardsift.producer.status.forecast import Cost, Remaining, cost_of, remaining
 
 ROWS, SECONDS = 10_000, 100.0  # of a shard
+REPORT = AttemptReport(device="cpu", rows_per_second=0, rows_written=0, rows_kept=0, tokens=0, seconds={})
 
 
 def at(
@@ -96,6 +98,8 @@ def test_the_shard_of_a_silent_worker_waits_for_its_lease_and_is_begun_again() -
     assert (left.low + left.high) / 2 == pytest.approx(max(40.0 + SECONDS, 1.5 * SECONDS))
     assert left.high > before.high
     assert remaining(counts, pace, [gone]) is None
+    hung = replace(running[0], report=replace(REPORT, idle_seconds=400.0), lease_seconds_left=40.0)
+    assert remaining(counts, pace, [hung, running[1]]) == left
 
 
 @pytest.mark.parametrize("workers", [2, 3, 8])

@@ -7,6 +7,7 @@
     const PATIENCE_MS = 10000;
     const FILES_PATIENCE_MS = 120000;
     const FIRST_WORKERS = 50;
+    const SILENT_SECONDS = 15; // as shardsift/fleet/ledger/records.py has it
     const MARKS = {good: "✓", doubtful: "!", bad: "✕"};
     const STATES = ["done", "running", "queued", "failed"];
     const COMMAND = /^(.*: )((?:producer|worker) .*)$/;
@@ -380,23 +381,24 @@
         };
     }
 
-    /* Those that hold a shard and are silent come first: their shards wait for the end of a lease. */
+    /* A line for each shard that is leased, those without a report first, and for each worker without a shard. */
     function workersOf(data, run) {
-        const held = new Map(data.running.map((shard) => [shard.worker, shard]));
-        const live = data.workers.map(function (worker) {
-            const shard = held.get(worker.name);
-            held.delete(worker.name);
+        const live = new Map(data.workers.map((worker) => [worker.name, worker]));
+        const held = data.running.map(function (shard) {
+            const worker = live.get(shard.worker);
+            const device = worker && worker.device || shard.report && shard.report.device;
+            const isSilent = shard.seen_seconds > SILENT_SECONDS;
+            return {name: shard.worker || "unknown", device: device || "—", doing: worker ? worker.activity : "not seen", held: shard, isSilent};
+        });
+        held.forEach((shown) => live.delete(shown.name));
+        const without = Array.from(live.values()).map(function (worker) {
             const isElsewhere = worker.run_id !== null && worker.run_id !== run;
             return {
                 name: worker.name, device: worker.device || "—", doing: worker.activity + (isElsewhere ? " with another run" : ""),
-                held: shard || null, isSilent: false,
+                held: null, isSilent: false,
             };
         });
-        const isWhole = data.workers_in_all === data.workers.length;
-        const silent = isWhole ? Array.from(held.values()).map((shard) => ({
-            name: shard.worker || "unknown", device: shard.report ? shard.report.device : "—", doing: "silent", held: shard, isSilent: true,
-        })) : [];
-        return silent.concat(live);
+        return [...held.filter((shown) => shown.isSilent), ...held.filter((shown) => !shown.isSilent), ...without];
     }
 
     function workerRow(worker) {
@@ -409,7 +411,7 @@
             cell("Rows/s", report ? ROUNDED.format(report.rows_per_second) : "—", "number"),
             cell("Time goes to", report ? phases(report.seconds) : "—"),
             cell("Device use", report ? deviceUse(report) : "—"),
-            cell("Last seen", worker.isSilent ? duration(held.seen_seconds) + " ago" : "now", "short"));
+            cell("Last report", held ? duration(held.seen_seconds) + " ago" : "—", "short"));
     }
 
     /* For example `91 % device, 6 % tokenize`: the phases with at least 5 % of the attempt's time. */

@@ -217,7 +217,7 @@ class Ledger(Attempts, Results):
         that are `changed`.
         """
         keys = Keys(run_id)
-        self.redis.hdel(keys.run, "cancelled")
+        self.redis.hdel(keys.run, "cancelled", "failed_attempts")
         self.clear_publish_error(run_id)
         done = self.redis.hkeys(keys.receipts) if done_too else changed
         names = {*self.redis.smembers(keys.failed), *done}

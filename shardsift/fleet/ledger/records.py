@@ -85,7 +85,9 @@ class Counts:
     )
 
     stored_bytes: int = 0  # in the output, of the shards that are done
-    last_death_seconds: float | None = None  # since a worker died, as far as its process or the end of its lease told
+    failed_attempts: int = 0  # that ended by an error or a crash since a shard was last done
+    last_death_seconds: float | None = None  # since a worker told that its process had died
+    last_expiry_seconds: float | None = None  # since a lease ended without a renewal
     tokens: int = 0  # of the shards that are done
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # of the attempts that finished them; see `Phase`
     is_whole: bool = True  # whether Redis has every shard in a place; if not, enqueueing the run again repairs it
@@ -113,7 +115,7 @@ class RunningShard:
 
     @property
     def is_silent(self) -> bool:
-        """Whether its worker is probably gone, or cut off from Redis."""
+        """Whether its worker has not reported lately: it may be gone, stopped, or cut off from Redis."""
         return self.seen_seconds > _SILENT_SECONDS
 
     @property
@@ -124,7 +126,7 @@ class RunningShard:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether its worker probably hangs. It is ended later, after `SHARDSIFT_STALL_SECONDS`."""
+        """Whether its worker reports no progress for minutes. It is ended later, after `SHARDSIFT_STALL_SECONDS`."""
         return self.idle_seconds > _STALLED_SECONDS
 
 

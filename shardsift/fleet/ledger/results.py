@@ -44,21 +44,20 @@ def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
     if "started_ms" not in run:
         return Pace()
     begin_ms = int(run["started_ms"])
-    lately = _slots_since(run, now_ms // _SLOT_MS - _SLOTS)
-    advanced_ms = run.get("advanced_ms")
+    lately = _slots_lately(run, now_ms // _SLOT_MS)
     return Pace(
         rows_lately=sum(lately.values()),
         seconds_lately=sum(_seconds_of(slot, begin_ms, end_ms) for slot in lately),
         rows=int(run.get("rows_scored", 0)),
         seconds=max(0.0, min((end_ms - begin_ms) / 1000, int(run.get("slots", 0)) * _SLOT_MS / 1000)),
-        idle_seconds=None if advanced_ms is None else max(0.0, (now_ms - int(advanced_ms)) / 1000),
+        idle_seconds=_seconds_since(run.get("advanced_ms"), now_ms),
     )
 
 
-def _slots_since(run: Mapping[str, str], oldest: int) -> dict[int, int]:
-    """Slot → rows."""
+def _slots_lately(run: Mapping[str, str], newest: int) -> dict[int, int]:
+    """Slot → rows. Slots in the future are from before the clock of Redis went back."""
     noted = (run[field].split(":") for field in run if field.startswith("pace:"))
-    return {int(slot): int(rows) for slot, rows in noted if int(slot) > oldest}
+    return {int(slot): int(rows) for slot, rows in noted if newest - _SLOTS < int(slot) <= newest}
 
 
 def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
@@ -84,7 +83,8 @@ class Results(LedgerBase):
         pipeline.zrange(keys.running, 0, -1)
         pipeline.zscore(RUNS, run_id)
         pipeline.time()
-        waiting, sent, running, done, failed, known, run, names, listed, (now, _) = pipeline.execute()
+        waiting, sent, running, done, failed, known, run, names, listed, time = pipeline.execute()
+        now_ms = in_ms(time)
         shards = int(run.get("shards", known))  # as all_shards in lua/prelude.lua
         queued = shards - running - done - failed
         return Counts(
@@ -96,10 +96,12 @@ class Results(LedgerBase):
             rows_running=self._rows_running(keys, names),
             worker_seconds=int(run.get("worker_ms", 0)) / 1000,
             stored_bytes=int(run.get("stored_bytes", 0)),
-            last_death_seconds=_seconds_since(run.get("died_ms"), now),
+            failed_attempts=int(run.get("failed_attempts", 0)),
+            last_death_seconds=_seconds_since(run.get("died_ms"), now_ms),
+            last_expiry_seconds=_seconds_since(run.get("expired_ms"), now_ms),
             tokens=int(run.get("tokens", 0)),
             phase_seconds={phase: int(run.get(f"phase_ms:{phase}", 0)) / 1000 for phase in Phase},
-            seconds=_run_seconds(run, open_shards=queued + running, now=now),
+            seconds=_run_seconds(run, open_shards=queued + running, now_ms=now_ms),
             is_whole=listed is not None and known == shards and waiting + sent == queued,
             **{field: int(run.get(field, 0)) for field in _ROWS},
         )
@@ -181,11 +183,20 @@ class Results(LedgerBase):
         names = sorted(str(name) for name in self.redis.smembers(Keys(run_id).failed))[:most]
         return self._failed_attempts(run_id, names)
 
-    def retries(self, run_id: str, *, most: int) -> list[Failure]:
-        """The shards that wait for another attempt after one that ended badly. Those due next come first."""
-        waiting = self.redis.zrangebyscore(Keys(run_id).waiting, "(0", "+inf", start=0, num=most)
-        found = self._failed_attempts(run_id, [str(name) for name in waiting])
-        return [failure for failure in found if failure.error]  # a stop leaves none
+    def retries(self, run_id: str, *, most: int, running: Iterable[RunningShard] = ()) -> list[Failure]:
+        """Shards whose last attempt ended badly: of the `running` ones, then of those with a message, then of those that wait.
+
+        Those due next come first. A shard of which a running attempt has stored more than any before it is left out.
+        """
+        keys, pipeline = Keys(run_id), self.redis.pipeline()
+        pipeline.zrange(keys.sent, 0, most - 1)
+        pipeline.zrangebyscore(keys.waiting, "(0", "+inf", start=0, num=most)
+        sent, waiting = pipeline.execute()
+        begun = {shard.name for shard in running if shard.attempt > 1}
+        names = dict.fromkeys([*sorted(begun), *map(str, sent), *map(str, waiting)])
+        found = self._failed_attempts(run_id, list(names))
+        # The crashes of a running shard include its present attempt. A stop leaves no error.
+        return [one for one in found if one.error and one.errors + one.crashes > (one.shard in begun)][:most]
 
     def _failed_attempts(self, run_id: str, names: list[str]) -> list[Failure]:
         keys, pipeline = Keys(run_id), self.redis.pipeline()
@@ -213,12 +224,13 @@ class Results(LedgerBase):
         return sum(int(rows or 0) for rows in pipeline.execute())
 
 
-def _seconds_since(then_ms: str | None, now: int) -> float | None:
-    return None if then_ms is None else max(0.0, now - int(then_ms) / 1000)
+def _seconds_since(then_ms: str | None, now_ms: int) -> float | None:
+    """None if that is not known, also if the clock of Redis went back since."""
+    return None if then_ms is None or int(then_ms) > now_ms else (now_ms - int(then_ms)) / 1000
 
 
-def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:
+def _run_seconds(run: dict[str, str], *, open_shards: int, now_ms: int) -> float:
     if "started_ms" not in run:
         return 0.0
-    end_ms = now * 1000 if open_shards else int(run.get("finished_ms", run["started_ms"]))
+    end_ms = now_ms if open_shards else int(run.get("finished_ms", run["started_ms"]))
     return max(0.0, (end_ms - int(run["started_ms"])) / 1000)

@@ -13,13 +13,15 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shardsift.fleet.errors import ShardsiftError, TransientError, UsageError
 from shardsift.fleet.process.keywords import SEVERAL
+from shardsift.fleet.process.wording import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,7 +86,12 @@ def check_chart(file: Path, *, option: str, otherwise: str) -> None:
 
 def say(line: str) -> None:
     """Print a message for the user on stderr; stdout is for data."""
-    typer.echo(line, err=True)
+    typer.echo(fitted(line, sys.stderr), err=True)
+
+
+def fitted(line: str, stream: TextIO) -> str:
+    """The line as it is printed there: wrapped at words on a terminal."""
+    return wrapped(line, get_terminal_size().columns) if stream.isatty() else line
 
 
 def print_json(value: object) -> None:

@@ -1,6 +1,7 @@
 """Counts, lists, durations, sizes and targets as users read and write them."""
 
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from shardsift.fleet.errors import UsageError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _BYTES = {"TB": 10**12, "GiB": 2**30, "GB": 10**9, "MiB": 2**20, "MB": 10**6, "kB": 10**3, "B": 1}
+_COMMAND = re.compile(r"(?<=: )(?:producer|worker|shardsift) .+$")
+_LABEL = re.compile(r" *(?:[a-z]+ {2,})?")  # that a line of a status begins with
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
 
 
@@ -19,6 +22,15 @@ def first_of(names: Sequence[str], most: int) -> str:
     """The first names: `a, b and 7 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def wrapped(line: str, width: int) -> str:
+    """A line in as many lines as it needs, broken at words. The command that it ends with stays whole, to be copied."""
+    kept = _COMMAND.sub(lambda command: command[0].replace(" ", "\xa0"), line)  # textwrap does not break these spaces
+    label = _LABEL.match(line)
+    indent = " " * len(label[0] if label else "") or "  "
+    filled = textwrap.fill(kept, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return filled.replace("\xa0", " ")
 
 
 def place_taken(run_id: str) -> str:

@@ -23,7 +23,7 @@ if lease_end then
   -- the first process crashed.
   local previous = redis.call('HGET', attempts, 'owner')
   if tonumber(lease_end) > now and previous ~= owner then return {'running'} end
-  note_crash(attempts, 'The process that scored it exited unexpectedly.')
+  note_crash(attempts, 'The shard was claimed again before this attempt had ended.')
 end
 if tonumber(redis.call('HGET', attempts, 'crashes') or 0) >= tonumber(max_crashes) then
   give_up(name)

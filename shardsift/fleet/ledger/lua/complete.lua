@@ -16,4 +16,5 @@ note_time(lease_ms)
 note_work(said.provenance)
 forget_attempts(name)
 redis.call('HSET', run, 'finished_ms', now)
+redis.call('HDEL', run, 'failed_attempts')
 return {'recorded', open_shards()}

@@ -135,14 +135,14 @@ local function note_advance(key)
   redis.call('HDEL', key, 'errors')
 end
 
--- Note that a worker died. `producer status` tells it for a while, since its shard is soon scored by another.
-local function note_death()
-  redis.call('HSET', run, 'died_ms', now)
+-- Count the attempts that ended by an error or a crash since a shard was last done.
+local function note_failed_attempt()
+  redis.call('HINCRBY', run, 'failed_attempts', 1)
 end
 
 -- Record an attempt that ended without reporting why.
 local function note_crash(key, error)
-  note_death()
+  note_failed_attempt()
   redis.call('HSET', key, 'error', error, 'traceback', '', 'worker', redis.call('HGET', key, 'owner') or '')
   redis.call('HDEL', key, 'rows', 'spared', 'storing', 'noted_ms', 'report')
 end

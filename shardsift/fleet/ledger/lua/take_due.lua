@@ -31,7 +31,8 @@ for i = 1, #expired, 2 do
   if was_away and tonumber(expired[i + 1]) > looked and redis.call('HSETNX', key, 'spared', 1) == 1 then
     redis.call('ZADD', running, now + lease_ms, name)
   else
-    note_crash(key, 'Its worker vanished: the lease expired without a sign of life.')
+    note_crash(key, 'The lease ended without a renewal.')
+    redis.call('HSET', run, 'expired_ms', now)
     if tonumber(redis.call('HGET', key, 'crashes') or 0) >= tonumber(max_crashes) then
       give_up(name)
     else
