@@ -15,8 +15,6 @@ from importlib import resources
 from celery import Celery
 from flower.app import Flower
 from flower.command import (
-    apply_env_options,
-    apply_options,
     extract_settings,
     print_banner,
     setup_logging,
@@ -53,7 +51,6 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
         sys.stderr.write(
             f"Flower's user and password until it stops: {auth}  (choose them with SHARDSIFT_FLOWER_AUTH)\n"
         )
-    os.environ["FLOWER_BASIC_AUTH"] = auth  # not as an argument, which `ps` would show
     check_state_dir(settings)
     celery = make_app("flower", settings)
     application = _new_application(
@@ -70,16 +67,20 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
             f"--purge_offline_workers={_OFFLINE_SECONDS}",
             "--inspect_timeout=5000",
         ],
+        auth,
     )
     add_runs_pages(application, ledger)
     logging.getLogger(Inspector.__module__).addFilter(partial(is_news, application))
     _serve(application, celery)
 
 
-def _new_application(celery: Celery, arguments: Sequence[str]) -> Flower:
-    """Build the application of `celery flower` from its arguments and FLOWER_… variables, with templates of ours."""
-    apply_env_options()
-    apply_options("flower", arguments)
+def _new_application(celery: Celery, arguments: Sequence[str], auth: str) -> Flower:
+    """Build the application of `celery flower` from these arguments alone, with templates of ours.
+
+    Flower's own command would also read FLOWER_… variables, and run a flowerconfig.py in the current folder.
+    """
+    options.parse_command_line(["flower", *arguments])
+    options.basic_auth = [auth]  # not an argument, in which a comma divides
     extract_settings()
     setup_logging()
     return Flower(

@@ -27,9 +27,10 @@ PORT = unused_port()
 
 @pytest.fixture
 def flower(fleet: Fleet, faults: InjectedFaults) -> Iterator[Fleet]:
-    """A fleet with Flower. A shard of 12 rows takes its workers about two seconds."""
+    """A fleet with Flower, on a host of another Flower. A shard of 12 rows takes its workers about two seconds."""
     faults.use_stand_in(seconds_a_batch=0.5)
-    fleet.environment |= faults.environment
+    others = {"FLOWER_PORT": "tcp://10.0.0.1:5555", "FLOWER_BASIC_AUTH": "you:b", "FLOWER_UNAUTHENTICATED_API": "1"}
+    fleet.environment |= faults.environment | others
     with flower_of(fleet, PORT):
         yield fleet
 

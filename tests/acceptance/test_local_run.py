@@ -67,11 +67,11 @@ def undisturbed(shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPat
 
 
 def run_job(
-    machine: dict[str, str], shards: Path, model: Path | str, output: Path, *more: str
+    machine: dict[str, str], shards: Path, model: Path | str, output: Path, *more: str, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *more)
     arguments += ("--scorer", machine.get("SHARDSIFT_SCORER", "sequence-classifier"))
-    return run_command("producer", "run", *arguments, environment=machine)
+    return run_command("producer", "run", *arguments, environment=machine, folder=folder)
 
 
 def processes_of(machine: dict[str, str]) -> list[psutil.Process]:
@@ -84,6 +84,27 @@ def processes_of(machine: dict[str, str]) -> list[psutil.Process]:
         except (psutil.Error, OSError):
             continue
     return found
+
+
+def test_a_run_beside_another_fleet_of_celery_is_the_same(
+    shards: Path, tiny_model: Path, tmp_path: Path, quick_machine: dict[str, str], undisturbed: dict[str, str]
+) -> None:
+    (tmp_path / "celeryconfig.py").write_text("raise SystemExit('the configuration of others')")
+    others = {
+        "CELERY_BROKER_URL": "redis://127.0.0.1:1/0",
+        "CELERY_RESULT_BACKEND": "db+nothing://",
+        "CELERY_CONFIG_MODULE": "celeryconfig",
+        "DJANGO_SETTINGS_MODULE": "site.settings",
+        "FORKED_BY_MULTIPROCESSING": "1",
+        "_MP_FORK_LOGFILE_": str(tmp_path / "no" / "folder"),
+        "PICKLE_PROTOCOL": "none",
+        "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "none"),
+    }
+
+    done = run_job(quick_machine | others, shards, tiny_model, tmp_path / "out", folder=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert data_digests(tmp_path / "out") == undisturbed
 
 
 @pytest.mark.slow

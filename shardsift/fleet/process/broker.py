@@ -69,8 +69,23 @@ def log_skipped_step(logger: logging.Logger, error: Exception) -> None:
     logger.warning("A step was skipped, which the next sweep of the finalizer makes up for: %s", error, extra=about)
 
 
-class InstalledModules(AppLoader):  # type: ignore[misc]  # Celery is untyped
+class _App(Celery):  # type: ignore[misc]  # Celery is untyped
+    """Uses the fleet's Redis also in a user's process with CELERY_BROKER_URL, which Celery prefers to any setting."""
+
+    backend_cls = "disabled"  # otherwise CELERY_RESULT_BACKEND
+
+    def connection_for_read(self, url: str | None = None, **options: Any) -> Any:
+        return super().connection_for_read(url or self.conf.get("broker_url"), **options)
+
+    def connection_for_write(self, url: str | None = None, **options: Any) -> Any:
+        return super().connection_for_write(url or self.conf.get("broker_url"), **options)
+
+
+class InstalledModules(AppLoader):  # type: ignore[misc]
     """Imports tasks without the current folder on the path, where Celery puts it: a worker.py there would shadow ours."""
+
+    def read_configuration(self, env: str = "") -> dict[str, Any]:
+        return {}  # and not the module that CELERY_CONFIG_MODULE names
 
     def import_from_cwd(self, module: str, imp: Any = None, package: str | None = None) -> Any:
         return self.import_module(module, package=package)
@@ -83,8 +98,13 @@ def make_app(name: str, settings: Settings, *, is_current: bool = True, **overri
     process must not become Celery's current app, because the user's tasks may belong to another.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client logs a line for every request
-    app = Celery(
-        name, broker=settings.broker_url, loader=InstalledModules, amqp=RefusingAMQP, set_as_current=is_current
+    app = _App(
+        name,
+        broker=settings.broker_url,
+        loader=InstalledModules,
+        amqp=RefusingAMQP,
+        fixups=(),  # otherwise the settings of Django
+        set_as_current=is_current,
     )
     app.events.dispatcher_cls = _RedactingDispatcher
     for is_set_up in (signals.after_setup_logger, signals.after_setup_task_logger):

@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shardsift.fleet.errors import ShardsiftError, TransientError, UsageError
+from shardsift.fleet.process.environment import leave_out_others
 from shardsift.fleet.process.keywords import SEVERAL
 from shardsift.fleet.process.wording import wrapped
 
@@ -56,6 +57,7 @@ def new_command_line(name: str, *, help: str) -> typer.Typer:
 
 def run_command_line(name: str, command: Callable[[], None]) -> None:
     """Run a command. Errors of ours and of Redis become one line on stderr and an exit code, without a traceback."""
+    leave_out_others()
     try:
         command()
     except TransientError as error:

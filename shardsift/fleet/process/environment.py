@@ -1,0 +1,42 @@
+"""The environment variables of other programs, which libraries would read in a process of ours.
+
+A host of Airflow or Django has CELERY_BROKER_URL, and a launcher of trainings has ACCELERATE_MIXED_PRECISION. They are meant
+for other programs, and would change where our messages go, which scores come out, or what a command says.
+"""
+
+import os
+import re
+
+# By library. What users set on purpose for a run stays: the Hub's, CUDA_VISIBLE_DEVICES, threads, caches, proxies, AWS_….
+_OTHERS = re.compile(
+    "|".join(
+        (
+            "CELERY_.*|C_[A-Z_]+|MP_LOG|MP_MAIN_FILE|NOSETPS|USE_FAST_LOCALS|TIMER_DEBUG|AUTOSCALE_KEEPALIVE|EVENTLET_NOBLOCK",
+            "KOMBU_.*|DISABLE_TRACEBACKS|PICKLE_PROTOCOL",
+            # billiard. A command that a Celery task starts has those of the task's process.
+            "REMAP_SIGTERM|FORKED_BY_MULTIPROCESSING|MULTIPROCESSING_FORKING_DISABLE|_MP_FORK_.*|DJANGO_.*",
+            "FLOWER_.*",  # Kubernetes sets FLOWER_PORT in each pod beside a service called flower
+            "(?i:PROMETHEUS_MULTIPROC_DIR)",
+            "HUGGINGFACE_CO_STAGING",
+            "FSSPEC_(HF|FILE|LOCAL)(_.*)?",  # those of a bucket stay
+            "TERMINAL_WIDTH",  # typer. COLUMNS does the same
+            # Number formats, kernels and code other than those that the parity gate and the run's spec know.
+            "NVIDIA_TF32_OVERRIDE|(DNNL|ONEDNN)_DEFAULT_FPMATH_MODE|XLA_(USE|DOWNCAST)_BF16",
+            "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE|TORCH_FORCE_(NO_)?WEIGHTS_ONLY_LOAD|TORCH_DEVICE_BACKEND_AUTOLOAD",
+            "TORCHINDUCTOR_(?!CACHE_DIR|COMPILE_THREADS).*|TORCHDYNAMO_.*|TORCH_COMPILE_.*|PYTORCH_JIT.*|TRITON_INTERPRET",
+            "USE_HUB_KERNELS|TRANSFORMERS_(SDPA_FORCE_GQA|DISABLE_TORCH_CHECK)",
+            "(ACCELERATE|FSDP|MEGATRON_LM|PARALLELISM_CONFIG|FP8)_.*",  # a launcher's RANK and WORLD_SIZE stay
+        )
+    )
+)
+
+
+def is_for_others(name: str) -> bool:
+    """Whether a process of ours must not have this variable."""
+    return _OTHERS.fullmatch(name) is not None
+
+
+def leave_out_others() -> None:
+    """Remove the variables of other programs from this process, and so from its children, before a library reads them."""
+    for name in filter(is_for_others, list(os.environ)):
+        del os.environ[name]
