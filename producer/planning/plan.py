@@ -310,7 +310,7 @@ def _row_columns(options: RunOptions) -> tuple[str, str] | None:
     if options.row_columns == "none":
         return None
     names = tuple(name.strip() for name in options.row_columns.split(","))
-    if len(names) != 2 or len(set(names)) != 2 or not all(names):
+    if len(names) != 2 or len({name.lower() for name in names}) != 2 or not all(names):
         raise UsageError(f"--row-columns takes two names, like shard,row, or none; it was {options.row_columns!r}.")
     return names
 

@@ -131,3 +131,12 @@ def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> No
     assert row_errors(found, spec.scorings) == errors
     again = with_scores(window, found, errors, SHARD, spec)
     assert again.equals(with_scores(window, scores, errors, SHARD, spec))
+
+
+def test_a_column_whose_name_is_also_a_field_of_an_object_is_read_alone(tmp_path: Path) -> None:
+    rows = pa.table({"at": [{"row": 1, "x": 2}], "at.row": [3]})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    with pq.ParquetFile(tmp_path / "a.parquet") as file:
+        (found,) = RowGroups(file).between(0, 1, ["at.row"])
+
+    assert found.to_pylist() == [{"at.row": 3}]

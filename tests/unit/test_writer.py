@@ -147,7 +147,8 @@ def test_the_columns_that_say_where_a_row_is_from_can_be_named_or_left_out(
     ("column", "row_columns", "says"),
     [
         ("shard", ("shard", "row"), 'already is a column ".+--row-columns .+ or --row-columns none'),
-        ("at", ("s", "at"), 'already is a column ".+--row-columns .+ or --row-columns none'),
+        ("Row", ("shard", "row"), 'already is a column "row".+ --row-columns none'),
+        ("at", ("s", "At"), 'already is a column ".+--row-columns .+ or --row-columns none'),
         ("x", ("s", "score"), 'already is a column ".+--row-columns .+ or --row-columns none'),
         ("int_score", ("shard", "row"), 'already has a column "int_score"'),
         ("Score", ("shard", "row"), 'already has a column "Score"'),

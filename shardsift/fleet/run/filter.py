@@ -7,7 +7,7 @@ numbers.
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -21,8 +21,6 @@ from shardsift.fleet.errors import UsageError
 
 # Functions that read the clock or the installation, although DuckDB lists them as consistent or as macros.
 _UNMARKED = {"age", "ago", "current_localtime", "current_localtimestamp", "version"}
-
-_ROW = "number of the row"  # a name that no column has
 
 # DuckDB runs one query on one Arrow table, with no access to anything else, and limits on time and memory.
 #
@@ -66,8 +64,8 @@ class Filter:
 
     def keep(self, table: pa.Table) -> npt.NDArray[np.int64]:
         """The indices of the rows for which the condition is true, ascending."""
-        (rows,) = self._run(f'SELECT "{_ROW}" {self._tail}', table).columns
-        return np.sort(rows.to_numpy().astype(np.int64))
+        (is_kept,) = self._run(self._answers, table).columns
+        return np.flatnonzero(is_kept.fill_null(False))
 
     def _try_on(self, schema: pa.Schema) -> None:
         """Refuse errors that only show at run time, by running the condition on one row of nulls.
@@ -75,15 +73,16 @@ class Filter:
         Zero rows would not evaluate constants.
         """
         row = pa.table([pa.nulls(1, field.type) for field in schema], names=schema.names)
-        result_type = self._run(f"DESCRIBE SELECT ({self.where}\n) FROM {_TABLE}", row)["column_type"][0].as_py()
+        described = self._run(f"DESCRIBE {self._answers} WHERE ({self.where}\n)", row)  # WHERE refuses aggregates
+        result_type = described["column_type"][0].as_py()
         if result_type != "BOOLEAN":
             raise self._refused(f"it is {result_type}, not true or false")
         self.keep(row)
 
     def _run(self, query: str, table: pa.Table) -> pa.Table:
-        numbered = table.select(self._columns).append_column(_ROW, pa.array(np.arange(len(table))))
-        seconds = self._seconds + (numbered.nbytes >> 20)
-        self._database.register(_TABLE, numbered)
+        named = table.select(self._columns)
+        seconds = self._seconds + (named.nbytes >> 20)
+        self._database.register(_TABLE, named)
         try:
             with self._interrupted_after(seconds):
                 return self._database.sql(query).to_arrow_table()
@@ -118,9 +117,10 @@ class Filter:
             thread.join()  # a late interrupt would end the next query
 
     @property
-    def _tail(self) -> str:
+    def _answers(self) -> str:
+        """Whether each row is kept, in the order of the rows: a number of the row might have the name of a user's column."""
         # The newline keeps a trailing comment from hiding the closing bracket.
-        return f"FROM {_TABLE} WHERE ({self.where}\n)"
+        return f"SELECT ({self.where}\n) FROM {_TABLE}"
 
     def _checked(self) -> list[dict[str, Any]]:
         """The nodes of the condition's syntax tree."""
@@ -128,7 +128,7 @@ class Filter:
             duckdb.SQLExpression(self.where)  # refuses all but one expression
         except duckdb.Error as error:
             raise self._refused(_first_line(error)) from error
-        parsed = _parsed(self._database, f"SELECT * {self._tail}")
+        parsed = _parsed(self._database, f"SELECT 1 WHERE ({self.where}\n)")
         if parsed["error"]:
             raise self._refused(parsed["error_message"])
         nodes = list(_nodes(parsed["statements"][0]["node"]["where_clause"]))
@@ -155,14 +155,14 @@ class Filter:
         for node in nodes:
             if node.get("class") != "COLUMN_REF":
                 continue
-            name = _column_of(node)
+            name = _column_of(node, by_lower_name)
             if name not in by_lower_name:
                 line = f'there is no column "{name}"; there are: {", ".join(schema.names)}'
                 raise self._refused(line, example=_example_of(schema))
             if lower_names.count(name) > 1:
                 raise self._refused(f'"{name}" names several columns, since SQL sees no difference of case')
             columns.append(by_lower_name[name])
-        return sorted(set(columns))
+        return sorted(set(columns)) or schema.names[-1:]  # a table without columns has no rows
 
     def _refused(self, why: str, *, example: str = "score >= 3") -> UsageError:
         line = f'The filter "{self.where}" cannot be used: {why}. Write a condition on one row, like "{example}".'
@@ -197,10 +197,11 @@ def _parsed(database: duckdb.DuckDBPyConnection, query: str) -> Any:
     return json.loads(text)
 
 
-def _column_of(reference: dict[str, Any]) -> str:
-    """The name in lower case, without the table before it and the fields of a struct after it."""
-    path = [name.lower() for name in reference["column_names"]]
-    return str(path[1] if path[0] == _TABLE and len(path) > 1 else path[0])
+def _column_of(reference: dict[str, Any], names: Collection[str] = ()) -> str:
+    """The name in lower case, without the table before it and the fields of a struct after it. The struct may be `rows` too."""
+    first, *rest = (str(name).lower() for name in reference["column_names"])
+    is_table = rest and first == _TABLE and (rest[0] in names or first not in names)
+    return rest[0] if is_table else first
 
 
 def _example_of(schema: pa.Schema) -> str:

@@ -85,8 +85,8 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
             "Give the model another name, by which its columns are called: --model NAME=MODEL adds NAME_score."
         )
     check_output_columns(spec.scorings)
-    twice = {*input_schema.names, *spec.output_columns} & set(spec.row_columns or ())
-    if twice:
+    there_are = {name.lower() for name in (*input_schema.names, *spec.output_columns)}
+    if twice := [name for name in spec.row_columns or () if name.lower() in there_are]:
         raise UsageError(
             f'There already is a column "{min(twice)}", which would say where a row is from. '
             "Choose other names, for example --row-columns source_shard,source_row, or --row-columns none."
@@ -101,8 +101,8 @@ def check_output_columns(scorings: Sequence[Scoring]) -> None:
         raise UsageError(
             f'Two models would add a column "{doubled[0]}". Give one of them another name, as in --model NAME=MODEL.'
         )
-    logits = (scoring.logits_column for scoring in scorings if scoring.has_logits_column)
-    if reserved := {SHARD.name, ROW.name, *logits, ERROR.name} & set(added):
+    logits = (scoring.logits_column.lower() for scoring in scorings if scoring.has_logits_column)
+    if reserved := {SHARD.name, ROW.name, *logits, ERROR.name} & set(lower):
         raise UsageError(
             f'The name "{min(reserved)}" is taken in the scores file. '
             "Name the model otherwise, with --model NAME=MODEL."

@@ -116,5 +116,5 @@ class RowGroups:
     def _group(self, number: int, columns: tuple[str, ...]) -> pa.Table:
         if columns not in self._read or self._read[columns][0] != number:
             found = self.file.read_row_group(number, columns=columns or None, use_threads=False)
-            self._read[columns] = number, found
+            self._read[columns] = number, found.select(columns) if columns else found  # "a.b" is also read of "a"
         return self._read[columns][1]

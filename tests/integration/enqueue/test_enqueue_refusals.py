@@ -43,6 +43,7 @@ class TestRefusals:
             ({"min_score": 3.0, "where": "score > 3"}, "Use only one of"),
             ({"where": " "}, "--where is empty: is a shell variable unset"),
             ({"row_columns": "row"}, "--row-columns takes two names, like shard,row, or none; it was 'row'"),
+            ({"row_columns": "row,ROW"}, "--row-columns takes two names, like shard,row, or none; it was 'row,ROW'"),
             ({"row_columns": "row,row"}, "--row-columns takes two names"),
             ({"row_columns": "s,length"}, 'already is a column "length"'),
             ({"function_to_apply": "softmax", "keep_all": True}, "Softmax makes every score .* one output 1"),
