@@ -1,7 +1,6 @@
 """Look at runs, at the workers that they need and at what they have published. Changes nothing."""
 
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,42 +69,6 @@ def runs(as_json: AsJson = False) -> None:
             say(present_line(present))
             for line in attention_lines(statuses):
                 say(line)
-
-
-@commands.command(
-    epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 producer demand --serve 8099 --shards-per-worker 4"
-)
-def demand(
-    shards_per_worker: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Want a worker for every N open shards.")
-    ] = 1,
-    serve: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, metavar="PORT", help="Serve the JSON over HTTP at /."),
-    ] = None,
-    address: Annotated[str, typer.Option(help="Address for --serve. There is no password.")] = "127.0.0.1",
-    as_json: AsJson = False,
-) -> None:
-    """Show how many workers the open shards need, for an autoscaler.
-
-    `wanted` is the queued and running shards of a queue divided by --shards-per-worker, rounded up; `workers` is how many there
-    are.
-    """
-    from shardsift.producer.demand import demand_json, demand_table, queue_demands, serve_demand
-    from shardsift.producer.opening import open_ledger
-
-    with open_ledger(read_settings()) as (_, ledger):
-        demands = partial(queue_demands, ledger, shards_per_worker=shards_per_worker)
-        if serve is not None:
-            serve_demand(lambda: demand_json(demands()), address=address, port=serve)
-            return
-        found = demands()
-        if as_json:
-            print_json(demand_json(found))
-        elif found:
-            print_table(demand_table(found))
-        else:
-            say("No shard is open: no worker is needed.")
 
 
 @commands.command(epilog="Example: producer recipes")

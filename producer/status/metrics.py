@@ -62,7 +62,7 @@ class FleetCollector(Collector):
     def _collected(self) -> Iterator[Metric]:
         present = Present.read(self._ledger.redis)
         yield from _of_runs(_shown_runs(self._ledger, present))
-        yield from _of_queues(self._ledger)
+        yield from _of_queues(self._ledger, present)
         yield from _of_fleet(present)
         yield from _of_server(self._ledger)
 
@@ -88,8 +88,9 @@ def _of_runs(statuses: list[RunStatus]) -> Iterator[Metric]:
         yield metric
 
 
-def _of_queues(ledger: Ledger) -> Iterator[Metric]:
+def _of_queues(ledger: Ledger, present: Present) -> Iterator[Metric]:
     demands = list(open_demands(ledger))
+    serving = Counter(worker.queue for worker in present.workers if worker.activity != "stopping")
     queued = [((demand.queue, "queued"), demand.queued) for demand in demands]
     running = [((demand.queue, "running"), demand.running) for demand in demands]
     yield _gauge(
@@ -97,6 +98,17 @@ def _of_queues(ledger: Ledger) -> Iterator[Metric]:
         "Open shards of a queue: queued ones have no worker.",
         [*queued, *running],
         ["queue", "state"],
+    )
+    yield _gauge(
+        "shardsift_queue_workers",
+        "Workers that serve a queue with open shards, or load its models.",
+        [((demand.queue,), serving[demand.queue]) for demand in demands],
+        ["queue"],
+    )
+    yield _gauge(
+        "shardsift_open_shards",
+        "Queued and running shards of all runs that are not paused, for an autoscaler.",
+        [((), sum(demand.queued + demand.running for demand in demands))],
     )
 
 

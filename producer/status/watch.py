@@ -68,7 +68,9 @@ def screen_text(status: RunStatus, width: int) -> Text:
     rest = Text("\n".join(lines))
     rest.highlight_regex(r"(?m)^[a-z]+(?= +\S)", _LABEL)
     rest.highlight_regex(r"(?<=progress )█+", _GOOD)
-    return Text.assemble((verdict, _GOOD if verdict.startswith("on track") or verdict == "published" else _ATTENTION), "\n", rest)
+    return Text.assemble(
+        (verdict, _GOOD if verdict.startswith("on track") or verdict == "published" else _ATTENTION), "\n", rest
+    )
 
 
 def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None]) -> RunStatus:

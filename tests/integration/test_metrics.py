@@ -70,6 +70,8 @@ def test_a_run_in_progress_is_told_by_shards_rows_and_time(ledger: Ledger) -> No
     assert value(found, "shardsift_run_remaining_seconds", run=RUN) is not None
     assert value(found, "shardsift_run_idle_seconds", run=RUN) == pytest.approx(0, abs=5)
     assert value(found, "shardsift_queue_shards", queue=SPEC.queue, state="queued") == 1
+    assert value(found, "shardsift_queue_workers", queue=SPEC.queue) == 1
+    assert value(found, "shardsift_open_shards") == 2
     assert value(found, "shardsift_workers", activity="busy", device="cuda") == 1
     assert (value(found, "shardsift_machines"), value(found, "shardsift_free_machines")) == (1, 0)
     assert (value(found, "shardsift_redis_memory_bytes") or 0) > 1 << 20
@@ -131,6 +133,14 @@ def test_a_paused_run_is_told_and_is_not_idle(ledger: Ledger) -> None:
     assert [value(samples, "shardsift_run_paused", run=RUN) for samples in (before, found)] == [0, 1]
     assert value(before, "shardsift_run_idle_seconds", run=RUN) is not None
     assert value(found, "shardsift_run_idle_seconds", run=RUN) is None
+    assert [value(samples, "shardsift_open_shards") for samples in (before, found)] == [1, 0]
+
+
+def test_a_stopping_worker_serves_no_queue(ledger: Ledger) -> None:
+    ledger.create_run(SPEC, [a_shard("a")], now=0)
+    announce(ledger.redis, replace(BUSY, activity="stopping"))
+
+    assert value(scraped(ledger), "shardsift_queue_workers", queue=SPEC.queue) == 0
 
 
 def test_without_redis_the_metrics_say_so(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Announcements(Generic[State]):
             return None
 
 
-# What each worker is doing, as announced by the worker. For `producer status` and `demand`, and for supervisors.
+# What each worker is doing, as announced by the worker. For `producer status` and for supervisors.
 
 Activity = Literal["loading", "ready", "busy", "stopping"]
 

@@ -142,24 +142,21 @@ def test_kubernetes_understands_every_object() -> None:
         kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
 
 
-def test_keda_asks_the_service_for_the_number_that_the_command_prints() -> None:
-    from shardsift.producer.demand import demand_json
-
+def test_keda_asks_the_finalizer_for_a_metric_that_it_serves() -> None:
     kustomization = yaml.safe_load((OPS / "kubernetes/kustomization.yaml").read_text())
-    service = kubernetes_object("Service", "shardsift-demand")
+    service = kubernetes_object("Service", "shardsift-finalizer")
     (trigger,) = kubernetes_object("ScaledJob", "shardsift-worker")["spec"]["triggers"]
+    port, asked = service["spec"]["ports"][0]["port"], trigger["metadata"]
 
-    port = service["spec"]["ports"][0]["port"]
-    assert (
-        trigger["metadata"]["url"] == f"http://{service['metadata']['name']}.{kustomization['namespace']}.svc:{port}/"
-    )
-    assert demand_json([])[trigger["metadata"]["valueLocation"]] == 0
-    assert demand_command()[:4] == ["producer", "demand", "--serve", str(port)]
+    host = f"{service['metadata']['name']}.{kustomization['namespace']}.svc"
+    assert (asked["url"], asked["format"]) == (f"http://{host}:{port}/metrics", "prometheus")
+    assert f'"{asked["valueLocation"]}"' in (ROOT / "producer/status/metrics.py").read_text()
+    assert {"name": "SHARDSIFT_METRICS_PORT", "value": str(port)} in finalizer_container()["env"]
 
 
-def demand_command() -> list[str]:
-    (container,) = kubernetes_object("Deployment", "shardsift-demand")["spec"]["template"]["spec"]["containers"]
-    return list(container["command"])
+def finalizer_container() -> dict[str, Any]:
+    (container,) = kubernetes_object("Deployment", "shardsift-finalizer")["spec"]["template"]["spec"]["containers"]
+    return dict(container)
 
 
 def test_the_commands_of_the_manifests_are_accepted() -> None:
@@ -173,7 +170,7 @@ def test_the_commands_of_the_manifests_are_accepted() -> None:
         "worker": typer.main.get_command(shardsift.worker.cli.cli),
     }
     commands = [
-        demand_command(),
+        finalizer_container()["command"],
         worker_pod()["containers"][0]["command"],
         *(started_by(file) for file in (UNIT, POWER_OFF, FINALIZER_UNIT)),
     ]
