@@ -1,11 +1,8 @@
 """Check a machine and its fleet for `producer doctor`: Redis, workers, finalizer, the Hub, and an output."""
 
 from functools import partial
-from pathlib import Path
 from uuid import uuid4
 
-from fsspec.core import url_to_fs
-from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import HfApi
 from huggingface_hub.errors import BucketNotFoundError, RepositoryNotFoundError
 
@@ -23,7 +20,7 @@ from shardsift.fleet.doctor import (
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.announcements import list_finalizers
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.process.wording import counted, first_of
+from shardsift.fleet.process.wording import counted, first_of, is_url, local_path
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.files import Files
 from shardsift.fleet.storage.hub import place_of
@@ -113,10 +110,9 @@ def _output(uri: str) -> Verdict:
 
 def _existing_root(uri: str) -> str:
     """The nearest existing parent of a local folder, so that no folder is left behind."""
-    filesystem, root = url_to_fs(uri)
-    if not isinstance(filesystem, LocalFileSystem):
+    if is_url(uri):
         return uri
-    folder = Path(root).absolute()
+    folder = local_path(uri)
     return str(next(place for place in (folder, *folder.parents) if place.exists()))
 
 

@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from shardsift.fleet.errors import TransientError, UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.process.wording import is_place
+from shardsift.fleet.process.wording import is_place, is_url, local_path
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.local.redis import machine_redis
 
@@ -23,16 +22,16 @@ def refuse_place(target: str) -> None:
     """Raises UsageError for a path or URI if a run id is expected. The message names the command that takes a path."""
     if not is_place(target):
         return
-    if "://" not in target and not Path(target).expanduser().exists():
+    if not is_url(target) and not local_path(target).exists():
         raise UsageError(f"There is no folder {target}, and a run id has no slash. `producer runs` lists the run ids.")
     refuse_model(target)
-    kind = "a URI" if "://" in target else "a folder" if Path(target).expanduser().is_dir() else "a file"
+    kind = "a URI" if is_url(target) else "a folder" if local_path(target).is_dir() else "a file"
     raise UsageError(f"{target} is {kind}. To check it, run: producer verify {_as_argument(target)}")
 
 
 def refuse_model(target: str) -> None:
     """Raises UsageError for the folder of a model, such as `worker train` writes, if the output of a run is expected."""
-    if "://" not in target and (Path(target).expanduser() / "config.json").is_file():
+    if not is_url(target) and (local_path(target) / "config.json").is_file():
         model = _as_argument(target)
         raise UsageError(f"{target} is a model, not a dataset. To use it: --model {model}")
 

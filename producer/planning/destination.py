@@ -4,11 +4,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from fsspec import get_filesystem_class
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import is_url, local_path
 from shardsift.fleet.run.choices import CRAWLS_DATASET
 from shardsift.fleet.run.model import with_revision
 from shardsift.fleet.run.spec import RunSpec, Shard
@@ -66,8 +67,8 @@ def scores_beside(uri: str) -> str:
         return f"hf://datasets/{repo_id}{_SCORES}" + (
             "" if branch == MAIN else f"@{branch.replace(PULL_REQUEST, 'pr-')}"
         )
-    if "://" not in uri:
-        path = Path(uri).expanduser().absolute()
+    if not is_url(uri):
+        path = local_path(uri)
         return f"{path.resolve() if '..' in path.parts else path}{_SCORES}"
     place = uri.rstrip("/")
     if place.partition("://")[2].removeprefix("buckets/").count("/") < (2 if place.startswith("hf://") else 1):
@@ -79,7 +80,7 @@ def scores_beside(uri: str) -> str:
 
 def check_output_place(uri: str, *, public: bool = False) -> None:
     """Raises UsageError for a URL that cannot hold an output, or needs another package."""
-    protocol = uri.split("::")[0].partition("://")[0] if "://" in uri else "file"
+    protocol = uri.split("::")[0].partition("://")[0] if is_url(uri) else "file"
     if protocol not in _FOR_OUTPUT:
         raise UsageError(
             f"--output {uri} is of a kind that cannot be written to. Name a folder, a bucket "

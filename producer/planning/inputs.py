@@ -18,7 +18,7 @@ from shardsift.fleet.inputs.folder_columns import renamed
 from shardsift.fleet.inputs.formats import has_footer, without_ending
 from shardsift.fleet.inputs.opening import Listing, list_files, open_input
 from shardsift.fleet.inputs.parquet_file import open_parquet, row_group_rows
-from shardsift.fleet.process.wording import counted
+from shardsift.fleet.process.wording import counted, is_url, local_path
 from shardsift.fleet.run.choices import CRAWLS_DATASET
 from shardsift.fleet.run.model import folder_revision
 from shardsift.fleet.run.receipt import Receipt
@@ -288,7 +288,7 @@ def _shard(info: dict[str, Any], listing: Listing) -> Shard:
 
 def absolute_uri(uri: str) -> str:
     """Workers run in other folders: a local path must not depend on this one."""
-    return uri if "://" in uri else str(Path(uri).expanduser().absolute())
+    return uri if is_url(uri) or uri.startswith("file://") else str(local_path(uri))
 
 
 def digest_of(shards: Iterable[Shard]) -> str:

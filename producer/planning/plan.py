@@ -19,6 +19,7 @@ from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.opening import open_input
 from shardsift.fleet.ledger.records import Description
 from shardsift.fleet.process.redact import redacted
+from shardsift.fleet.process.wording import is_url, local_path
 from shardsift.fleet.run.choices import DEFAULT_MODEL
 from shardsift.fleet.run.filter import Filter
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
@@ -276,7 +277,7 @@ def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
 
 def refuse_secrets(option: str, uri: str) -> None:
     """Raises UsageError for a URI with a secret: the spec is stored in Redis, sent to workers and published."""
-    if redacted(uri) != uri:
+    if is_url(uri) and redacted(uri) != uri:
         raise UsageError(
             f"{option} {redacted(uri)} carries a password, token or signature, which would be stored with the run. "
             "Give the address alone and the credentials in the environment of producer, workers and finalizer: HF_TOKEN, "
@@ -302,8 +303,7 @@ def _check_output_is_apart(options: RunOptions) -> None:
 
 def _real_path(uri: str) -> Path | None:
     """Where a local path leads through all links, also if nothing is there yet; None for other URIs."""
-    path = uri.removeprefix("file://")
-    return None if "://" in path else Path(path).expanduser().resolve()
+    return None if is_url(uri) else local_path(uri).resolve()
 
 
 def _row_columns(options: RunOptions) -> tuple[str, str] | None:

@@ -3,13 +3,14 @@
 import math
 from dataclasses import dataclass, fields
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Required, TypedDict
 
 import typer
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.keywords import Location, Names
+from shardsift.fleet.process.wording import is_url, local_path
 
 TrainTask = Literal["auto", "regression", "classification"]
 TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -132,12 +133,11 @@ class TrainOptions:
 
         Raises UsageError for a URI, since a training writes checkpoints to a folder only.
         """
-        if self.checkpoints and "://" in self.checkpoints:
+        if is_url(self.checkpoints or ""):
             raise UsageError(f"Checkpoints are written to a folder, and --checkpoints is {self.checkpoints}.")
         if self.checkpoints:
-            return Path(self.checkpoints).expanduser().absolute()
-        output = Path(self.output)
-        beside = Path(output.name) if "://" in self.output else output.expanduser()
+            return local_path(self.checkpoints)
+        beside = Path(PurePosixPath(self.output).name) if is_url(self.output) else local_path(self.output)
         return beside.with_name(f"{beside.name}.checkpoints").absolute()
 
     @property

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from huggingface_hub import ModelCardData
 
 from shardsift.fleet.process.redact import redacted
+from shardsift.fleet.process.wording import is_url
 from shardsift.fleet.run.choices import DEFAULT_TEXT_COLUMN
 from shardsift.fleet.run.model import with_revision
 from shardsift.worker.training.labelled import LabelSource, Target, Targets
@@ -277,5 +278,5 @@ def _without_path(part: str) -> str:
     """A Hub URI or name unchanged; of a path the last part. Without secrets: the URL of a file may be signed."""
     if part.startswith(_HUB):
         return redacted(part)
-    is_path = part.startswith(("/", "~", "./", "../")) or "://" in part
+    is_path = part.startswith(("/", "~", "./", "../")) or is_url(part)
     return PurePosixPath(redacted(part)).name if is_path else part

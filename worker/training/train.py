@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from huggingface_hub import HfApi
 
 from shardsift.fleet.errors import ShardError, TransientError, UsageError
+from shardsift.fleet.process.wording import is_url, local_path
 from shardsift.fleet.run.model import with_revision
 from shardsift.fleet.run.sequence_classifier import THRESHOLD, pinned_model
 from shardsift.fleet.storage.errors import translated
@@ -129,7 +130,7 @@ class ModelFolder:
     """A folder that is written beside its place, then renamed."""
 
     def __init__(self, path: str) -> None:
-        self._folder = Path(path).expanduser().absolute()
+        self._folder = local_path(path)
         self.partial = self._folder.with_name(f".{self._folder.name}.partial")  # a rename needs the same disk
 
     def reserve(self) -> None:
@@ -194,7 +195,7 @@ def model_output(uri: str) -> ModelOutput:
         raise UsageError("--output is empty: is a shell variable unset? Name a folder or hf://USER/NAME.")
     if _MODEL_ON_HUB.fullmatch(uri):
         return ModelRepository(uri)
-    if "://" in uri:
+    if is_url(uri):
         raise UsageError(f"A model is written to a folder or to hf://USER/NAME, and --output is {uri}.")
     return ModelFolder(uri)
 

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from os import PathLike
-from pathlib import Path
 from textwrap import fill
 from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import local_path
 
 Location: TypeAlias = str | PathLike[str]  # a path, a URI, or a name on the Hub
 Names: TypeAlias = str | Sequence[str]  # a list, or what the command line takes, with commas
@@ -86,7 +86,7 @@ def texts_of_places(places: Location | Sequence[Location]) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    return str(Path(value).expanduser().absolute()) if isinstance(value, os.PathLike) else value
+    return str(local_path(str(value))) if isinstance(value, os.PathLike) else value
 
 
 def _with_commas(name: str, values: Sequence[object]) -> object:

@@ -1,5 +1,6 @@
 """Counts, lists, durations, sizes and targets as users read and write them."""
 
+import os
 import re
 import textwrap
 from collections.abc import Sequence
@@ -62,7 +63,20 @@ def shown_bytes(size: int) -> str:
     return next(f"{size // of_unit}{unit}" for unit, of_unit in _BYTES.items() if size % of_unit == 0)
 
 
-# Tell whether an argument is a run id, or the path or URI of a run's output.
+# Tell whether an argument is a run id, a path or a URL.
+
+_URL = re.compile(r"(?:[a-z][a-z0-9+.-]*::)*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_FILE = "file://"
+
+
+def is_url(place: str) -> bool:
+    """Whether this is no path of this machine. Only a URL begins with a protocol: `./a://b` and `a::b` are paths."""
+    return bool(_URL.match(place)) and not place.startswith(_FILE)
+
+
+def local_path(place: str) -> Path:
+    """The absolute path. Of `~` only that at the start means a home folder: `./~` is a name, which Path would expand."""
+    return Path(os.path.expanduser(place.removeprefix(_FILE))).absolute()  # noqa: PTH111 - so that `./~` stays
 
 
 def is_place(target: str) -> bool:

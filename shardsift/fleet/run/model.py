@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from pydantic import ConfigDict
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import local_path
 from shardsift.fleet.run.choices import Function
 
 SEQUENCE_CLASSIFIER = "sequence-classifier"
@@ -63,10 +64,10 @@ def model_names(text: str) -> tuple[str, ...]:
 
     Raises UsageError for a list that is not JSON.
     """
+    if local_path(text).is_dir():
+        return (text,)
     if text.startswith("["):
         return _listed(text)
-    if Path(text).expanduser().is_dir():
-        return (text,)
     return tuple(name.strip() for name in text.split(",") if name.strip()) or (text,)
 
 
@@ -80,7 +81,7 @@ def _listed(text: str) -> tuple[str, ...]:
 def with_revision(name: str) -> tuple[str, str | None]:
     """The name and the revision of MODEL@REVISION. A folder's name may have an @."""
     model, _, revision = name.rpartition("@")
-    if not (model and revision) or Path(name).expanduser().is_dir():
+    if not (model and revision) or local_path(name).is_dir():
         return name, None
     return model, revision
 

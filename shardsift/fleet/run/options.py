@@ -6,12 +6,12 @@ Runs, `shardsift.score` and `worker tune` have them. The annotations are those o
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, TypedDict, TypeVar
 
 import typer
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import local_path
 from shardsift.fleet.run import choices
 from shardsift.fleet.run.choices import Dtype, Function
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
@@ -189,7 +189,7 @@ def _given_labels(labels: Sequence[str]) -> Sequence[str]:
     files = [label[1:] for label in labels if label.startswith("@")]
     if files and len(labels) > 1:
         raise UsageError(f"--labels @{files[0]} goes with no other label. Write all labels into the file.")
-    return _lines(Path(files[0])) if files else labels
+    return _lines(files[0]) if files else labels
 
 
 def split_at_commas(labels: Sequence[str]) -> list[str]:
@@ -197,9 +197,9 @@ def split_at_commas(labels: Sequence[str]) -> list[str]:
     return [label for text in labels for label in ([text] if text.startswith("@") else text.split(","))]
 
 
-def _lines(file: Path) -> list[str]:
+def _lines(file: str) -> list[str]:
     try:
-        labels = file.expanduser().read_text(encoding="utf-8").splitlines()
+        labels = local_path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"--labels @{file} cannot be read: {reason}. It holds one label a line, in UTF-8.") from error

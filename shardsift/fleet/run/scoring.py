@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
-from pathlib import Path
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import local_path
 from shardsift.fleet.run.choices import PASSAGES, Dtype, Function, Pool, is_passages
 from shardsift.fleet.run.model import UNKNOWN_FIELDS_REFUSED, Model
 
@@ -177,7 +177,7 @@ def score_column_of(name: str) -> str:
 def name_and_model(text: str) -> tuple[str | None, str]:
     """The parts of [NAME=]MODEL. A folder's name may have an equals sign. Raises UsageError as `score_column_of` does."""
     name, equals, model = text.partition("=")
-    if not equals or "/" in name or Path(text).expanduser().is_dir():
+    if not equals or "/" in name or local_path(text).is_dir():
         return None, text
     score_column_of(name)
     return name, model

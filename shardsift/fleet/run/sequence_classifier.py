@@ -22,6 +22,7 @@ from huggingface_hub.errors import (
 )
 
 from shardsift.fleet.errors import ShardError, ShardsiftError, UsageError
+from shardsift.fleet.process.wording import local_path
 from shardsift.fleet.run.choices import Function
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, folder_revision, is_folder_revision
 from shardsift.fleet.run.scorers import ScorerKind, added_kinds
@@ -36,7 +37,7 @@ _SHOWN = 19  # characters of a folder's revision in a message: `sha256-` and twe
 
 def resolve_classifier(name: str, revision: str | None) -> Model:
     """The sequence classifier of that name, pinned to a commit. Raises UsageError if there is none."""
-    if Path(name).expanduser().is_file():
+    if local_path(name).is_file():
         raise UsageError(_file_told(name))
     if folder := _folder_of(name):
         return _from_folder(folder, revision)
@@ -52,7 +53,7 @@ def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
 
 def _folder_of(name: str) -> Path | None:
     """The full path of a model folder; None for the name of a repository."""
-    folder = Path(name).expanduser()
+    folder = local_path(name)
     if folder.is_dir():
         if not (folder / _CONFIG).is_file():
             raise UsageError(

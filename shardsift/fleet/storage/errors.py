@@ -18,6 +18,7 @@ from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-d
 
 from shardsift.fleet.errors import ShardError, ShardsiftError, TransientError
 from shardsift.fleet.process.redact import redacted
+from shardsift.fleet.process.wording import is_url, local_path
 
 _TRANSIENT_STATUS = {408, 409, 412, 425, 429, *range(500, 600)}
 _NOT_ALLOWED = (401, 403)
@@ -130,10 +131,9 @@ def _from_path(error: OSError, doing: str) -> ShardError:
 
 def did_you_mean(path: str) -> str:
     """A sentence with the local path that is nearest to one that is not there; empty if nothing has a name like it."""
-    path = path.removeprefix("file://")
-    if "://" in path:
+    if is_url(path):
         return ""
-    missing = Path(path).expanduser().absolute()
+    missing = local_path(path)
     while not missing.parent.exists():
         missing = missing.parent
     with suppress(OSError):

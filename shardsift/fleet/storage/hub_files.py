@@ -12,12 +12,14 @@ from urllib.parse import quote
 import fsspec
 from fsspec.core import url_to_fs
 from fsspec.dircache import DirCache
+from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import HfApi, HfFileSystem
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.hf_file_system import HfFileSystemFile, HfFileSystemResolvedBucketPath
 from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
 from shardsift.fleet.errors import TransientError
+from shardsift.fleet.process.wording import is_url, local_path
 from shardsift.fleet.storage.hub_access import UNUSABLE
 
 IN_BUCKET = re.compile(r"hf://buckets/[^/@]+/[^/@]+(/[^@]*)?")  # of the Hub; a file's path there has no @
@@ -25,6 +27,8 @@ IN_BUCKET = re.compile(r"hf://buckets/[^/@]+/[^/@]+(/[^@]*)?")  # of the Hub; a 
 
 def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """The file system of a URI and the path there, as fsspec has it. Raises what fsspec raises."""
+    if not is_url(uri):
+        return LocalFileSystem(), str(local_path(uri))
     if not uri.startswith("hf://"):
         return cast(tuple[fsspec.AbstractFileSystem, str], url_to_fs(uri))
     files = BucketFiles() if IN_BUCKET.fullmatch(uri) else HubFiles()
