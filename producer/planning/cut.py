@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.input_file import IgnoredBadRows
 from shardsift.fleet.inputs.opening import open_shard
-from shardsift.fleet.run.output_columns import output_fields
+from shardsift.fleet.run.output_columns import output_fields, row_fields
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import BestRows, Buckets, RunSpec, Shard
 from shardsift.fleet.storage.errors import translated
@@ -138,6 +138,17 @@ def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
     return [name for name in dict.fromkeys([by, within]) if name in names]
 
 
+def check_within(spec: RunSpec, ranking: Ranking) -> None:
+    """Raises UsageError if SQL, which chooses the best rows, does not tell the column of `--within` from another."""
+    within = ranking.within
+    names = [*dict(spec.columns), *(field.name for field in row_fields(spec)), *spec.output_columns]
+    if within and (others := [name for name in names if name.lower() == within.lower() and name != within]):
+        raise UsageError(
+            f'--within {within}: the output would also have a column "{others[0]}", which SQL does not tell from it. Rename one '
+            "in the input; those of shardsift with --row-columns or --model NAME=MODEL."
+        )
+
+
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
@@ -183,6 +194,7 @@ def buckets_of(run: RankedRun, buckets: int) -> Buckets:
 
 def best_rows(run: RankedRun, keep_top: str) -> tuple[BestRows, str, str]:
     """What to keep, the condition that only these rows meet, and what it keeps, in words."""
+    check_within(run.spec, run.ranking)
     edges, within, by = run.edges([share_of(keep_top)]), run.ranking.within, run.ranking.by
     best = BestRows(share=keep_top, columns=run.columns, within=within, by=by)
     kept = sum(edge.weight for edge in edges) / sum(edge.total for edge in edges)

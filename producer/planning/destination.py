@@ -1,6 +1,7 @@
 """Choose the output of a run, and check early that its places are usable and that the Hub answers."""
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -94,6 +95,30 @@ def check_output_place(uri: str, *, public: bool = False) -> None:
         get_filesystem_class(protocol)
     except ImportError as error:  # fsspec says which package to install
         raise UsageError(f"--output {uri} cannot be used: {error}.") from error
+
+
+def check_tree(shards: Iterable[Shard]) -> None:
+    """Raises UsageError if an output file of one shard would be a folder of another's: `x.jsonl` beside `x.parquet/`."""
+    by_path = {shard.data_path: shard for shard in shards}
+    for path, shard in by_path.items():
+        for folder in PurePosixPath(path).parents:
+            if file := by_path.get(str(folder)):
+                raise UsageError(
+                    f"{file.uri} would be published as {folder}, which is a folder with the file of {shard.uri}. Rename one, "
+                    "or leave one out."
+                )
+
+
+def twins_line(shards: Iterable[Shard]) -> list[str]:
+    """Say that files are one on a disk that does not tell apart their names."""
+    shown: dict[str, str] = {}
+    for shard in shards:
+        first = shown.setdefault(unicodedata.normalize("NFC", shard.name).casefold(), shard.name)
+        if first != shard.name:
+            return [
+                f"{first} and {shard.name} are one name on disks of macOS and Windows: a copy of the output there loses rows."
+            ]
+    return []
 
 
 def check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +20,9 @@ from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.opening import open_input
 from shardsift.fleet.ledger.records import Description
 from shardsift.fleet.process.redact import redacted
-from shardsift.fleet.process.wording import is_url, local_path
+from shardsift.fleet.process.wording import first_of, is_url, local_path
 from shardsift.fleet.run.choices import DEFAULT_MODEL
-from shardsift.fleet.run.filter import Filter
+from shardsift.fleet.run.filter import Filter, compared_with
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
 from shardsift.fleet.run.options import options_by_model, recipe_options, scoring_of
 from shardsift.fleet.run.output_columns import describe_columns, kept_schema
@@ -34,12 +35,14 @@ from shardsift.fleet.run.text import chosen_columns, template_of, text_columns
 from shardsift.fleet.storage.opening import is_on_hub, manifest_at, open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH, Recovered
 from shardsift.producer.opening import patient
-from shardsift.producer.planning.cut import RankedRun, columns_of_input, share_of
+from shardsift.producer.planning.cut import RankedRun, check_within, columns_of_input, share_of
 from shardsift.producer.planning.destination import (
     check_folders,
     check_hub,
     check_output_place,
+    check_tree,
     scores_beside,
+    twins_line,
     with_output,
 )
 from shardsift.producer.planning.inputs import (
@@ -56,6 +59,7 @@ from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.publishing.hub_cards import is_accepted
 
 _LOOKS_FOR_TYPES = 100  # shards
+_NAMED_LABELS = 10
 _BYTES = TypeAdapter(Annotated[ByteSize, Field(ge=10_000)])
 _HUB_FILE_BYTES = 512_000_000  # as long as nothing else is asked for
 
@@ -73,6 +77,7 @@ class Plan:
     then: RunOptions | None = None  # of the run that chooses rows by the scores of this one, which keeps none
 
     def __post_init__(self) -> None:
+        check_tree(self.shards)
         check_folders(self.spec, self.shards)
 
 
@@ -138,6 +143,7 @@ def plan_run(options: RunOptions) -> Plan:
             *(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
             *_kept_lines(keep, scorings),
             *source.notes,
+            *twins_line(source.shards),
             *_then_lines(spec, then),
         ),
         left_out=source.left_out,
@@ -225,6 +231,20 @@ def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
     kept = kept_schema(schema, spec)
     if spec.where:
         Filter(spec.where, kept)
+        for scoring in spec.scorings:
+            _check_labels(spec.where, scoring)
+
+
+def _check_labels(where: str, scoring: Scoring) -> None:
+    if scoring.outputs > 1 and (wrong := compared_with(where, scoring.label_column) - {*scoring.labels}):
+        label = min(wrong)
+        by_lower = {known.lower(): known for known in scoring.labels}
+        near = get_close_matches(label.lower(), by_lower, n=1)
+        hint = f" Did you mean {by_lower[near[0]]!r}?" if near else ""
+        raise UsageError(
+            f"The filter {where!r} names a label that {scoring.model.name} does not give: {label!r}.{hint} "
+            f"Its labels: {first_of(scoring.labels, _NAMED_LABELS)}."
+        )
 
 
 def _folder_columns(shards: Sequence[Shard], chosen: Columns) -> tuple[str, ...]:
@@ -341,6 +361,7 @@ def _check_choice(then: RunOptions, spec: RunSpec, schema: pa.Schema) -> None:
     buckets, where = Buckets(columns=ranked.columns, edges=()), None
     if then.keep_top is not None:
         share_of(then.keep_top)
+        check_within(spec, then)
     else:
         where = condition(then, spec.scorings)
     check_filter(replace(spec, where=where, buckets=buckets if then.buckets else None), schema)

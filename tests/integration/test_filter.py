@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.run.filter import Filter, filter_of_thread
+from shardsift.fleet.run.filter import Filter, compared_with, filter_of_thread
 
 QUICK = settings(max_examples=30, deadline=None)  # each example opens a database
 SCHEMA = pa.schema(
@@ -214,3 +214,26 @@ def test_a_thread_makes_a_filter_once_and_shares_it_with_no_other() -> None:
     assert filter_of_thread("score >= 2", SCHEMA) is not first
     with ThreadPoolExecutor(1) as other:
         assert other.submit(filter_of_thread, "score >= 3", SCHEMA).result() is not first
+
+
+@pytest.mark.parametrize(
+    ("where", "values"),
+    [
+        ("language = 'en'", {"en"}),
+        ("'en' <> rows.LANGUAGE and score > 3", {"en"}),
+        ("Language IN ('en', 'de') OR language NOT IN ('fr')", {"en", "de", "fr"}),
+        ("language IN ['en', text]", {"en"}),
+        ("language IS DISTINCT FROM 'en'::varchar", {"en"}),
+        ("language::varchar == 'en'", {"en"}),
+        ("CASE language WHEN 'en' THEN score > 1 WHEN 'de' THEN true END", {"en", "de"}),
+        ("language = 5", {"5"}),
+        ("language = NULL", set()),
+        ("language = text or text = 'en'", set()),
+        ("language > 'en' or language like 'e%' or contains(language, 'e') or lower(language) = 'en'", set()),
+        ("list_contains(tags, 'en') and meta.site.host = 'en'", set()),
+    ],
+)
+def test_the_values_that_a_condition_compares_a_column_with_are_known(where: str, values: set[str]) -> None:
+    Filter(where, SCHEMA)
+
+    assert compared_with(where, "Language") == values

@@ -4,7 +4,7 @@ import pytest
 from huggingface_hub.utils._validators import validate_repo_id
 
 from shardsift.fleet.errors import UsageError
-from shardsift.producer.planning.destination import check_output_place, default_repo_id, scores_beside
+from shardsift.producer.planning.destination import check_output_place, default_repo_id, scores_beside, twins_line
 from shardsift.producer.planning.plan import Plan
 from support.records import a_shard, a_spec
 
@@ -78,6 +78,26 @@ def test_a_place_that_cannot_be_used_is_refused_in_one_line(output: str, public:
         check_output_place(output, public=public)
 
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "below"), [("x", "x.parquet/y"), ("a/x", "a/x.parquet/b/y"), ("x.part-00000", "x.part-00000.parquet/y")]
+)
+def test_a_file_and_a_folder_of_one_path_are_refused_before_any_is_scored(file: str, below: str) -> None:
+    for names in ((file, below), (below, "z", file)):
+        with pytest.raises(
+            UsageError, match=f"{file}.parquet would be published as data/{file}.parquet, which is a folder"
+        ):
+            Plan(spec=a_spec(), shards=tuple(map(a_shard, names)))
+    assert Plan(spec=a_spec(), shards=(a_shard(file), a_shard(f"{file}/y"), a_shard(f"{file}.parquet"))).shards
+
+
+def test_names_that_some_disks_do_not_tell_apart_are_told() -> None:
+    assert twins_line([a_shard("A/x"), a_shard("b"), a_shard("a/X")])[0].startswith(
+        "A/x and a/X are one name on disks of"
+    )
+    assert twins_line([a_shard("e\u0301"), a_shard("\u00e9")])
+    assert twins_line([a_shard("a"), a_shard("b"), a_shard("a/b")]) == []
 
 
 def test_more_files_in_a_folder_than_the_hub_takes_are_refused_before_any_is_scored() -> None:

@@ -191,6 +191,34 @@ def columns_in(where: str | None) -> set[str]:
     return {_column_of(node) for node in nodes if node.get("class") == "COLUMN_REF"}
 
 
+_EQUALS = {"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM"}
+
+
+def compared_with(where: str, column: str) -> set[str]:
+    """The constants that a condition compares a column with for equality: by =, IN, CASE and their kind."""
+    with duckdb.connect(":memory:", config=_CLOSED) as database:
+        nodes = _nodes(_parsed(database, f"SELECT 1 WHERE ({where}\n)"))
+    found: set[str] = set()
+    for node in nodes:
+        sides = [side["child"] if side["class"] == "CAST" else side for side in _equal_sides(node)]
+        if any(side["class"] == "COLUMN_REF" and _column_of(side) == column.lower() for side in sides):
+            literals = (side["literal"] for side in sides if side["class"] == "CONSTANT")
+            found |= {literal["text"] for literal in literals if literal["kind"] != "NULL_LITERAL"}
+    return found
+
+
+def _equal_sides(node: dict[str, Any]) -> list[dict[str, Any]]:
+    if node.get("type") in _EQUALS:
+        return [node["left"], node["right"]]
+    if node.get("type") == "COMPARE_IN":
+        return [*node["children"]]
+    if node.get("function_name") == "contains":  # label IN ['a', 'b']
+        items, value = (argument["expression"] for argument in node["arguments"])
+        if items.get("function_name") == "list_value":
+            return [value, *(argument["expression"] for argument in items["arguments"])]
+    return []
+
+
 def _parsed(database: duckdb.DuckDBPyConnection, query: str) -> Any:
     """The syntax tree, which is without nodes if there is an error."""
     ((text,),) = database.execute("SELECT json_serialize_sql(?)", [query]).fetchall()

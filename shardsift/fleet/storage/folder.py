@@ -4,7 +4,7 @@
 <output>/.shardsift/accepted.json                         its input files that `producer retry` accepted after they changed
 <output>/.shardsift/<run_id>/receipts/<shard>/<attempt>.json
 <output>/.shardsift/<run_id>/staged/data/…/<attempt>      until published
-<output>/.shardsift/<run_id>/checkpoints/<shard>/<name>   until published
+<output>/.shardsift/<run_id>/checkpoints/data/<shard>.parquet/<name>   until published
 <output>/{data,scores}/…  README.md  scores.png  manifest.parquet     published; the manifest comes last
 """
 
@@ -130,7 +130,7 @@ class FolderOutput(Output):
 
     def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
         with translated(f"Storing a checkpoint of {shard} in {self.uri}"):
-            self._write(f"{self._workplace}/checkpoints/{shard}/{name}", content)
+            self._write(f"{self._checkpoint_folder(shard)}/{name}", content)
         return True
 
     def checkpoints(self, shard: str) -> dict[str, bytes]:
@@ -195,8 +195,12 @@ class FolderOutput(Output):
         attempt = receipt.data.staged_path.rpartition("/")[2]
         return f"{self._workplace}/receipts/{receipt.shard}/{attempt}.json"
 
+    def _checkpoint_folder(self, shard: str) -> str:
+        """Not called like the shard, whose name may also be that of a folder with shards called like a window: `a/0`."""
+        return f"{self._workplace}/checkpoints/{data_path_of(shard)}"
+
     def _checkpoints_of(self, shard: str) -> list[str]:
-        folder = f"{self._workplace}/checkpoints/{shard}"
+        folder = self._checkpoint_folder(shard)
         return [path for path in self._files.sizes(folder) if path.rpartition("/")[0] == folder]
 
     def _is_staged(self, file: OutputFile) -> bool:

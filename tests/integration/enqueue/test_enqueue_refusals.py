@@ -21,6 +21,7 @@ from shardsift.producer.status import run_status
 from shardsift.producer.status.advice import what_next
 from support.enqueued_runs import Command
 from support.ledger_states import claimed
+from support.models import tiny_classifier
 from support.processes import call_command
 from support.records import a_manifest, a_shard
 
@@ -109,6 +110,46 @@ class TestRefusals:
         pq.write_table(twice, source / "a.parquet")
 
         refused(options, 'Shard a has several columns "id"')
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            (
+                {"where": "label = 'LABEL_2'"},
+                "names a label that .* does not give: 'LABEL_2'. Did you mean 'LABEL_[01]'.*: LABEL_0, LABEL_1.",
+            ),
+            (
+                {"where": "score > 0.5 and label IN ('LABEL_0', '5 star')"},
+                "does not give: '5 star'. Its labels: LABEL_0, LABEL_1",
+            ),
+            ({"where": "LABEL <> 'label_0'", "buckets": 3}, "does not give: 'label_0'. Did you mean 'LABEL_0'"),
+            ({"where": "label = 1"}, "does not give: '1'"),
+            ({"keep_top": "10%", "within": "Shard"}, '--within Shard: the output would also have a column "shard"'),
+            ({"keep_top": "10%", "within": "ROW"}, '--within ROW: the output would also have a column "row"'),
+            ({"keep_top": "10%", "within": "topic"}, '--within topic: the output would also have a column "Topic"'),
+            ({"keep_top": "10%", "within": "Topic"}, '--within Topic: the output would also have a column "topic"'),
+            ({"keep_top": "10%", "within": "LABEL"}, "--within LABEL: name a column of the input"),
+        ],
+        ids=str,
+    )
+    def test_a_label_that_no_model_has_or_a_column_that_sql_does_not_tell_from_another_is_an_error(
+        self, options: RunOptions, source: Path, tmp_path: Path, changes: dict[str, Any], says: str
+    ) -> None:
+        for file in source.iterdir():
+            rows = pq.read_table(file)
+            for name in ("Shard", "ROW", "topic", "Topic"):
+                rows = rows.append_column(name, pa.array(["x"] * len(rows)))
+            pq.write_table(rows, file)
+        model = tiny_classifier(tmp_path / "two", labels=2)
+
+        refused(
+            replace(options, models=(str(model),), score_columns=("score",) * ("within" in changes), **changes), says
+        )
+
+        others = {"where": "label = 'LABEL_1'"} if "where" in changes else {"keep_top": "10%", "within": "label"}
+        assert plan_run(
+            replace(options, models=(str(model),), score_columns=("score",) * ("within" in changes), **others)
+        )
 
 
 def refused(options: RunOptions, says: str) -> None:

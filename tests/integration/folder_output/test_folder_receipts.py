@@ -119,6 +119,12 @@ class TestDiscarding:
 
 
 class TestCheckpoints:
+    def test_a_checkpoint_is_no_folder_of_another_shard(self, output: FolderOutput) -> None:
+        assert output.store_checkpoint(A.name, "0", b"a")
+        assert output.store_checkpoint(f"{A.name}/0", "0", b"b")
+
+        assert [output.checkpoints(name) for name in (A.name, f"{A.name}/0")] == [{"0": b"a"}, {"0": b"b"}]
+
     def test_a_checkpoint_is_there_for_the_next_attempt(self, uri: str, output: FolderOutput) -> None:
         assert output.store_checkpoint(A.name, "0-8192", b"old")
         assert output.store_checkpoint(A.name, "0-8192", b"scores")
