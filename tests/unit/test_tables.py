@@ -110,7 +110,15 @@ def test_what_a_finished_write_leaves_is_harmless(tmp_path: Path) -> None:
         "_committed_vacuum9",
         ".part.crc",
     )
-    write(tmp_path, "a.parquet", "metadata/notes.json", "x=1/_SUCCESS", "_k=1/b.parquet", *finished)
+    write(
+        tmp_path,
+        "a.parquet",
+        "metadata/notes.json",
+        "metadata/photos.metadata.json",
+        "x=1/_SUCCESS",
+        "_k=1/b.parquet",
+        *finished,
+    )
 
     assert [Path(uri).name for uri in list_files(str(tmp_path)).uris] == ["b.parquet", "a.parquet"]
     assert list_files(str(tmp_path)).left_out == ()

@@ -12,6 +12,7 @@ from shardsift.fleet.errors import UsageError
 _HUB_REPO_PARTS = 3  # datasets/<user>/<name>
 _MARKS = "_started_", "_committed_"  # of the same number
 _EXPORT = "Write the table to Parquet with its own reader, and name that as the input"
+_ICEBERG = re.compile(r"(v\d+|\d+-.*?)(\.gz)?\.metadata\.json")
 _DUCKLAKE = re.compile(r"ducklake-[0-9a-f]{8}-")
 _LOGS = {  # → whose, and how to read it
     "_delta_log": ("a Delta table", "with DuckDB: COPY (FROM delta_scan('{0}')) TO 'table.parquet'"),
@@ -75,7 +76,7 @@ def _of_table(folder: str, names_in: Callable[[str], set[str]]) -> str | None:
     for log, (table, advice) in _LOGS.items():
         if log not in names:
             continue
-        if log != "metadata" or any(name.endswith(".metadata.json") for name in names_in(f"{folder}/{log}")):
+        if log != "metadata" or any(map(_ICEBERG.fullmatch, names_in(f"{folder}/{log}"))):
             return (
                 f"{{0}} is {table}: its {log} says which files and rows count, and the files alone also have those that were "
                 f"removed or replaced. {_EXPORT}; {advice}."
