@@ -21,7 +21,7 @@ from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.storage.identity import identity_now
-from shardsift.producer.scores.distribution import score_bins, threshold_of
+from shardsift.producer.scores.distribution import score_bins, threshold_column, threshold_of
 from shardsift.producer.scores.report import NearRow, ScoredRun, rows_near
 from shardsift.producer.status import Present, RunStatus, run_status
 from shardsift.producer.status.advice import level, verdict, what_next, why_a_person
@@ -158,11 +158,11 @@ def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
     if not receipts:
         raise UsageError(f"No shard of {run_id} is done yet.")
     run = ScoredRun(name=run_id, spec=spec, output_uri=spec.output_uri, shards=1, receipts=receipts)
-    scoring = spec.scorings[0]
-    near = threshold_of(spec.where, scoring.score_column)
+    column = threshold_column(spec)
+    near = threshold_of(spec.where, column)
     shards = {shard.name: _as_it_is_now(shard) for shard in ledger.shards(run_id, [receipts[0].shard])}
-    rows = rows_near(run, scoring, near=near, count=_ROWS, source=shards, most_rows=_MOST_ROWS)
-    return {"shard": receipts[0].shard, "threshold": near, "rows": [_row(row) for row in rows]}
+    rows = rows_near(run, column, near=near, count=_ROWS, source=shards, most_rows=_MOST_ROWS)
+    return {"shard": receipts[0].shard, "column": column, "threshold": near, "rows": [_row(row) for row in rows]}
 
 
 def _as_it_is_now(shard: Shard) -> Shard:

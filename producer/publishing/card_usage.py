@@ -11,7 +11,7 @@ from shardsift.fleet.run.recipes import recipe_for
 from shardsift.fleet.run.scoring import HYPOTHESIS_TEMPLATE, Scoring
 from shardsift.fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
 from shardsift.producer.publishing.card_models import HUB_DATASET, longer_fence
-from shardsift.producer.scores.distribution import threshold_of
+from shardsift.producer.scores.distribution import threshold_column, threshold_of
 
 _LABELS_FILE = "labels.txt"
 _DEFAULTS = {"dtype": "auto", "text-column": "text", "passages": "head", "hypothesis-template": HYPOTHESIS_TEMPLATE}
@@ -22,7 +22,7 @@ def how_to_load(spec: RunSpec) -> str:
     found = HUB_DATASET.match(spec.output_uri)
     root = f"{found[0]}/" if found else ""
     folder, rows = ("scores", "scores") if spec.publishes_only_scores else ("data", "kept")
-    column = spec.scorings[0].score_column
+    column = threshold_column(spec)
     has_edge = threshold_of(spec.where, column) is not None
     order = f'\nORDER BY "{column}"' if has_edge else ""
     revision = f', revision="{found[2]}"' if found and found[2] else ""

@@ -32,25 +32,17 @@ class Bin:
 def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histogram]:
     """The histogram of each score column or, of a model with several labels, of each label's score and what the filter names.
 
-    There is at least one receipt.
+    The columns that the filter names come first. There is at least one receipt.
     """
     found: dict[str, Histogram] = {}
-    named = _compared(spec.where)
     for place, scoring in enumerate(spec.scorings):
         columns = scoring.label_histogram_columns
         has_labels = columns and all(receipt.scorings[place].label_histograms for receipt in receipts)
-        if not has_labels or scoring.score_column.lower() in named:
+        if not has_labels or spec.filter_names(scoring.score_column):
             found[scoring.score_column] = added(receipt.scorings[place].histogram for receipt in receipts)
         for label, column in enumerate(columns if has_labels else ()):
             found[column] = added(receipt.scorings[place].label_histograms[label] for receipt in receipts)
-    return found
-
-
-def _compared(where: str | None) -> set[str]:
-    """The columns that a filter names, in lower case."""
-    from shardsift.fleet.run.filter import columns_in  # here, because `producer status` needs no DuckDB
-
-    return columns_in(where)
+    return dict(sorted(found.items(), key=lambda one: not spec.filter_names(one[0])))
 
 
 def score_bins(histogram: Histogram, *, most: int = _MOST_BINS) -> list[Bin]:
@@ -88,19 +80,24 @@ def score_table(histogram: Histogram) -> str:
 
 
 def threshold_of(where: str | None, column: str) -> float | None:
-    """The threshold of a filter that compares this column with a number and does nothing else."""
+    """The threshold of a filter that compares this column with a number and does nothing else. SQL ignores the case."""
     found = _THRESHOLD.fullmatch(where or "")
-    return float(found["value"]) if found and found["column"] == column else None
+    return float(found["value"]) if found and found["column"].lower() == column.lower() else None
+
+
+def threshold_column(spec: RunSpec) -> str:
+    """The score column on which the filter is a threshold; if it is none, the first one that is charted."""
+    columns = (column for one in spec.scorings for column in (one.score_column, *one.label_score_columns))
+    return next((one for one in columns if threshold_of(spec.where, one) is not None), next(iter(spec.charted)))
 
 
 def score_picture(spec: RunSpec, receipts: Sequence[Receipt]) -> bytes | None:
     """A PNG for the card, the same for the same scores. None if no row has a score, or without matplotlib.
 
-    Shows few columns, those that the filter compares first.
+    Shows few columns, those that the filter names first.
     """
-    named = _compared(spec.where)
     found = {column: histogram for column, histogram in histograms_of(spec, receipts).items() if histogram.rows}
-    chosen = sorted(found, key=lambda column: column.lower() not in named)[:_MOST_IN_PICTURE]
+    chosen = list(found)[:_MOST_IN_PICTURE]
     if not chosen:
         return None
     try:

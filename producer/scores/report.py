@@ -71,15 +71,27 @@ class ScoredRun:
         with keyword_errors():
             return edges_of_run(self, options_from(Ranking, ranking), parts, source=texts_of_places(input))
 
-    def scoring(self, column: str | None) -> Scoring:
-        """The scoring with this score column, or the only one. Raises UsageError if there is none."""
-        columns = ", ".join(scoring.score_column for scoring in self.spec.scorings)
-        if column is None and len(self.spec.scorings) > 1:
-            raise UsageError(f"{self.name} has several score columns: {columns}. Name one with --score-column.")
-        for scoring in self.spec.scorings:
-            if column in (None, scoring.score_column):
-                return scoring
-        raise UsageError(f"The run has no score column {column!r}. There are: {columns}.")
+    def column(self, named: str | None) -> str:
+        """This score column, or that which the filter names, or the only one. Raises UsageError if there is none, or several."""
+        filtered = [column for column in self.scorings if self.spec.filter_names(column)]
+        found = [named] if named else filtered or [scoring.score_column for scoring in self.spec.scorings]
+        if len(found) > 1:
+            by = "its filter names" if filtered else "it has"
+            raise UsageError(
+                f"Of {self.name}, {by} several score columns: {', '.join(found)}. Name one with --score-column."
+            )
+        if found[0] not in self.scorings:
+            raise UsageError(f"The run has no score column {named!r}. There are: {', '.join(self.scorings)}.")
+        return found[0]
+
+    @property
+    def scorings(self) -> dict[str, Scoring]:
+        """The scoring of each column that has a score in every row: that of the best label, and of each label."""
+        return {
+            column: scoring
+            for scoring in self.spec.scorings
+            for column in (scoring.score_column, *scoring.label_score_columns)
+        }
 
     @property
     def histograms(self) -> dict[str, Histogram]:
@@ -204,12 +216,12 @@ def rows_of_run_near(
     """
     uris = source or run.input_uris
     shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
-    return rows_near(run, run.scoring(column), near=near, count=count, source=shards)
+    return rows_near(run, run.column(column), near=near, count=count, source=shards)
 
 
 def rows_near(
     run: ScoredRun,
-    scoring: Scoring,
+    column: str,
     *,
     near: float | None,
     count: int,
@@ -222,13 +234,13 @@ def rows_near(
     of each shard. Raises ShardError for a damaged file or an input that has changed, TransientError for the network.
     """
     found: list[NearRow] = []
-    for receipt, table in stored_scores(run.output_uri, run.receipts, [scoring.score_column]):
-        found += _rows_of(receipt, table[scoring.score_column].to_numpy()[:most_rows], near, count)
+    for receipt, table in stored_scores(run.output_uri, run.receipts, [column]):
+        found += _rows_of(receipt, table[column].to_numpy()[:most_rows], near, count)
         if near is not None:
             found.sort(key=lambda row: abs(row.score - near))
         found = found[:count]
     found.sort(key=lambda row: (row.score, row.shard, row.row))
-    return _with_texts(found, run, scoring, source) if source else found
+    return _with_texts(found, run, run.scorings[column], source) if source else found
 
 
 def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:

@@ -66,7 +66,7 @@ def _kept(status: RunView) -> Iterator[str]:
         yield f"kept     {status.rows_kept / status.rows_written:.1%} so far"
     for column, histogram in status.histograms.items():
         if status.counts.open and histogram.rows:
-            yield f"scores   {spread_line(histogram)}{f'  {column}' if len(status.histograms) > 1 else ''}"
+            yield f"scores   {spread_line(histogram)}  {column}"
 
 
 def spread_line(histogram: Histogram) -> str:

@@ -48,7 +48,7 @@ class Lease(Progress):
         """`stopping` tells the work to stop. `begin_next` is called, perhaps twice, when the next shard may be begun."""
         super().__init__()
         self._ledger, self._claim = ledger, claim
-        self._score_columns = [scoring.score_column for scoring in claim.spec.scorings]
+        self._charted = list(claim.spec.charted)
         self._device, self._watchdog = device, watchdog
         self._stopping, self._begin_next = stopping, begin_next
         self._rows_before_window = 0
@@ -143,9 +143,7 @@ class Lease(Progress):
             rows_kept=counts.rows_kept,
             tokens=self.vitals.tokens,
             seconds=seconds,
-            histograms={
-                column: counts.histograms[column] for column in self._score_columns if column in counts.histograms
-            },
+            histograms={column: counts.histograms[column] for column in self._charted if column in counts.histograms},
             peak_share=_rounded(self._device.peak_share(seconds[Phase.DEVICE])),
             memory_share=_rounded(use.memory_share),
             busy_share=_rounded(use.busy_share),

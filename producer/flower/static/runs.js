@@ -265,8 +265,11 @@
     // ---- Scores -------------------------------------------------------------------------------------------------------
 
     function showScores({scores, where}) {
+        const isThreshold = scores.some((column) => column.threshold !== null);
+        const shown = scores.map((column) => column.column).join(", ");
         setText(byId("scores-of"), scores.length === 0 ? "No row has a score yet."
-            : where ? "The filter keeps rows with " + where + "." : "Every row is kept.");
+            : !where ? "Every row is kept."
+            : "The filter keeps rows with " + where + "." + (isThreshold ? "" : " It is more than a threshold, so that the charts of " + shown + " do not show it."));
         byId("scores").replaceChildren(...scores.map(scoreColumn));
     }
 
@@ -310,7 +313,7 @@
 
     function keepRates(column) {
         return make("table", {class: "keep-rates"},
-            make("caption", {}, "What a threshold would keep"),
+            make("caption", {}, "What a threshold on " + column.column + " alone would keep"),
             make("thead", {}, make("tr", {}, ...["At least", "Rows", "Share"].map((name) => make("th", {scope: "col"}, name)))),
             make("tbody", {}, ...column.bins.map((bin) => make("tr", bin.start === column.threshold ? {class: "chosen"} : {},
                 make("th", {scope: "row"}, String(bin.start) + (bin.start === column.threshold ? " (the filter)" : "")),
@@ -337,7 +340,7 @@
 
     function examples(found) {
         const near = found.threshold === null ? "" : ", near the threshold of " + found.threshold;
-        return [make("p", {class: "small-print"}, "From the beginning of " + found.shard + near + "."),
+        return [make("p", {class: "small-print"}, "By " + found.column + near + ", from the beginning of " + found.shard + "."),
             make("div", {class: "examples"}, ...found.rows.map(exampleRow))];
     }
 

@@ -5,6 +5,7 @@ uses the clock of Redis, so workers' clocks do not matter. A claim lasts for one
 worker comes back after its lease expired and another worker claimed the shard, its token is stale and is refused.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
 
@@ -66,7 +67,8 @@ class Ledger(Attempts, Results):
         """Add shards to a run that is not marked as enqueued: no shard is sent or published before `mark_enqueued`."""
         keys = Keys(spec.run_id)
         self.redis.set(VERSION_KEY, VERSION)
-        self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now})
+        labels = {column: places for column, places in spec.charted.items() if places[1] is not None}
+        self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now, "charted": json.dumps(labels)})
         self.redis.hdel(keys.run, "cancelled")
         self.redis.zadd(RUNS, {spec.run_id: now}, nx=True)
         added = 0

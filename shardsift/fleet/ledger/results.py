@@ -144,9 +144,11 @@ class Results(LedgerBase):
         return read_pace(run, now_ms=now_ms, end_ms=end_ms)
 
     def histograms(self, run_id: str) -> dict[str, Histogram]:
-        """How the scores of the shards that are done are spread, by score column."""
+        """How the scores of the shards that are done are spread, by the columns that the spec says to chart."""
+        spec = self.spec(run_id)
         empty = {
-            scoring.score_column: empty_histogram(scoring.function_to_apply) for scoring in self.spec(run_id).scorings
+            column: empty_histogram(spec.scorings[place].function_to_apply)
+            for column, (place, _) in spec.charted.items()
         }
         rows_by_bin: dict[str, dict[int, int]] = {column: {} for column in empty}
         for field, rows in self._fields(Keys(run_id).histograms).items():

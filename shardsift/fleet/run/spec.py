@@ -108,6 +108,24 @@ class RunSpec:
     def publishes_only_scores(self) -> bool:
         return self.where is not None and self.where.strip().lower() == "false"
 
+    def filter_names(self, column: str) -> bool:
+        """Whether the filter has this word, in any case, as SQL reads it."""
+        return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", self.where or "", re.IGNORECASE) is not None
+
+    @property
+    def charted(self) -> dict[str, tuple[int, int | None]]:
+        """The score columns that are charted: those that the filter names come first; of a scoring without such, its score.
+
+        Each has the place of its scoring, and that of its label, which is None for the score.
+        """
+        found: dict[str, tuple[int, int | None]] = {}
+        for place, scoring in enumerate(self.scorings):
+            labels = {column: (place, label) for label, column in enumerate(scoring.label_histogram_columns)}
+            columns = {scoring.score_column: (place, None), **labels}
+            named = {column: places for column, places in columns.items() if self.filter_names(column)}
+            found |= named or {scoring.score_column: (place, None)}
+        return dict(sorted(found.items(), key=lambda one: not self.filter_names(one[0])))
+
     @property
     def is_in_place(self) -> bool:
         """Whether the run publishes in place of the one whose scores it reads."""

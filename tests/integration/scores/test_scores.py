@@ -17,12 +17,14 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.receipt import Histogram
 from shardsift.fleet.run.spec import RunSpec
-from shardsift.producer.flower.pages import rows_json
+from shardsift.producer.flower.pages import rows_json, run_json
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import Ranking, RunOptions
 from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.publishing.card_usage import how_to_load
 from shardsift.producer.scores.distribution import chart, score_bins
 from shardsift.producer.scores.report import edges_of_run, near_lines, read_texts, rows_of_run_near, scored_run
+from shardsift.producer.status import run_status
 from shardsift.worker.scoring.load import load_scorer
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.input_shards import with_first_texts
@@ -138,6 +140,36 @@ def test_of_several_labels_each_has_a_table(scored: Scored, tmp_path: Path) -> N
         assert histogram.rows_by_bin == (scores[column].dropna() * 20 // 1).astype(int).value_counts().to_dict()
 
 
+@pytest.mark.parametrize(("where", "threshold"), [("{} >= 0.3", 0.3), ("{} > 0.2 AND text != ''", None)])
+def test_all_that_is_shown_of_scores_is_of_the_label_that_the_filter_names(
+    scored: Scored, tmp_path: Path, where: str, threshold: float | None
+) -> None:
+    model = tiny_classifier(tmp_path / "model", labels=3)
+    scorer = load_scorer(str(model), "float32", parity_rows=0, threads=1)
+    label = "score_LABEL_1"
+    options = replace(scored.options, models=(str(model),), min_score=None, where=where.format(label.upper()))
+    spec = publish(scored.ledger, scorer, replace(options, output_uri=str(tmp_path / "out")), scratch=tmp_path / "s")
+    scores = pd.concat(map(pd.read_parquet, Path(spec.output_uri, "scores").rglob("*.parquet")))[label].dropna()
+    in_bins = (scores * 20 // 1).astype(int).value_counts().to_dict()
+
+    status, page = run_status(scored.ledger, spec.run_id), run_json(scored.ledger, spec.run_id)
+    shown: Any = rows_json(scored.ledger, spec.run_id)
+    run = scored_run(spec.run_id, scored.settings)
+    near = rows_of_run_near(run, None, near=0.3, count=5, source=())
+
+    assert {column: one.rows_by_bin for column, one in status.histograms.items()} == {label: in_bins}
+    (chart,) = page["scores"]  # type: ignore[misc, attr-defined]
+    assert (chart["column"], chart["threshold"]) == (label, threshold)
+    assert (shown["column"], shown["threshold"]) == (label, threshold)
+    assert next(iter(run.histograms)) == label
+    nearest = sorted(scores, key=lambda score: abs(score - 0.3))[:5]
+    assert sorted(row.score for row in near) == pytest.approx(sorted(nearest))
+    assert (f'ORDER BY "{label}"' in how_to_load(spec)) == (threshold is not None)
+
+    scored.ledger.requeue(spec.run_id, {receipt.shard: "lost" for receipt in run.receipts})
+    assert [one.rows for one in run_status(scored.ledger, spec.run_id).histograms.values()] == [0]
+
+
 def test_a_run_that_goes_on_shows_its_finished_shards(scored: Scored, tmp_path: Path) -> None:
     plan = plan_run(replace(scored.options, output_uri=str(tmp_path / "out")))
     scored.ledger.create_run(plan.spec, plan.shards, now=1.0)
@@ -155,14 +187,17 @@ def test_a_run_that_goes_on_shows_its_finished_shards(scored: Scored, tmp_path: 
     assert (row.shard, bool(row.text)) == (plan.shards[1].name, True)
 
 
-def test_of_several_score_columns_one_must_be_named(scored: Scored) -> None:
+def test_of_several_score_columns_one_must_be_named_unless_the_filter_does(scored: Scored) -> None:
     run, edu = scored_run(scored.output, scored.settings), scored.spec.scorings[0]
     two = replace(run, spec=replace(run.spec, scorings=(edu, replace(edu, score_column="tox_score"))))
+    by_both = replace(two, spec=replace(two.spec, where="score > tox_score"))
 
-    with pytest.raises(UsageError, match="several score columns: score, tox_score. Name one with --score-column"):
-        rows_of_run_near(two, None, near=2.5, count=1, source=())
+    assert two.column(None) == "score"
+    for several in (by_both, replace(two, spec=replace(two.spec, where=None))):
+        with pytest.raises(UsageError, match="several score columns: score, tox_score. Name one with --score-column"):
+            rows_of_run_near(several, None, near=2.5, count=1, source=())
     with pytest.raises(UsageError, match=r"The run has no score column 'edu'\. There are: score\."):
-        run.scoring("edu")
+        run.column("edu")
 
 
 def test_the_rows_nearest_to_a_threshold_come_with_url_and_text_of_the_input(scored: Scored) -> None:

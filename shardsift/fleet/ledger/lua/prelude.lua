@@ -182,10 +182,15 @@ local function count_receipt(said, sign)
   for reason, rows in pairs(said.errors) do count_errored(reason, sign * rows) end
   local bytes = share_of(said.data, said.rows_kept) + share_of(said.scores, said.rows_in)
   redis.call('HINCRBY', run, 'stored_bytes', sign * bytes)
-  for _, scoring in ipairs(said.scorings) do
-    for bin, rows in pairs(scoring.histogram.rows_by_bin) do
-      redis.call('HINCRBY', histograms, bin .. ':' .. scoring.score_column, sign * rows)
+  local function count_scores(column, histogram)
+    for bin, rows in pairs(histogram and histogram.rows_by_bin or {}) do
+      redis.call('HINCRBY', histograms, bin .. ':' .. column, sign * rows)
     end
+  end
+  for _, scoring in ipairs(said.scorings) do count_scores(scoring.score_column, scoring.histogram) end
+  -- The scores of labels that the filter names, by column: the places of the scoring and of the label, from 0.
+  for column, place in pairs(cjson.decode(redis.call('HGET', run, 'charted') or '{}')) do
+    count_scores(column, (said.scorings[place[1] + 1].label_histograms or {})[place[2] + 1])
   end
 end
 
