@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias, TypeGuard
 
 from shardsift.fleet.ledger import Failure, RunningShard
@@ -315,9 +315,10 @@ def _on_refused(status: RunView) -> Iterator[str]:
 # Tell failed attempts in a few lines, one for each cause, so that one mistake in a hundred shards reads as one.
 
 _MOST_CAUSES = 5
-_MOST_CHARACTERS = 320  # of an error
+_MOST_CHARACTERS = 360  # of an error
 _CLAUSE = re.compile(r"(?<=[;.!?]) ")
 _ENDS = re.compile(r";(?= [A-Z]|$)")  # a list of which the end is left out
+_PLACE = re.compile(r"(?:line|row) #")
 _REST = "and # more"  # of a list
 _DETAIL = re.compile(
     r"""(?<=\bis\ )"[^"]*"                                           # a value
@@ -336,25 +337,29 @@ _BAD_ROWS = re.compile(
 
 def failure_lines(failures: Sequence[Failure]) -> Iterator[str]:
     """List what failed, a line for each cause."""
-    return _cause_lines(failures, "failed", "failed", _attempt)
+    return _cause_lines(failures, one="failed", many="failed")
 
 
 def retry_lines(retries: Sequence[Failure]) -> Iterator[str]:
     """List what went wrong with shards that are tried again, a line for each cause."""
-    return _cause_lines(retries, "is tried again", "are tried again", _failed_attempt)
+    return _cause_lines(
+        retries, one="is tried again after a failed attempt", many="are tried again after failed attempts"
+    )
 
 
-def _cause_lines(failures: Sequence[Failure], one: str, many: str, attempt: Callable[[Failure], str]) -> Iterator[str]:
+def _cause_lines(failures: Sequence[Failure], *, one: str, many: str) -> Iterator[str]:
     causes, said = list(causes_of(failures).values()), set[str]()
     for cause in causes[:_MOST_CAUSES]:
         first = min(cause, key=lambda failure: len(failure.error))
-        clauses = _clauses(first)
-        error = _ENDS.sub(".", " ".join(clause for clause in clauses.values() if clause not in said))
-        said.update(clauses.values())
+        cause_itself, *more = _clauses(first).values()
+        error = _ENDS.sub(".", " ".join([cause_itself, *(clause for clause in more if clause not in said)]))
+        said.update(clause for clause in more if not _PLACE.match(_masked(first, clause)))
+        workers = {failure.worker for failure in cause}
+        on = f" on {first.worker}" if first.worker and len(workers) == 1 else ""
         if len(cause) == 1:
-            yield f"Shard {first.shard} {one}{attempt(first)}: {_cut(error)}"
+            yield f"Shard {first.shard} {one}{on}: {_cut(error)}"
         else:
-            yield f"{counted(len(cause), 'shard')} {many}{_bad_rows(cause)}, such as {first.shard}{attempt(first)}: {_cut(error)}"
+            yield f"{counted(len(cause), 'shard')} {many}{on}{_bad_rows(cause)}, such as {first.shard}: {_cut(error)}"
     rest = causes[_MOST_CAUSES:]
     if rest:
         shards = counted(sum(map(len, rest)), "shard")
@@ -369,15 +374,6 @@ def causes_of(failures: Sequence[Failure]) -> dict[Cause, list[Failure]]:
     return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 
-def _attempt(failure: Failure) -> str:
-    """The finalizer, which finds damaged outputs, has no worker's name."""
-    return f" on {failure.worker} (attempt {failure.attempts})" if failure.worker else ""
-
-
-def _failed_attempt(retry: Failure) -> str:
-    return f" after a failed attempt{f' on {retry.worker}' if retry.worker else ''}"
-
-
 def _bad_rows(cause: Sequence[Failure]) -> str:
     found = [_BAD_ROWS.search(failure.error) for failure in cause]
     numbers = [int(one[1].replace(",", "")) for one in found if one]
@@ -385,10 +381,16 @@ def _bad_rows(cause: Sequence[Failure]) -> str:
 
 
 def _clauses(failure: Failure) -> dict[str, str]:
-    """The clauses of the error by what they say, without the names and numbers: of a list of like things, the first."""
-    error = " ".join(failure.error.split()).removeprefix(f"{failure.shard}: ")
-    found = {_masked(failure, clause).rstrip(";."): clause for clause in reversed(_CLAUSE.split(error))}
-    return {said: clause for said, clause in reversed(found.items()) if said != _REST}
+    """The clauses of the error by what they say, without the names and numbers. Of the places in a file, the first."""
+    error = " ".join(failure.error.split()).removeprefix(f"Shard {failure.shard}: ").removeprefix(f"{failure.shard}: ")
+    found, has_place = dict[str, str](), False
+    for clause in _CLAUSE.split(error):
+        said = _masked(failure, clause).rstrip(";.")
+        is_place = _PLACE.match(said) is not None
+        if said not in found and said != _REST and not (is_place and has_place):
+            found[said] = clause
+        has_place |= is_place
+    return found
 
 
 def _masked(failure: Failure, text: str) -> str:

@@ -130,5 +130,5 @@ def progress_line(status: RunStatus) -> str:
     if status.word == "publishing" or (status.word != "running" and said != status.word):
         return said
     rows, left = counted(status.counts.rows_scored, "row"), status.time_left
-    but = "".join(f"; {what}" for what in troubles(status))
+    but = "".join(f"; {what}" for what in troubles(status) if status.counts.open)
     return f"{rows}, {status.rows_per_second:,.0f} rows/s{f'; {left} left' if left else ''}{but}"

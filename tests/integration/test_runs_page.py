@@ -93,7 +93,7 @@ class TestTheListOfRuns:
         ledger.cancel(RUN)
 
         assert newest == (
-            f"Shard {A.name} failed on w1 (attempt 1): no column text. After fixing the cause, try it again: "
+            f"Shard {A.name} failed on w1: no column text. After fixing the cause, try it again: "
             f"producer retry {failed.run_id}"
         )
         assert waiting.startswith("No worker for this run is seen; the lease ends in ")

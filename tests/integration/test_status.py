@@ -435,7 +435,7 @@ class TestTroubles:
         status = run_status(ledger, run)
 
         assert verdict(status) == (
-            f"retrying: 2 shards are tried again, such as {A.name} after a failed attempt on w1@host/7: "
+            f"retrying: 2 shards are tried again after failed attempts on w1@host/7, such as {A.name}: "
             f"Uploading {A.name}: the Hub answered 429."
         )
 
@@ -562,11 +562,11 @@ class TestTroubles:
         after = f"After fixing the cause, try them again: producer retry {run}"
         assert verdict(status) == f"failed: 3 shards failed. {after}"
         assert verdict(run_status(ledger, run, most_failures=1)) == (
-            f"failed: 3 shards failed. Shard {A.name} failed on w1@host/7 (attempt 1): no column text. {after}"
+            f"failed: 3 shards failed. Shard {A.name} failed on w1@host/7: no column text. {after}"
         )
         assert status_screen(status)[-2:] == [
-            f"2 shards failed, such as {A.name} on w1@host/7 (attempt 1): no column text.",
-            "Shard crawl/c failed on w1@host/7 (attempt 1): It is empty.",
+            f"2 shards failed on w1@host/7, such as {A.name}: no column text.",
+            "Shard crawl/c failed on w1@host/7: It is empty.",
         ]
 
     def test_publishing_without_the_failed_shards_is_proposed_when_the_others_are_done(

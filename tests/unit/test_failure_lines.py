@@ -19,7 +19,7 @@ def test_one_failed_shard_is_one_line_with_the_worker_if_one_reported_it() -> No
     lost = failure("crawl/8", "data/8.parquet is missing", worker="", attempts=0)
 
     assert list(failure_lines([failure("crawl/7", "It is empty.", attempts=3), lost])) == [
-        "Shard crawl/7 failed on gpu/1 (attempt 3): It is empty.",
+        "Shard crawl/7 failed on gpu/1: It is empty.",
         "Shard crawl/8 failed: data/8.parquet is missing",
     ]
 
@@ -28,7 +28,7 @@ def test_a_hundred_shards_with_one_mistake_are_one_line() -> None:
     failures = [failure(f"crawl/{n:03}", NO_COLUMN.format(shard=f"crawl/{n:03}")) for n in range(100)]
 
     assert list(failure_lines(failures)) == [
-        f"100 shards failed, such as crawl/000 on gpu/1 (attempt 1): {NO_COLUMN.format(shard='crawl/000')}"
+        f"100 shards failed on gpu/1, such as crawl/000: {NO_COLUMN.format(shard='crawl/000')}"
     ]
 
 
@@ -69,11 +69,11 @@ def test_bad_rows_of_many_shards_are_a_line_for_each_column_with_all_their_rows_
     meta, rating = failure_lines(failures)
 
     assert meta.startswith(
-        "20 shards failed with 60 rows that cannot be read, such as reviews/00 on gpu/1 (attempt 1): "
+        "20 shards failed on gpu/1 with 60 rows that cannot be read, such as reviews/00: 1 row of 75 "
     )
     assert meta.endswith(f'line 7: "meta" has another field. {REMEDY}')
     assert rating.startswith(
-        "6 shards failed with 3,600 rows that cannot be read, such as reviews/20 on gpu/1 (attempt 1): "
+        "6 shards failed on gpu/1 with 3,600 rows that cannot be read, such as reviews/20: 600 rows of 1,000 "
     )
     assert rating.endswith('line 7: "rating" has another field.')
     assert max(map(len, (meta, rating))) < 500
@@ -89,6 +89,27 @@ def failure_of_bad_rows(shard: str, *, rows: int, column: str) -> Failure:
     return failure(shard, str(raised.value))
 
 
+def test_shards_with_bad_rows_of_several_causes_are_told_by_the_first_and_never_without_one() -> None:
+    json, meta = "line {}: not valid JSON", 'line {}: "meta" has another field'
+    errors = [[meta, json], [meta], [json, meta], [json]]
+    failures = [
+        failure(
+            f"part-{n}",
+            f"Shard part-{n}: {len(of)} rows of 75 cannot be read. {'; '.join(of).format(n, n + 7)}. {REMEDY}",
+            worker=f"w/{n}",
+        )
+        for n, of in enumerate(errors)
+    ]
+
+    lines = list(failure_lines(failures))
+
+    assert lines == [
+        f'2 shards failed with 3 rows that cannot be read, such as part-1: 1 rows of 75 cannot be read. line 1: "meta" has '
+        f"another field. {REMEDY}",
+        "2 shards failed with 3 rows that cannot be read, such as part-3: 1 rows of 75 cannot be read. line 3: not valid JSON.",
+    ]
+
+
 def test_an_error_of_a_thousand_words_is_cut_at_a_word() -> None:
     (line,) = failure_lines([failure("a", "bad bytes " * 1000)])
 
@@ -102,7 +123,7 @@ def test_more_causes_than_fit_on_a_screen_are_counted() -> None:
 
     lines = list(failure_lines(failures))
 
-    assert lines[4] == "Shard shard-five failed on gpu/1 (attempt 1): Kind five is wrong."
+    assert lines[4] == "Shard shard-five failed on gpu/1: Kind five is wrong."
     assert lines[5:] == ["And 2 other errors of 2 shards: `producer status RUN --json` lists all."]
 
 
@@ -112,6 +133,6 @@ def test_shards_that_are_tried_again_are_told_with_their_last_error() -> None:
     ]
 
     assert list(retry_lines(retries)) == [
-        "2 shards are tried again, such as a after a failed attempt on gpu/1: S3 answered 503.",
+        "2 shards are tried again after failed attempts on gpu/1, such as a: S3 answered 503.",
         "Shard c is tried again after a failed attempt on gpu/1: No space left.",
     ]

@@ -149,7 +149,7 @@ TRANSIENT: list[tuple[Exception, str]] = [
         (of_path(code), "")
         for code in ("EIO", "ESTALE", "EBUSY", "EMFILE", "ETIMEDOUT", "ECONNRESET", "EPIPE", "EINTR")
     ),
-    *((of_path(code), "Free some on that disk") for code in ("ENOSPC", "EDQUOT")),
+    *((of_path(code), "the disk of / is full: no space left. Free some on that disk") for code in ("ENOSPC", "EDQUOT")),
     (of_xet("client error (429 Too Many Requests)"), "429"),
     (of_xet("server error (503 Service Unavailable)", ConnectionError), "503"),
     (of_package("EndpointConnectionError", "botocore"), "the network failed"),

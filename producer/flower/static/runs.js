@@ -187,8 +187,14 @@
                 (counts.failed ? ", " + NUMBERS.format(counts.failed) + " failed" : "")),
             cell("Rows", NUMBERS.format(counts.rows_in + counts.rows_running), "number"),
             cell("Kept", percent(counts.rows_kept, counts.rows_in), "number"),
-            cell("Rows/s", ROUNDED.format(run.rows_per_second), "number"),
+            cell("Rows/s", speed(run), "number"),
             cell("Left", run.time_left || "—", "short"));
+    }
+
+    /* Now, or after the end over all the work; not while a run waits. */
+    function speed(run) {
+        const waits = run.counts.queued + run.counts.running > 0 && run.state !== "running";
+        return waits ? "—" : ROUNDED.format(run.rows_per_second);
     }
 
     function cell(label, content, name) {
@@ -208,7 +214,7 @@
         showState(byId("state"), data.state, data.level);
         showHeadline(data.headline);
         setText(byId("done"), NUMBERS.format(counts.done) + " of " + NUMBERS.format(counts.shards));
-        setText(byId("speed"), ROUNDED.format(data.rows_per_second));
+        setText(byId("speed"), speed(data));
         setText(byId("left"), data.time_left || "—");
         setText(byId("kept"), percent(counts.rows_kept, counts.rows_in));
         const share = counts.shards ? Math.floor(100 * counts.done / counts.shards) : 0;
@@ -269,15 +275,15 @@
         const shown = scores.map((column) => column.column).join(", ");
         setText(byId("scores-of"), scores.length === 0 ? "No row has a score yet."
             : !where ? "Every row is kept."
-            : "The filter keeps rows with " + where + "." + (isThreshold ? "" : " It is more than a threshold, so that the charts of " + shown + " do not show it."));
-        byId("scores").replaceChildren(...scores.map(scoreColumn));
+            : "The filter keeps rows with " + where + "." + (isThreshold ? "" : " It is no threshold on one score alone, so that the chart of " + shown + " does not mark it."));
+        byId("scores").replaceChildren(...scores.map((column) => scoreColumn(column, !where)));
     }
 
-    function scoreColumn(column) {
-        return make("article", {class: "scores"}, make("h3", {}, column.column), histogram(column), keepRates(column));
+    function scoreColumn(column, keepsAll) {
+        return make("article", {class: "scores"}, make("h3", {}, column.column), histogram(column, keepsAll), keepRates(column));
     }
 
-    function histogram(column) {
+    function histogram(column, keepsAll) {
         const width = 360, height = 190, left = 8, bottom = 160, top = 22;
         const first = column.bins[0].start;
         const last = column.bins[column.bins.length - 1].end;
@@ -288,7 +294,7 @@
         const hasThreshold = threshold !== null && threshold >= first && threshold <= last;
         const bars = column.bins.map(function (bin) {
             const tall = (bottom - top) * bin.rows / most;
-            const isKept = threshold === null || bin.start >= threshold;
+            const isKept = keepsAll || (threshold !== null && bin.start >= threshold);
             return draw("rect", {
                 class: isKept ? "bin kept" : "bin", x: x(bin.start) + 0.5, y: bottom - tall,
                 width: Math.max(0.5, x(bin.end) - x(bin.start) - 1), height: tall,

@@ -259,7 +259,7 @@ def _options_of_every_command(
 
 
 def _end(line: str, code: int = USAGE) -> None:
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{fitted(line, sys.stderr)}\n")
     sys.exit(code)
 
 

@@ -1,6 +1,7 @@
 """Translate the libraries' errors into the two that a worker acts on: give up the shard, or try it again later."""
 
 import errno
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -85,8 +86,8 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
         return TransientError(f"{doing}: the answer is not the service's, but perhaps a proxy's ({first}).")
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
         return TransientError(
-            f"{doing}: no space left. Free some on that disk; SHARDSIFT_SCRATCH_DIR, or TMPDIR for a command, moves scratch "
-            "files to another."
+            f"{doing}: {_disk_of(error)} is full: no space left. Free some on that disk; SHARDSIFT_SCRATCH_DIR, or TMPDIR "
+            "for a command, moves scratch files to another."
         )
     if isinstance(error, _NO_ANSWER):
         return TransientError(f"{doing}: the network failed ({_line(error)}).")
@@ -114,6 +115,14 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
         return ShardError(f"{doing}: {_line(error)}.")
     # The rest are I/O errors of a disk or mount, and hf_xet's RuntimeErrors, which wrap network failures.
     return TransientError(f"{doing}: {_line(error)}.")
+
+
+def _disk_of(error: OSError) -> str:
+    """Where the disk is mounted, if the error has the name of the file that was written. A copy's has both names."""
+    if not (name := error.filename2 or error.filename):
+        return "the disk"
+    file = Path(os.fsdecode(name)).absolute()
+    return f"the disk of {next(place for place in file.parents if place.is_mount())}"
 
 
 def _from_path(error: OSError, doing: str) -> ShardError:
