@@ -4,7 +4,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypeAlias, TypeGuard
+from typing import Literal, TypeAlias
 
 from shardsift.fleet.ledger import Failure, RunningShard
 from shardsift.fleet.presence.announcements import machine_names
@@ -16,7 +16,6 @@ Level = Literal["good", "doubtful", "bad"]
 Cause: TypeAlias = tuple[str, ...]  # the clauses of an error, without what differs between shards
 
 _BAD = {"failed", "stalled", "damaged", "record lost"}
-_TOLD_SECONDS = 300.0
 _DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published without its failed shards"}
 _LEFT_ALONE = {"cancelled", "published without its failed shards"}  # a person decided that
 _AFTER_FIXING = "After fixing the cause"  # begins the line with the command that goes on after a failure
@@ -63,19 +62,11 @@ def troubles(status: RunView) -> Iterator[str]:
         yield f"{counted(status.counts.failed_attempts, 'attempt')} failed since a shard was done"
     if status.silent:
         yield f"no report on {counted(len(status.silent), 'shard')} for {_shortest(one.seen_seconds for one in status.silent)}"
-    if _is_recent(status.counts.last_death_seconds):
-        yield f"a worker's process died {shown_duration(status.counts.last_death_seconds)} ago"
-    if _is_recent(status.counts.last_expiry_seconds):
-        yield f"a lease ended without a renewal {shown_duration(status.counts.last_expiry_seconds)} ago"
     if status.stalled:
         idle = _shortest(one.idle_seconds for one in status.stalled)
         yield f"no progress on {counted(len(status.stalled), 'shard')} for {idle}"
     if status.lacks_finalizer:
         yield "no finalizer is running"
-
-
-def _is_recent(seconds: float | None) -> TypeGuard[float]:
-    return seconds is not None and seconds < _TOLD_SECONDS
 
 
 def level(status: RunView) -> Level:

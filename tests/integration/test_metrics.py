@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger, Publication
+from shardsift.fleet.ledger.base import Keys
 from shardsift.fleet.presence.announcements import MachineState, announce, announce_machine
 from shardsift.fleet.presence.demand import Wanted
 from shardsift.fleet.process.settings import Settings
@@ -81,7 +82,7 @@ def test_a_run_in_progress_is_told_by_shards_rows_and_time(ledger: Ledger) -> No
 def test_the_share_of_the_peak_is_the_mean_of_the_workers_that_know_it_and_those_that_hang_are_counted(
     ledger: Ledger,
 ) -> None:
-    ledger.create_run(SPEC, [a_shard(name) for name in "abcd"], now=0)
+    ledger.create_run(SPEC, [a_shard(name) for name in "abcde"], now=0)
     gpu = AttemptReport(
         device="NVIDIA H100", rows_per_second=1, rows_written=0, rows_kept=0, tokens=1, seconds={}, busy_share=0.9
     )
@@ -91,8 +92,9 @@ def test_the_share_of_the_peak_is_the_mean_of_the_workers_that_know_it_and_those
         gpu,
         replace(gpu, device="cpu", busy_share=None),
     ]
-    for shard, report in zip("abcd", reports, strict=True):
-        ledger.renew(claimed(ledger, RUN, a_shard(shard), owner=f"w{shard}"), rows=1, report=report)
+    reports.append(replace(gpu, idle_seconds=400.0))  # of a second shard of the worker that hangs
+    for shard, report, worker in zip("abcde", reports, "abcdb", strict=True):
+        ledger.renew(claimed(ledger, RUN, a_shard(shard), owner=f"w{worker}"), rows=1, report=report)
 
     found = scraped(ledger)
 
@@ -141,6 +143,24 @@ def test_a_stopping_worker_serves_no_queue(ledger: Ledger) -> None:
     announce(ledger.redis, replace(BUSY, activity="stopping"))
 
     assert value(scraped(ledger), "shardsift_queue_workers", queue=SPEC.queue) == 0
+
+
+def test_failed_attempts_are_counted_until_a_shard_is_done_and_a_run_whose_shards_are_done_is_not_idle(
+    ledger: Ledger,
+) -> None:
+    a, b = a_shard("a"), a_shard("b")
+    ledger.create_run(SPEC, [a, b], now=0)
+    ledger.retry_later(claimed(ledger, RUN, b), "no space left", "")
+    ledger.record_crash(claimed(ledger, RUN, a), "a bug", "")
+    failing = scraped(ledger)
+    ledger.redis.zadd(Keys(RUN).waiting, {"a": 1, "b": 1})
+    for shard in (a, b):
+        ledger.complete(claimed(ledger, RUN, shard), a_receipt(RUN, shard))
+
+    done = scraped(ledger)
+
+    assert [value(found, "shardsift_run_failed_attempts", run=RUN) for found in (failing, done)] == [2, 0]
+    assert value(done, "shardsift_run_idle_seconds", run=RUN) is None  # it is published, not scored
 
 
 def test_without_redis_the_metrics_say_so(tmp_path: Path) -> None:

@@ -86,8 +86,6 @@ class Counts:
 
     stored_bytes: int = 0  # in the output, of the shards that are done
     failed_attempts: int = 0  # that ended by an error or a crash since a shard was last done
-    last_death_seconds: float | None = None  # since a worker told that its process had died
-    last_expiry_seconds: float | None = None  # since a lease ended without a renewal
     tokens: int = 0  # of the shards that are done
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # of the attempts that finished them; see `Phase`
     is_whole: bool = True  # whether Redis has every shard in a place; if not, enqueueing the run again repairs it

@@ -97,8 +97,6 @@ class Results(LedgerBase):
             worker_seconds=int(run.get("worker_ms", 0)) / 1000,
             stored_bytes=int(run.get("stored_bytes", 0)),
             failed_attempts=int(run.get("failed_attempts", 0)),
-            last_death_seconds=_seconds_since(run.get("died_ms"), now_ms),
-            last_expiry_seconds=_seconds_since(run.get("expired_ms"), now_ms),
             tokens=int(run.get("tokens", 0)),
             phase_seconds={phase: int(run.get(f"phase_ms:{phase}", 0)) / 1000 for phase in Phase},
             seconds=_run_seconds(run, open_shards=queued + running, now_ms=now_ms),

@@ -11,7 +11,6 @@ end
 ours = ours and redis.call('SISMEMBER', failed, name) == 0
 if by == 'owner' then ours = ours and redis.call('ZSCORE', running, name) end
 if not ours then return {'lost', open_shards()} end
-if by == 'owner' then redis.call('HSET', run, 'died_ms', now) end -- its parent saw the process end
 note_time(lease_ms)
 end_token(attempts)
 

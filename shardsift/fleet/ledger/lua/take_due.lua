@@ -32,7 +32,6 @@ for i = 1, #expired, 2 do
     redis.call('ZADD', running, now + lease_ms, name)
   else
     note_crash(key, 'The lease ended without a renewal.')
-    redis.call('HSET', run, 'expired_ms', now)
     if tonumber(redis.call('HGET', key, 'crashes') or 0) >= tonumber(max_crashes) then
       give_up(name)
     else
