@@ -15,6 +15,7 @@ from shardsift.fleet.process.broker import drop_messages, make_app
 from shardsift.fleet.process.children import Child, handling, running, terminate
 from shardsift.fleet.process.command_line import own_command, say
 from shardsift.fleet.process.settings import Settings, check_state_dir
+from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.finalizer import ONLY_RUN
@@ -74,7 +75,7 @@ def choose_locally(
     with handling(signal.SIGTERM, by=signal.default_int_handler):
         try:
             then = plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec)
-            for line in then.notes:
+            for line in ("Second step: rows are chosen by the scores.", *then.notes):
                 told(line)
             return _one_run(then, settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued)
         except UsageError as error:
@@ -130,6 +131,9 @@ def _one_run(
                 stack.close()  # meanwhile, the finalizer ends what it publishes
                 ended = run_status(ledger, plan.spec.run_id)
                 if not ended.is_published or plan.then:
+                    if progress:
+                        shards = counted(ended.counts.shards, "shard")
+                        say(f"Kept: {ended.counts.done:,} of {shards}, and what the others have scored.")
                     raise
             return looked_at(ledger, ended, hashes=verify)
 

@@ -5,7 +5,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from fsspec import get_filesystem_class
 
@@ -22,6 +22,7 @@ from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.publishing.merge import MOST_SHARDS, said_by
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
+_REPO_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _SCORES = "-scores"
 _FILES_A_FOLDER = 10_000  # the Hub's limit: https://huggingface.co/docs/hub/storage-limits
 _FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
@@ -119,6 +120,13 @@ def twins_line(shards: Iterable[Shard]) -> list[str]:
                 f"{first} and {shard.name} are one name on disks of macOS and Windows: a copy of the output there loses rows."
             ]
     return []
+
+
+def place_lines(output: str) -> list[str]:
+    """A line for a new folder whose name could be meant for a dataset on the Hub, as it could for a model."""
+    if not _REPO_ID.fullmatch(output) or Path(output).parent.exists():
+        return []
+    return [f"--output {output} is a folder here. For a dataset on the Hub, write --output hf://datasets/{output}."]
 
 
 def check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:

@@ -41,6 +41,7 @@ from shardsift.producer.planning.destination import (
     check_hub,
     check_output_place,
     check_tree,
+    place_lines,
     scores_beside,
     twins_line,
     with_output,
@@ -90,9 +91,9 @@ def plan_run(options: RunOptions) -> Plan:
     names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub
     options = with_output(options, names.values())
     first = options
+    refuse_secrets("--output", options.output_uri)
+    check_output_place(options.output_uri, public=options.public)
     if options.needs_all_scores:
-        refuse_secrets("--output", options.output_uri)
-        check_output_place(options.output_uri, public=options.public)
         first = replace(options, output_uri=scores_beside(options.output_uri), title=None)
     source = checked_input(first)
     chosen = chosen_columns(options.columns)
@@ -145,6 +146,7 @@ def plan_run(options: RunOptions) -> Plan:
             *source.notes,
             *twins_line(source.shards),
             *_then_lines(spec, then),
+            *place_lines(options.output_uri),
         ),
         left_out=source.left_out,
         then=then,
@@ -292,7 +294,9 @@ def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
         with open_input(shard.uri, chosen, only=chosen is not None) as file:
             return file.schema
     except ShardError as error:
-        raise UsageError(f"The first shard cannot be read. {error}") from error
+        is_model = shard.uri.endswith(("/config.json", "/tokenizer.json"))
+        hint = " Is this the folder of a model? It belongs to --model." if is_model else ""
+        raise UsageError(f"The first shard cannot be read. {error}{hint}") from error
 
 
 def refuse_secrets(option: str, uri: str) -> None:
@@ -382,8 +386,8 @@ def _then_lines(spec: RunSpec, then: RunOptions | None) -> list[str]:
     if then is None:
         return []
     return [
-        f"All rows are scored first, and their scores published to {spec.output_uri}. Then rows are chosen by them, and "
-        f"published to {then.output_uri}."
+        f"In two steps: all rows are scored, and their scores published to {spec.output_uri}. Then rows are chosen by them, "
+        f"and published to {then.output_uri}."
     ]
 
 

@@ -11,6 +11,7 @@ from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_inputs
 from shardsift.fleet.storage.opening import Published, is_on_hub
 from shardsift.producer.opening import patient
 from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of
+from shardsift.producer.planning.destination import place_lines
 from shardsift.producer.planning.inputs import absolute_uri, as_scored, with_folder_columns
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import (
@@ -67,7 +68,13 @@ def plan_refilter(
     with open_shard(source.shards[0].uri, spec) as file:
         check_filter(new_spec, file.schema)
     new_spec, due = resumed(new_spec, source)
-    return Plan(spec=new_spec, shards=due, public=options.public, description=described(options), notes=notes)
+    return Plan(
+        spec=new_spec,
+        shards=due,
+        public=options.public,
+        description=described(options),
+        notes=(*notes, *place_lines(options.output_uri)),
+    )
 
 
 def _check_place(published: Published, output_uri: str, *, replaces: bool) -> None:

@@ -62,8 +62,16 @@ def status_lines(status: RunView) -> list[str]:
 
 def _kept(status: RunView) -> Iterator[str]:
     """Say what is known of the scores while the run goes on. `producer scores` tells more."""
-    if status.counts.open and status.rows_written:
+    if (status.where or "").lower() == "false":
+        yield "kept     no row: this run publishes scores, by which rows can be chosen"
+    elif status.counts.open and status.rows_written:
         yield f"kept     {status.rows_kept / status.rows_written:.1%} so far"
+    elif status.counts.done and not status.counts.open and not status.counts.rows_kept:
+        scored = {name: score_bins(histogram) for name, histogram in status.histograms.items() if histogram.rows}
+        highest = [
+            f"the highest {name} is from {bins[-1].start:g} to {bins[-1].end:g}" for name, bins in scored.items()
+        ]
+        yield "; ".join(["kept     no row", *highest])
     for column, histogram in status.histograms.items():
         if status.counts.open and histogram.rows:
             yield f"scores   {spread_line(histogram)}  {column}"

@@ -98,8 +98,10 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
         with Live(console=console, auto_refresh=False, transient=True) as screen:
             try:
                 yield lambda status: screen.update(screen_text(status, console.width), refresh=True)
-            finally:
                 screen.update("")  # of a screen higher than the terminal, a part would stay
+            except KeyboardInterrupt:
+                screen.transient = False  # what is done stays to be seen
+                raise
         return
     next_line, last, told = 0.0, "", set[Cause]()
 

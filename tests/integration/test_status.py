@@ -761,6 +761,17 @@ class TestVerdict:
         assert "         w1@host/7 (cpu): 4 rows of crawl/b; 118 rows/s; 90% device, 10% input" in screen
         assert "kept     64.3% so far" in screen
 
+    def test_a_run_that_keeps_no_row_says_the_highest_score_or_that_it_only_scores(self, ledger: Ledger) -> None:
+        for where, told in (
+            ("score >= 9", "kept     no row; the highest score is from 3.75 to 4"),
+            ("false", "kept     no row: this run publishes scores, by which rows can be chosen"),
+        ):
+            spec = replace(SPEC, where=where)
+            ledger.create_run(spec, [A], now=0)
+            ledger.complete(claimed(ledger, spec.run_id), a_receipt(spec.run_id, A, rows_kept=0, rows_dropped=9))
+
+            assert told in status_screen(run_status(ledger, spec.run_id))
+
     def test_the_line_of_a_worker_says_what_is_known_of_its_device(self, ledger: Ledger, claim: Claim) -> None:
         announce(ledger.redis, replace(READY, activity="busy", run_id=claim.run_id, shard=A.name))
         told = []

@@ -5,7 +5,7 @@ import os
 import pty
 import signal
 import subprocess
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +23,7 @@ from support.waiting import wait_until
 
 SPEC, A, B = a_spec(), a_shard("a"), a_shard("b")
 RUN = SPEC.run_id
+_ERASE_LINE = "\x1b[2K"
 
 
 class Terminal:
@@ -124,6 +125,18 @@ def test_a_screen_higher_than_the_terminal_leaves_no_part_of_it_behind(fleet: Fl
 
     assert "No worker serves this run" in shown.getvalue()
     assert RUN not in shown.getvalue()[before:]
+
+
+def test_on_a_terminal_ctrl_c_leaves_what_is_done_on_the_screen(fleet: Fleet) -> None:
+    fleet.ledger.create_run(SPEC, [A, B], now=0)
+    shown = io.StringIO()
+
+    with suppress(KeyboardInterrupt), shown_on(Console(file=shown, width=99, force_terminal=True)) as show:
+        show(run_status(fleet.ledger, RUN))
+        raise KeyboardInterrupt
+
+    assert "0 of 2 done" in shown.getvalue()
+    assert _ERASE_LINE not in shown.getvalue().rpartition("0 of 2 done")[2]
 
 
 def test_enqueue_waits_for_a_redis_that_goes_away_and_says_so_once(

@@ -9,6 +9,7 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.sequence_classifier import resolve_classifier
 from shardsift.fleet.storage.errors import did_you_mean
 from shardsift.producer.cli import cli
+from shardsift.producer.planning.destination import place_lines
 from shardsift.producer.planning.inputs import list_input
 
 
@@ -40,6 +41,36 @@ class TestOptions:
 
         assert "No such option: --qqq" in message
         assert "Possible options" not in message
+
+    def test_one_that_another_follows_has_no_value(self) -> None:
+        assert told("run", "--input", "--model", "m") == "--input has no value: --model follows it."
+        assert told("run", "-input", "shards") == "There is no option -input. Did you mean --input?"
+
+    def test_files_that_the_shell_made_of_a_glob_are_told_in_one_line(self, tmp_path: Path) -> None:
+        files = [str(tmp_path / f"{number}.parquet") for number in range(3)]
+        for file in files:
+            Path(file).touch()
+
+        message = told("run", "--model", "m", "--input", *files, "--keep-all")
+
+        assert message.endswith(f"the shell has made 3 of it: quote the glob, --input '{tmp_path}/*.parquet'.")
+
+    @pytest.mark.parametrize(
+        ("arguments", "advice"),
+        [
+            (("--where", "score", ">", "3"), "If it is a part of --where, quote all of it: --where 'score > 3'."),
+            (("shards", "--model", "m"), "'shards' belongs to no option. Write a value after its option"),
+        ],
+    )
+    def test_a_value_of_no_option_is_told_with_what_to_do(self, arguments: tuple[str, ...], advice: str) -> None:
+        assert advice in told("run", *arguments)
+
+
+def told(*arguments: str) -> str:
+    """The one line of an error of ours."""
+    done = CliRunner().invoke(cli, arguments)
+    assert isinstance(done.exception, UsageError)
+    return str(done.exception)
 
 
 class TestValues:
@@ -93,8 +124,18 @@ class TestPaths:
         assert "Did you mean" not in str(refused.value)
 
     def test_a_model_folder_likewise(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match=rf"no model folder \./mydat\. .* Did you mean {tmp_path}/mydata\?"):
+        (tmp_path / "mydatas").mkdir()
+        (tmp_path / "mydatas/config.json").touch()
+
+        with pytest.raises(UsageError, match=rf"no model folder \./mydat\. .* Did you mean {tmp_path}/mydatas\?"):
             resolve_classifier("./mydat", None)
+
+    def test_an_output_like_a_name_on_the_hub_is_told_to_be_a_folder(self) -> None:
+        assert place_lines("me/kept") == [
+            "--output me/kept is a folder here. For a dataset on the Hub, write --output hf://datasets/me/kept."
+        ]
+        for output in ("mydata/kept", "kept", "./me/kept", "me/kept/again", "hf://datasets/me/kept"):
+            assert place_lines(output) == []
 
 
 def test_a_local_path_is_not_suggested_for_a_remote_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

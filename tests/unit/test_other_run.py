@@ -20,3 +20,11 @@ def test_fields_of_the_run_and_of_its_scorings_are_told() -> None:
     assert told(SPEC).startswith("the location of the input or the model. Choose")
     assert told(other).startswith("the filter, limit rows, dtype, int score. Choose")
     assert told(replace(SPEC, scorings=())).startswith("scorings. Choose")
+
+
+def test_other_rows_of_the_same_scores_are_those_of_a_refilter() -> None:
+    advice = f"need no scoring when it is published: producer refilter {SPEC.run_id} --output URI"
+
+    assert advice in told(replace(SPEC, where="score > 4"))
+    assert "refilter" not in told(replace(SPEC, where="score > 4", limit_rows=7))
+    assert "refilter" not in told(SPEC)

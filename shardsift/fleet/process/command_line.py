@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from itertools import pairwise
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args
@@ -158,14 +159,30 @@ class _PlainHelp:
 class _Command(_PlainHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """If no option is spelled like a wrong one, suggest those whose help has its word: --min-score for --threshold."""
+        given = [*args]
+        self._check_values(given)
+        ctx.allow_extra_args = True  # to say more of them than Click does
         try:
-            return super().parse_args(ctx, args)
+            rest: list[str] = super().parse_args(ctx, args)
         except typer.BadParameter:
             raise
         except Exception as error:
             if getattr(error, "possibilities", None) == []:
                 error.possibilities = self._options_about(error.option_name)  # type: ignore[attr-defined]
             raise
+        if rest and not ctx.resilient_parsing:
+            raise UsageError(_about_extra(rest, given))
+        return rest
+
+    def _check_values(self, given: list[str]) -> None:
+        """Click takes the next option for the value of one that lacks its own."""
+        with_value = {name for option in self.params if _takes_value(option) for name in option.opts}
+        names = {name for option in self.params for name in option.opts if name.startswith("-")}
+        for option, following in pairwise([*given, ""]):
+            if option in with_value and following in names:
+                raise UsageError(f"{option} has no value: {following} follows it.")
+            if option.startswith("-") and f"-{option}" in names:
+                raise UsageError(f"There is no option {option}. Did you mean -{option}?")
 
     def _options_about(self, word: str) -> list[str]:
         about = re.compile(rf"\b{re.escape(word.strip('-'))}", re.IGNORECASE)
@@ -191,6 +208,24 @@ class _Group(_PlainHelp, TyperGroup):
         except typer.BadParameter as error:
             error.message = _with_value(error)
             raise
+
+
+def _takes_value(option: Any) -> bool:
+    return option.opts[0].startswith("--") and not getattr(option, "is_flag", False)
+
+
+def _about_extra(extra: list[str], given: list[str]) -> str:
+    """Say what to do with values that belong to no option: the shell has made several of a glob or of a text with spaces."""
+    before, first = given[: given.index(extra[0])], Path(extra[0])
+    if len(before) > 1 and before[-2].startswith("-"):
+        option, value = before[-2:]
+        if Path(value).exists() and first.exists():
+            glob = first.with_name(f"*{first.suffix}")
+            made = f"{option} takes one value, and the shell has made {len(extra) + 1:,} of it"
+            return f"{made}: quote the glob, {option} '{glob}'."
+        whole = " ".join([value, *extra])
+        return f"{' '.join(extra)!r} belongs to no option. If it is a part of {option}, quote all of it: {option} {whole!r}."
+    return f"{' '.join(extra)!r} belongs to no option. Write a value after its option; --help lists them."
 
 
 def _with_value(error: typer.BadParameter) -> str:

@@ -6,6 +6,7 @@ numbers.
 """
 
 import json
+import re
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -252,7 +253,8 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".")
+    """Without the kind of the error, such as `Catalog Error: `."""
+    return re.sub(r"^\w+ Error: ", "", str(error).splitlines()[0]).rstrip(".!")
 
 
 def _rows(table: pa.Table) -> str:

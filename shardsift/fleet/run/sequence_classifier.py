@@ -61,7 +61,7 @@ def _folder_of(name: str) -> Path | None:
             )
         return folder.resolve()
     if folder.is_file() or name.startswith((".", "/", "~")):  # never a repository
-        hint = did_you_mean(name)
+        hint = did_you_mean(name, having=_CONFIG)
         raise UsageError(
             f"There is no model folder {name}. Name a folder that holds a model, or a model on the Hub.{hint}"
         )

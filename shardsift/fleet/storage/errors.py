@@ -138,16 +138,20 @@ def _from_path(error: OSError, doing: str) -> ShardError:
     )
 
 
-def did_you_mean(path: str) -> str:
-    """A sentence with the local path that is nearest to one that is not there; empty if nothing has a name like it."""
+def did_you_mean(path: str, *, having: str = "") -> str:
+    """A sentence with the local path that is nearest to one that is not there; empty if nothing has a name like it.
+
+    Folders that hold a file called `having` are preferred.
+    """
     if is_url(path):
         return ""
     missing = local_path(path)
     while not missing.parent.exists():
         missing = missing.parent
     with suppress(OSError):
-        names = [place.name for place in missing.parent.iterdir()]
-        if not missing.exists() and (near := get_close_matches(missing.name, names, n=1)):
+        near = get_close_matches(missing.name, [place.name for place in missing.parent.iterdir()], n=9)
+        near.sort(key=lambda name: not (missing.with_name(name) / having).is_file())
+        if near and not missing.exists():
             return f" Did you mean {missing.with_name(near[0])}?"
     return ""
 

@@ -246,15 +246,19 @@ _NAMES = {
     "best": "--keep-top",
     "target_file_bytes": "--target-file-size",
 }
+_BY_SCORES = {"where", "best", "buckets", "target_file_bytes"}  # what `producer refilter` may change
 
 
 def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:
     """`there` is the other run's spec as its output discloses it; None if it cannot be read."""
     advice = "Choose another --output, or use that run's options to continue it."
+    differing = _differing(there, here)
+    if differing and {*differing} <= _BY_SCORES:
+        advice += f" Other rows of it need no scoring when it is published: producer refilter {run_id} --output URI"
     if there and there.input_revision != here.input_revision:
         advice += f" To score changed files of its failed shards as they are now: producer retry {run_id}"
     return OutputTaken(
-        f"The output {uri} holds the data of another run, {run_id}.{_difference(there, here)} {advice}",
+        f"The output {uri} holds the data of another run, {run_id}.{_told(differing)} {advice}",
         run_id=run_id,
     )
 
@@ -274,9 +278,10 @@ def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None)
         )
 
 
-def _difference(there: RunSpec | None, here: RunSpec) -> str:
+def _differing(there: RunSpec | None, here: RunSpec) -> list[str] | None:
+    """The fields that differ. None if those of the other run are not known."""
     if there is None:
-        return ""
+        return None
     ours = disclosed_spec(here)
     found = [field.name for field in fields(RunSpec) if getattr(there, field.name) != getattr(ours, field.name)]
     if "scorings" in found and len(there.scorings) == len(ours.scorings):
@@ -287,5 +292,11 @@ def _difference(there: RunSpec | None, here: RunSpec) -> str:
             for field in fields(Scoring)
             if any(getattr(one, field.name) != getattr(other, field.name) for one, other in pairs)
         ]
-    named = [_NAMES.get(name, name.replace("_", " ")) for name in found]
+    return found
+
+
+def _told(differing: list[str] | None) -> str:
+    if differing is None:
+        return ""
+    named = [_NAMES.get(name, name.replace("_", " ")) for name in differing]
     return f" It differs in: {', '.join(named) or 'the location of the input or the model'}."
