@@ -149,7 +149,7 @@ class Reading:
     passages: str = "head"  # head+tail, head+middle+tail, stride:N, finepdfs
     pool: str = "max"  # of the logits of a text's passages: max or mean
     hypotheses: Hypotheses | None = None
-    pairs: bool = False  # the texts are pairs; see `tokenizing/texts.py`
+    pairs: bool = False  # the texts are pairs; see `shardsift/fleet/run/text.py`
 
 
 @runtime_checkable

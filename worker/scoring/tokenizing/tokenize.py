@@ -83,7 +83,7 @@ class TextTokenizer:
         return self._changed(self.max_tokens, processes)
 
     def of_pairs(self) -> "TextTokenizer":
-        """A tokenizer of the arrays that `tokenizing/texts.py` makes of two texts. It truncates the longer text of a pair."""
+        """A tokenizer of the pairs that `shardsift/fleet/run/text.py` makes. It truncates the longer text of a pair."""
         return TextTokenizer(self._tokenizer, max_tokens=self.max_tokens, pairs=True)
 
     def sequences(self, passages: str = "head", seconds: Sequence[str] = ()) -> SequenceEncoder:
