@@ -185,7 +185,7 @@ def _running(
 
 def _environment(settings: Settings) -> dict[str, str]:
     return {
-        "REDIS_URL": settings.ledger_url or "",
+        "REDIS_URL": settings.redis.url if settings.redis else "",
         "SHARDSIFT_STATE_DIR": str(settings.state_dir),
         "SHARDSIFT_LEASE_SECONDS": str(settings.lease_seconds),
     }

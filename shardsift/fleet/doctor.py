@@ -14,7 +14,7 @@ from huggingface_hub import constants
 
 from shardsift.fleet.errors import ShardsiftError, UsageError
 from shardsift.fleet.ledger.base import PREFIX, refuse_other_version
-from shardsift.fleet.ledger.connect import address_of, connect
+from shardsift.fleet.ledger.connect import connect
 from shardsift.fleet.process.command_line import print_json
 from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.redis_away import advice_on, is_refusal
@@ -119,9 +119,7 @@ def _redis(settings: Settings) -> Verdict:
     info: dict[str, Any] = {}
     with suppress(redis.ResponseError):  # this user, or a managed service, does not allow it
         info = client.info()
-    server = (
-        f"Redis {info.get('redis_version', 'of unknown version')} at {address_of(settings.ledger_url or '')} answers"
-    )
+    server = f"Redis {info.get('redis_version', 'of unknown version')} at {settings.redis} answers"
     if not {"maxmemory_policy", "aof_enabled"} <= info.keys():
         return warning(
             f"{server}. Its INFO does not show its settings to this user.",

@@ -1,14 +1,13 @@
-"""Settings come from the environment. A password from a file is part of both Redis URLs."""
+"""Settings come from the environment. A password from a file opens the Redis of REDIS_URL."""
 
 import re
 from collections import defaultdict
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
-from kombu.utils.url import parse_url
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.redis_address import RedisAddress
 from shardsift.fleet.process.settings import Process, Settings, check_state_dir, read_settings
 
 ROOT = Path(__file__).parents[2]
@@ -32,42 +31,12 @@ def password_file(tmp_path: Path) -> Path:
     return file
 
 
-class TestPassword:
-    @pytest.mark.parametrize(
-        ("url", "user", "rest"),
-        [
-            ("redis://host:6379/0", "", ("host", 6379, "/0")),
-            ("redis://user@host:6379/0", "user", ("host", 6379, "/0")),
-            ("rediss://host", "", ("host", None, "")),
-            ("redis://[::1]:6379/0", "", ("::1", 6379, "/0")),
-            ("unix:///run/redis.sock", "", (None, None, "/run/redis.sock")),
-        ],
-    )
-    def test_a_file_gives_it_to_a_url_without_one(
-        self, password_file: Path, url: str, user: str, rest: tuple[str | None, int | None, str]
-    ) -> None:
-        parts = urlsplit(Settings(redis_url=url, redis_password_file=password_file).ledger_url)
+def test_a_password_file_that_cannot_be_read_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff")
 
-        assert unquote(parts.password) == ODD_PASSWORD
-        assert parts.username == user
-        assert (parts.hostname, parts.port, parts.path) == rest
-
-    def test_the_urls_own_comes_first(self, password_file: Path) -> None:
-        url = "redis://:mine@host:6379/0"
-
-        assert Settings(redis_url=url, redis_password_file=password_file).ledger_url == url
-
-    def test_without_a_redis_there_is_no_url_for_it(self, password_file: Path) -> None:
-        settings = Settings(redis_password_file=password_file)
-
-        assert settings.ledger_url is None
-        assert settings.broker_url is None
-
-    def test_a_file_that_cannot_be_read_is_told_in_one_line(self, tmp_path: Path) -> None:
-        settings = Settings(redis_url="redis://host", redis_password_file=tmp_path / "absent")
-
-        with pytest.raises(UsageError, match="absent cannot be read: No such file or directory"):
-            _ = settings.broker_url
+    for name, why in (("absent", "No such file or directory"), ("binary", "it is not text in UTF-8")):
+        with pytest.raises(UsageError, match=f"{name} cannot be read: {why}"):
+            _ = Settings(redis_url="redis://host", redis_password_file=tmp_path / name).redis
 
 
 @pytest.mark.parametrize("seconds", ["inf", "nan", "-1"])
@@ -88,12 +57,6 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         check_state_dir(Settings(state_dir=tmp_path / "file/state"))
 
 
-class TestBrokerUrl:
-    def test_a_socket_is_spelled_as_celery_wants_it(self) -> None:
-        assert Settings(redis_url="unix:///run/redis.sock").broker_url == "redis+socket:///run/redis.sock"
-        assert Settings(redis_url="rediss://:x@host:6379/0").broker_url == "rediss://:x@host:6379/0"
-
-
 class TestEnvironment:
     @pytest.mark.parametrize("prefix", ["", "SHARDSIFT_"])
     def test_redis_and_its_password_file_have_two_names(
@@ -104,9 +67,7 @@ class TestEnvironment:
 
         settings = Settings()
 
-        assert settings.redis_url == "redis://host:6379/0"
-        assert unquote(urlsplit(settings.ledger_url).password) == ODD_PASSWORD
-        assert parse_url(settings.broker_url)["password"] == ODD_PASSWORD, "as Celery reads it"
+        assert settings.redis == RedisAddress(host="host", password=ODD_PASSWORD)
 
     @pytest.mark.parametrize(
         ("name", "text", "value"),
@@ -173,4 +134,4 @@ def readers_of_settings() -> dict[str, set[Process]]:
     return readers
 
 
-_THROUGH = {url: ["redis_url", "redis_password_file"] for url in ("ledger_url", "broker_url")}
+_THROUGH = {"redis": ["redis_url", "redis_password_file"]}

@@ -1,12 +1,13 @@
 """Connect to the fleet's Redis, with errors that say what to do."""
 
 import logging
+import os
 import time
-from urllib.parse import urlsplit
 
 import redis
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.redis_address import RedisAddress
 from shardsift.fleet.process.redis_away import advice_on, as_ours, is_refusal
 from shardsift.fleet.process.settings import Settings
 
@@ -23,40 +24,30 @@ def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
 
     A server that does not answer, or still loads its data, is waited for. A wrong password or certificate is not.
     """
-    if settings.ledger_url is None:
+    address = settings.redis
+    if address is None:
         raise UsageError(
             "No Redis is named. Set REDIS_URL, for example redis://:password@host:6379/0; "
             "or use `producer run`, which starts a Redis and workers on this machine."
         )
-    try:
-        _check_url(settings.ledger_url)
-        client = redis.Redis.from_url(
-            settings.ledger_url,
-            decode_responses=True,
-            socket_connect_timeout=10,
-            socket_timeout=30,
-            health_check_interval=15,
-        )
-    except ValueError:  # the URL is not shown: if it cannot be parsed, any part of it may be the password
-        raise UsageError(
-            "REDIS_URL is not a valid Redis URL. Write redis://:password@host:6379/0 and percent-encode special characters."
-        ) from None
-    address = address_of(settings.ledger_url)
+    for file in address.tls_files:
+        if not os.access(file, os.R_OK):
+            raise UsageError(f"The file {file}, which REDIS_URL names, cannot be read here.")
+    client = redis.Redis.from_url(
+        address.url,
+        decode_responses=True,
+        socket_connect_timeout=10,
+        socket_timeout=30,
+        health_check_interval=15,
+    )
     try:
         _wait_for_answer(client, address, wait_seconds)
     except redis.RedisError as error:
         if is_refusal(error):
             raise UsageError(str(as_ours(error, f"Redis at {address}"))) from error
-        hint = " By rediss:// it must speak TLS." if settings.ledger_url.startswith("rediss:") else ""
+        hint = " By rediss:// it must speak TLS." if address.tls else ""
         raise UsageError(f"No Redis answers at {address} ({error}). Start it, or correct REDIS_URL.{hint}") from error
     return client
-
-
-def _check_url(url: str) -> None:
-    """Raises ValueError for what the client would ignore: a database that is no number, and what follows a #."""
-    parts = urlsplit(url)
-    if parts.fragment or (parts.scheme != "unix" and not parts.path.strip("/").isdigit() and parts.path.strip("/")):
-        raise ValueError(url)
 
 
 def why_no_writes(client: redis.Redis) -> str:
@@ -74,7 +65,7 @@ def why_no_writes(client: redis.Redis) -> str:
     return f"Redis refuses to write ({answer}). {advice_on(redis.ResponseError(answer))}" if answer else ""
 
 
-def _wait_for_answer(client: redis.Redis, address: str, wait_seconds: float) -> None:
+def _wait_for_answer(client: redis.Redis, address: RedisAddress, wait_seconds: float) -> None:
     deadline = time.monotonic() + wait_seconds
     has_told = False
     while True:
@@ -84,25 +75,43 @@ def _wait_for_answer(client: redis.Redis, address: str, wait_seconds: float) -> 
             return
         except redis.AuthenticationError:
             raise
-        except (redis.ConnectionError, redis.TimeoutError) as error:
+        except (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError) as error:
             if time.monotonic() >= deadline or _UNTRUSTED in str(error):
                 raise
             if not has_told:
-                logger.warning("No Redis answers at %s (%s). Waiting for it", address, error)
+                said = "Redis at %s is a replica (%s)" if is_refusal(error) else "No Redis answers at %s (%s)"
+                logger.warning(f"{said}. Waiting for it", address, error)
                 has_told = True
             time.sleep(_PAUSE_SECONDS)
 
 
-def address_of(url: str) -> str:
-    """The host and port, or the socket. Other parts of a URL, before the @ and in the query, may hold the password."""
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2] or parts.path
+def _check_server(client: redis.Redis, address: RedisAddress) -> None:
+    """Refuse a server now that would fail in the middle of a run, or delete keys of the ledger, which have no time to live.
 
-
-def _check_server(client: redis.Redis, address: str) -> None:
-    """Refuse a server now that would fail in the middle of a run, or delete keys of the ledger, which have no time to live."""
+    Raises ReadOnlyError for a replica, which a failover may make a primary.
+    """
+    told = client.execute_command("HELLO")  # type: ignore[no-untyped-call]  # which each user may send
+    if isinstance(told, list):
+        told = dict(zip(told[::2], told[1::2], strict=True))
+    mode = told.get("mode")
+    if mode == "cluster":
+        raise UsageError(
+            f"Redis at {address} runs in cluster mode. shardsift needs all keys on one server: set REDIS_URL to a server with "
+            "cluster-enabled no, or of a managed service to one without cluster mode."
+        )
+    if mode == "sentinel":
+        raise UsageError(f"{address} is a Sentinel, which holds no data. Set REDIS_URL to the primary that it watches.")
+    version = str(told.get("version", ""))
+    if version and tuple(int(part) for part in version.split(".")[:2]) < OLDEST_REDIS:
+        raise UsageError(
+            f"Redis at {address} is version {version}. shardsift needs Redis 6.2 or later, or Valkey: upgrade it, "
+            "or set REDIS_URL to another server."
+        )
+    if told.get("role") in ("slave", "replica"):
+        raise redis.ReadOnlyError("its role is replica")
+    _check_scripts(client)
     try:
-        info = client.info()
+        info = client.info("memory")
     except redis.ResponseError:  # this user, or a managed service, does not allow it
         return
     policy = str(info.get("maxmemory_policy", ""))
@@ -111,9 +120,12 @@ def _check_server(client: redis.Redis, address: str) -> None:
             f"This Redis deletes any keys when it is full, parts of runs too (maxmemory-policy is {policy}). "
             "Set it: redis-cli CONFIG SET maxmemory-policy noeviction, and in the server's configuration."
         )
-    version = str(info.get("redis_version", ""))
-    if version and tuple(int(part) for part in version.split(".")[:2]) < OLDEST_REDIS:
-        raise UsageError(
-            f"Redis at {address} is version {version}. shardsift needs Redis 6.2 or later, or Valkey: upgrade it, "
-            "or set REDIS_URL to another server."
-        )
+
+
+def _check_scripts(client: redis.Redis) -> None:
+    """Raises ResponseError if the server has no scripts. Rights, and what a full server refuses, are checked elsewhere."""
+    try:
+        client.evalsha("0" * 40, 0)
+    except redis.ResponseError as error:
+        if "unknown command" in str(error).lower():
+            raise

@@ -6,7 +6,6 @@ popped by a worker that dies at that moment is lost. The sweep of the ledger the
 
 import json
 import logging
-import ssl
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -98,9 +97,10 @@ def make_app(name: str, settings: Settings, *, is_current: bool = True, **overri
     process must not become Celery's current app, because the user's tasks may belong to another.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client logs a line for every request
+    address = settings.redis
     app = _App(
         name,
-        broker=settings.broker_url,
+        broker=address and address.broker_url,
         loader=InstalledModules,
         amqp=RefusingAMQP,
         fixups=(),  # otherwise the settings of Django
@@ -109,7 +109,7 @@ def make_app(name: str, settings: Settings, *, is_current: bool = True, **overri
     app.events.dispatcher_cls = _RedactingDispatcher
     for is_set_up in (signals.after_setup_logger, signals.after_setup_task_logger):
         is_set_up.connect(_set_log_format)
-    app.conf.update(_CONFIGURATION | {"broker_use_ssl": _tls(settings.broker_url)} | overrides)
+    app.conf.update(_CONFIGURATION | {"broker_use_ssl": address and address.tls} | overrides)
     return app
 
 
@@ -128,13 +128,6 @@ def _set_log_format(logger: logging.Logger, **_: Any) -> None:
         if handler.formatter and not isinstance(handler.formatter, FleetFormatter):
             handler.setFormatter(FleetFormatter(handler.formatter))
             handler.addFilter(OnceAMinute())
-
-
-def _tls(broker_url: str | None) -> dict[str, ssl.VerifyMode] | None:
-    """Check the server's certificate for rediss://, unless the URL sets this. kombu does not check it by default."""
-    if broker_url is None or not broker_url.startswith("rediss://") or "ssl_cert_reqs" in broker_url:
-        return None
-    return {"ssl_cert_reqs": ssl.CERT_REQUIRED}
 
 
 # The queues as kombu has them in Redis: how long they are, and whose messages they hold. Celery has no such calls. They are

@@ -9,7 +9,6 @@ from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit, urlunsplit
 
 import platformdirs
 from pydantic import AliasChoices, Field, ValidationError, field_validator
@@ -17,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.redis_address import RedisAddress, redis_address
 from shardsift.fleet.run.choices import (
     DEFAULT_MODEL,
     DEVICES,
@@ -240,25 +240,21 @@ class Settings(BaseSettings):
         return self.model_copy(update={"scorer": model.scorer, "model": model.name, "model_revision": model.revision})
 
     @property
-    def ledger_url(self) -> str | None:
-        """The URL for redis-py, including the password from the file."""
-        if self.redis_url is None or self.redis_password_file is None:
-            return self.redis_url
-        return _with_password(self.redis_url, read_secret(self.redis_password_file))
-
-    @property
-    def broker_url(self) -> str | None:
-        """The Redis server as Celery spells it: `redis+socket` for a unix socket."""
-        url = self.ledger_url
-        return url.replace("unix://", "redis+socket://", 1) if url else None
+    def redis(self) -> RedisAddress | None:
+        """The server that REDIS_URL names, with the password from the file. Raises UsageError."""
+        if self.redis_url is None:
+            return None
+        file = self.redis_password_file
+        return redis_address(self.redis_url, read_secret(file) if file else None)
 
 
 def read_secret(file: Path) -> str:
     """The content of a password file. Raises UsageError if it cannot be read."""
     try:
-        return file.read_text().strip()
-    except OSError as error:
-        raise UsageError(f"The password file {file} cannot be read: {error.strerror}.") from error
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise UsageError(f"The password file {file} cannot be read: {why}.") from error
 
 
 def check_state_dir(settings: Settings) -> None:
@@ -296,11 +292,3 @@ def _refuse_misspelled() -> None:
     for name in os.environ:
         if name.startswith("SHARDSIFT_") and name not in known and (near := get_close_matches(name, known, 1, 0.9)):
             raise UsageError(f"There is no setting {name}. Did you mean {near[0]}?")
-
-
-def _with_password(url: str, password: str) -> str:
-    parts = urlsplit(url)
-    if parts.password:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:{quote(password, safe='')}@{host}"))

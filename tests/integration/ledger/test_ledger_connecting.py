@@ -1,6 +1,8 @@
 """Connecting to Redis: every error says what to do, and none shows the password."""
 
+import re
 import socket
+import socketserver
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +15,7 @@ from shardsift.fleet.process.children import running
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.redis import find_redis_server
 from support.ledger_states import claimed
+from support.ports import served_in_background, unused_port
 from support.processes import call_command
 from support.records import a_receipt, a_shard, a_spec
 from support.redis_servers import RedisServer, redis_server
@@ -108,6 +111,74 @@ class TestConnecting:
         settings = Settings(redis_url=f"unix://{locked_socket}", redis_password_file=tmp_path / "password")
 
         assert Ledger.connect(settings).run_ids() == []
+
+
+class TestServersThatCannotBeOurs:
+    """They are refused before anything is written, with what to do."""
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            (("--cluster-enabled", "yes"), "cluster mode.*cluster-enabled no"),
+            (("--replicaof", "127.0.0.1 1"), "It is a replica. Name its primary in REDIS_URL"),
+            (("--rename-command", "EVALSHA", ""), "It lacks the command"),
+        ],
+        ids=["cluster", "replica", "without scripts"],
+    )
+    def test_a_server_that_would_fail_later_is_refused(
+        self, tmp_path: Path, options: tuple[str, ...], says: str
+    ) -> None:
+        with redis_server(tmp_path, *options) as server:
+            enqueued = call_command(
+                *("producer", "enqueue", "--input", ".", "--model", "not/asked-for", "--output", "out"),
+                environment={"REDIS_URL": server.url},
+                folder=tmp_path,
+            )
+
+            with pytest.raises(UsageError, match=says):
+                Ledger.connect(Settings(redis_url=server.url))
+
+        assert enqueued.returncode == 2
+        assert re.search(says, enqueued.stderr.splitlines()[-1])
+        assert "again later" not in enqueued.stderr
+
+    def test_a_sentinel_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "sentinel.conf").touch()
+        port = unused_port()
+        command = [find_redis_server(), str(tmp_path / "sentinel.conf"), "--sentinel", "--port", str(port)]
+
+        with (
+            running(command, log=tmp_path / "log", stop_seconds=10),
+            pytest.raises(UsageError, match=f"127.0.0.1:{port} is a Sentinel"),
+        ):
+            Ledger.connect(Settings(redis_url=f"redis://127.0.0.1:{port}"), wait_seconds=30)
+
+    def test_a_replica_that_becomes_the_primary_is_waited_for(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with redis_server(tmp_path, "--replicaof", "127.0.0.1 1") as server, ThreadPoolExecutor() as pool:
+            connecting = pool.submit(Ledger.connect, Settings(redis_url=server.url), wait_seconds=60)
+            wait_until(lambda: "Waiting for it" in caplog.text, description="it waits")
+            server.client.replicaof("NO", "ONE")
+            connecting.result(timeout=30)
+
+    @pytest.mark.parametrize(
+        "greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", b"ERROR\r\n"]
+    )
+    def test_another_service_on_the_port_is_no_redis(self, greeting: bytes) -> None:
+        class Service(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                self.connection.recv(1)
+                self.wfile.write(greeting)
+
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Service)
+        server.daemon_threads = True
+        with served_in_background(server), pytest.raises(UsageError, match="No Redis answers at 127.0.0.1"):
+            Ledger.connect(Settings(redis_url=f"redis://127.0.0.1:{server.server_address[1]}"))
+
+    def test_a_file_of_tls_that_is_not_there_is_named(self) -> None:
+        with pytest.raises(UsageError, match="/no/such.pem"):
+            Ledger.connect(Settings(redis_url="rediss://127.0.0.1:1?ssl_ca_certs=/no/such.pem"))
 
 
 class TestEviction:
