@@ -23,7 +23,11 @@ COLUMNS = {
     "lists of two": (pa.array([[1, 2], None, [3, 4], [5, 6]], pa.list_(pa.int32(), 2)), [8, 8, 8, 8]),
     "objects": (pa.array([{"n": 1, "t": "ab"}, None, {"n": None, "t": None}, {"n": 1, "t": "c"}]), [19, 17, 17, 18]),
     "maps": (pa.array([[("a", 1)], None, [], []], pa.map_(pa.string(), pa.int64())), [26, 8, 8, 8]),
-    "dictionaries": (pa.array(["a", "b", "a", "b"]).dictionary_encode(), [4, 4, 4, 4]),
+    "lists of two texts": (
+        pa.array([["a", "bb"], None, ["", ""], ["a", None]], pa.list_(pa.string(), 2)),
+        [27, 8, 24, 25],
+    ),
+    "dictionaries": (pa.array(["aa", None, "b", "aa"]).dictionary_encode(), [10, 8, 9, 10]),
 }
 
 

@@ -124,13 +124,21 @@ def _value_bytes(values: pa.Array) -> Sizes:
         return _value_bytes(values.storage)
     if kind in _TEXT_OR_BINARY:
         return _lengths(pc.binary_length(values)) + _VALUE_BYTES
+    if pa.types.is_dictionary(kind):
+        sizes = np.append(_value_bytes(values.dictionary), _VALUE_BYTES)
+        found: Sizes = sizes[values.indices.cast(pa.int64()).fill_null(len(values.dictionary))]
+        return found
     if pa.types.is_struct(kind):
         return sum((_value_bytes(field) for field in values.flatten()), start=np.ones(len(values), np.int64))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or _is_list_of_texts(kind):
         return _item_bytes(values, _lengths(pc.list_value_length(values))) + _VALUE_BYTES
     if pa.types.is_map(kind):
         return _value_bytes(values.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
     return np.full(len(values), _fixed_bytes(kind), np.int64)
+
+
+def _is_list_of_texts(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_list(kind) and not pa.types.is_primitive(kind.value_type))
 
 
 def _item_bytes(values: pa.Array, lengths: Sizes) -> Sizes:

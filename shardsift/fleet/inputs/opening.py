@@ -18,7 +18,7 @@ from shardsift.fleet.inputs.folder_columns import WithFolderColumns
 from shardsift.fleet.inputs.formats import ENDINGS, format_of, has_footer
 from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.inputs.json_lines import JsonLines
-from shardsift.fleet.inputs.parquet_file import ParquetInput, open_parquet
+from shardsift.fleet.inputs.parquet_file import open_parquet_input
 from shardsift.fleet.inputs.tables import refuse_tables
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.errors import did_you_mean, translated
@@ -45,8 +45,8 @@ def open_input(
     """
     known = format_of(uri)
     if known is None or has_footer(uri):
-        with open_parquet(uri) as parquet:
-            yield ParquetInput(parquet, columns, uri, first_row)
+        with open_parquet_input(uri, columns, first_row) as file:
+            yield file
         return
     with translated(f"Opening {uri}"):
         filesystem, path = filesystem_of(uri)

@@ -15,6 +15,7 @@ from shardsift.fleet.errors import ShardError
 from shardsift.fleet.inputs.columns import Columns, type_named
 from shardsift.fleet.inputs.formats import ENDINGS, format_of
 from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows, without
+from shardsift.fleet.inputs.parquet_pages import RowsAhead
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.hub_files import filesystem_of
 
@@ -22,7 +23,6 @@ from shardsift.fleet.storage.hub_files import filesystem_of
 # are kept, because columns of a row group are not read in order.
 _BLOCK_BYTES, _BLOCKS_KEPT = 8 << 20, 8
 _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
-_STEP_BYTES = 8 << 20  # rows are decoded in steps of about this size
 _ALIKE = ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
 _DICTIONARY = re.compile(r"dictionary<values=([^,<>]+), indices=(u?int\d+), ordered=([01])>")
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
@@ -34,6 +34,18 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
 
     Dictionaries are read with int32 indices: with others, pyarrow refuses a column of which one text is not UTF-8.
     """
+    with _opened(uri) as (_, parquet):
+        yield parquet
+
+
+@contextmanager
+def open_parquet_input(uri: str, columns: Columns | None, first_row: int) -> Iterator["ParquetInput"]:
+    with _opened(uri) as (file, parquet):
+        yield ParquetInput(file, parquet, columns, uri, first_row)
+
+
+@contextmanager
+def _opened(uri: str) -> Iterator[tuple[BinaryIO, pq.ParquetFile]]:
     filesystem, path = filesystem_of(uri)
     with translated(f"Opening {uri}"):
         file = filesystem.open(
@@ -42,7 +54,7 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
     with file:
         with translated(f"Opening {uri}"):
             parquet = _parquet_file(file, uri)
-        yield parquet
+        yield file, parquet
 
 
 def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
@@ -68,8 +80,10 @@ class ParquetInput:
     last.
     """
 
-    def __init__(self, parquet: pq.ParquetFile, columns: Columns | None, uri: str, first_row: int = 0) -> None:
-        self._parquet = parquet
+    def __init__(
+        self, file: BinaryIO, parquet: pq.ParquetFile, columns: Columns | None, uri: str, first_row: int
+    ) -> None:
+        self._file, self._parquet = file, parquet
         self._first_row = first_row
         self._uri = uri
         places = {name: place for place, (name, _) in enumerate(columns or ())}
@@ -90,15 +104,13 @@ class ParquetInput:
         most_rows: int = STEP_ROWS,
         use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        step = min(most_rows, _step_rows(self._parquet.metadata))
         schema = pa.schema([self.schema.field(name) for name in columns]) if columns else self.schema
         if not self._parquet.metadata.num_rows:
             return
         ends = list(accumulate(row_group_rows(self._parquet)))
         begun = bisect_right(ends, self._first_row)
         first_row = ends[begun - 1] if begun else 0
-        groups = range(begun, len(ends))
-        for batch in self._parquet.iter_batches(step, row_groups=groups, columns=columns, use_threads=use_threads):
+        for batch in self._decoded(range(begun, len(ends)), columns, most_rows, use_threads=use_threads):
             before = min(len(batch), max(0, self._first_row - first_row))
             first_row += before
             rows = self._in_types_of(schema, batch.slice(before).select(list(columns or self._order)))
@@ -106,6 +118,20 @@ class ParquetInput:
             note_bad_rows(found, bad, first_row=first_row, uri=self._uri)
             yield without(rows, found)
             first_row += len(rows)
+
+    def _decoded(
+        self, groups: Sequence[int], columns: Sequence[str] | None, most_rows: int, *, use_threads: bool
+    ) -> Iterator[pa.RecordBatch]:
+        batches: Iterator[pa.RecordBatch] | None = None
+        for number in groups:
+            ahead = RowsAhead(self._file, self._parquet.metadata, number, columns or ())
+            while ahead.rows:
+                step = ahead.step(most_rows)
+                batches = batches or self._parquet.iter_batches(step, groups, columns, use_threads=use_threads)
+                self._parquet.reader.set_batch_size(step)  # of the next batch; `iter_batches` sets that of the first
+                batch = next(batches)
+                ahead.decoded(batch)
+                yield batch
 
     def _in_types_of(self, schema: pa.Schema, rows: pa.RecordBatch) -> pa.RecordBatch:
         try:
@@ -225,10 +251,3 @@ def _undecodable_column(row: pa.RecordBatch) -> str | None:
         except (ValueError, OverflowError):  # Python has no such date
             pass
     return None
-
-
-def _step_rows(metadata: pq.FileMetaData) -> int:
-    """The rows per step: fewer if rows are large."""
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    bytes_a_row = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0)
-    return max(1, min(STEP_ROWS, int(_STEP_BYTES / max(1, bytes_a_row))))

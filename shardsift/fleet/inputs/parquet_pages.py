@@ -1,0 +1,210 @@
+"""How many rows of a Parquet file can be decoded at once. Reads the headers of pages, because a footer says encoded sizes only.
+
+A dictionary, or beginnings that texts share, can make gigabytes of a kilobyte.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_MOST_BYTES = (
+    32 << 20
+)  # decoded at once, unless one row has more. Arrow needs up to three times as much while it decodes
+_MOST_UNKNOWN_ROWS = 16  # decoded at once, if rows may have any number of values
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}  # others have any length
+_OF_A_LIST = 5  # bytes of an offset and of whether there is a value
+
+
+class RowsAhead:
+    """The rows of a row group that are not decoded yet, with some columns."""
+
+    def __init__(self, file: BinaryIO, metadata: pq.FileMetaData, group: int, columns: Collection[str]) -> None:
+        found = metadata.row_group(group)
+        self.rows = int(found.num_rows)
+        self._row_bytes = self._bytes = 0  # of each row, and of all of them
+        self._texts: list[_Pages] = []
+        lists = [0]
+        for place in range(found.num_columns):
+            chunk, leaf = found.column(place), metadata.schema.column(place)
+            if columns and not any(f"{leaf.path}.".startswith(f"{name}.") for name in columns):
+                continue
+            width = _WIDTHS.get(leaf.physical_type, leaf.length)
+            encoded = int(chunk.total_uncompressed_size)
+            if leaf.max_repetition_level:
+                of_values = chunk.num_values * width if width else _Pages(file, chunk).bytes_of_all
+                lists.append(of_values + chunk.num_values * _OF_A_LIST)
+            elif width or encoded * found.num_columns * self.rows <= _MOST_BYTES // 4:
+                self._row_bytes += width or encoded
+            else:
+                self._texts.append(_Pages(file, chunk))
+        self._is_known = sum(lists) <= _MOST_BYTES // 2
+        self._bytes = sum(lists) if self._is_known else 0
+        self._tried = 1
+
+    def step(self, most_rows: int) -> int:
+        """How many rows to decode at once."""
+        rows = min(most_rows, self.rows, self.rows if self._is_known else self._tried)
+        while rows > 1 and self._bytes_of(rows) > _MOST_BYTES:
+            rows //= 2
+        return rows
+
+    def _bytes_of(self, rows: int) -> int:
+        return self._bytes + rows * self._row_bytes + sum(pages.bytes_of(rows) for pages in self._texts)
+
+    def decoded(self, batch: pa.RecordBatch) -> None:
+        """Go on behind these rows."""
+        rows = len(batch)
+        self.rows -= rows
+        for pages in self._texts:
+            pages.skip(rows)
+        if not self._is_known:
+            self._tried = max(1, min(2 * rows, _MOST_UNKNOWN_ROWS, _MOST_BYTES * rows // max(1, batch.nbytes)))
+
+
+# The format is at https://github.com/apache/parquet-format
+
+_DICTIONARY_CODED, _SHARED_BEGINNINGS = {2, 8}, 7  # encodings
+_HEADER_BYTES = (1 << 8, 1 << 16, 1 << 24)  # tried one after the other: statistics have any length
+_SIZE, _STORED_SIZE, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8  # fields of a header
+
+
+class _Pages:
+    """The pages of a column of texts or bytes in a row group, from the next row on."""
+
+    def __init__(self, file: BinaryIO, chunk: pq.ColumnChunkMetaData) -> None:
+        self._file, self._chunk = file, chunk
+        self._dictionary = (0, 0, 0)  # where it begins, its size in the file, and without compression
+        self._ahead: deque[tuple[int, int, int]] = deque()  # values, size and encoding of pages that were looked at
+        self._rest = self._headers()
+        self._coded = self._entries = 0
+        while (page := next(self._rest, None)) and page[2] in _DICTIONARY_CODED:
+            self._ahead.append(page)
+            self._coded += page[0]
+        self._ahead += [page] if page else []
+
+    @property
+    def bytes_of_all(self) -> int:
+        encoded = int(self._chunk.total_uncompressed_size)
+        if "DELTA_BYTE_ARRAY" in self._chunk.encodings:
+            return int(self._chunk.num_values) * encoded
+        return encoded + self._repeated(self._coded)
+
+    def bytes_of(self, rows: int) -> int:
+        """The bytes of the next rows at most. Of the page that is read, which is in memory as a whole, their share."""
+        found = coded = place = 0
+        while rows:
+            if place == len(self._ahead):
+                self._ahead.append(
+                    next(self._rest, (rows, int(self._chunk.total_uncompressed_size), _SHARED_BEGINNINGS))
+                )
+            values, size, encoding = self._ahead[place]
+            here = min(rows, values)
+            if encoding in _DICTIONARY_CODED:
+                coded += here
+            elif encoding == _SHARED_BEGINNINGS:
+                found += here * size
+            else:
+                found += size if place else size * here // values
+            rows -= here
+            place += 1
+        return found + self._repeated(coded)
+
+    def _repeated(self, values: int) -> int:
+        """The bytes of values that the dictionary has once."""
+        repeated = min(values, self._coded - self._entries)
+        whole = repeated * self._dictionary[2]
+        return whole if whole <= _MOST_BYTES // 8 else repeated * self._longest
+
+    @cached_property
+    def _longest(self) -> int:
+        """The size of the dictionary's longest value, or of all of them if they cannot be read."""
+        at, stored, size = self._dictionary
+        with suppress(OSError, ValueError, NotImplementedError):
+            content = _read(self._file, at, stored)
+            if self._chunk.compression != "UNCOMPRESSED":
+                content = pa.decompress(content, size, self._chunk.compression.lower(), asbytes=True)
+            lengths, place = [0], 0
+            while place < len(content):
+                lengths.append(int.from_bytes(content[place : place + 4], "little"))
+                place += 4 + lengths[-1]
+            return max(lengths)
+        return size
+
+    def skip(self, rows: int) -> None:
+        while rows:
+            values, size, encoding = self._ahead.popleft()
+            if values > rows:
+                self._ahead.appendleft((values - rows, size, encoding))
+            rows -= min(rows, values)
+
+    def _headers(self) -> Iterator[tuple[int, int, int]]:
+        """Values, size and encoding of each page of data, up to one that cannot be read."""
+        chunk = self._chunk
+        at = min(offset for offset in (chunk.dictionary_page_offset, chunk.data_page_offset) if offset)
+        end = at + chunk.total_compressed_size
+        with suppress(OSError, IndexError, KeyError, ValueError):
+            while at < end:
+                header, length = self._header(at)
+                at += length
+                if entries := header.get(_DICTIONARY):
+                    self._dictionary, self._entries = (at, header[_STORED_SIZE], header[_SIZE]), entries[1]
+                elif data := header.get(_DATA):
+                    yield data[1], header[_SIZE], data[2]
+                elif data := header.get(_DATA_2):
+                    yield data[1], header[_SIZE], data[4]
+                at += header[_STORED_SIZE]
+
+    def _header(self, at: int) -> tuple[dict[int, Any], int]:
+        for most in _HEADER_BYTES[:-1]:
+            with suppress(IndexError):
+                return _struct(_read(self._file, at, most), 0)
+        return _struct(_read(self._file, at, _HEADER_BYTES[-1]), 0)
+
+
+def _read(file: BinaryIO, at: int, size: int) -> bytes:
+    file.seek(at)
+    return file.read(size)
+
+
+# Thrift's compact protocol, as far as headers of pages use it.
+
+_TRUE, _FALSE, _BYTES, _STRUCT = 1, 2, 8, 12  # types of a field; others in a header are integers
+
+
+def _struct(content: bytes, at: int) -> tuple[dict[int, Any], int]:
+    """A struct by the numbers of its fields, and where it ends. Raises IndexError if that is behind the content."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while head := content[at]:
+        at += 1
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _integer(content, at)
+        kind = head & 15
+        if kind == _STRUCT:
+            fields[number], at = _struct(content, at)
+        elif kind == _BYTES:
+            length, at = _varint(content, at)
+            at += length
+        elif kind not in (_TRUE, _FALSE):
+            fields[number], at = _integer(content, at)
+    return fields, at + 1
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    found = shift = 0
+    while content[at] & 128:
+        found |= (content[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+    return found | content[at] << shift, at + 1
+
+
+def _integer(content: bytes, at: int) -> tuple[int, int]:
+    found, at = _varint(content, at)
+    return found >> 1 ^ -(found & 1), at
