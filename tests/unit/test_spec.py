@@ -122,6 +122,7 @@ class TestJson:
         assert {name: value for name, value in defaults.items() if value is not MISSING} == {
             "row_columns": ("shard", "row"),
             "only_columns": False,
+            "folder_columns": (),
             "limit_rows": None,
             "rows_per_task": None,
             "max_bad_rows": 0.01,

@@ -50,7 +50,8 @@ def refuse_tables(
     written = {_written(folder) for folder in of_files}
     for folder in sorted(folder for folder in folders if folder.count("/") + 1 >= least):
         if found := _of_table(folder, names_in) or (_unfinished(names_in(folder)) if folder in written else None):
-            raise UsageError(found.format(folder if "file" in protocols else filesystem.unstrip_protocol(folder)))
+            shown = folder if "file" in protocols else filesystem.unstrip_protocol(folder)
+            raise UsageError(found.replace("{0}", shown))
     if lake := next((file for file in files if _DUCKLAKE.match(file.rpartition("/")[2])), None):
         raise UsageError(
             f"{lake} is of a DuckLake, whose catalog says which files and rows count. {_EXPORT}, with DuckDB."
