@@ -36,6 +36,7 @@ CHANGES: dict[str, Any] = {
     "function_to_apply": "sigmoid",
     "row_columns": None,
     "only_columns": True,
+    "folder_columns": ("text",),
     "limit_rows": 1,
     "rows_per_task": 1,
     "max_bad_rows": 0.5,
