@@ -179,8 +179,9 @@ def _merged(output: Output, group: Sequence[Receipt], kind: Kind, *, is_alike: b
     with scratch_folder(None) as folder, translated(f"Merging shards into {path}"):
         stored = _stored(output, group, kind, folder / "stored.parquet")
         first = next(stored)
-        metadata = first[0].file.schema_arrow.metadata
-        schema = first[0].file.schema_arrow.with_metadata(metadata if is_alike else None)
+        schema = first[0].file.schema_arrow
+        metadata = schema.metadata
+        schema = schema if is_alike else schema.remove_metadata()
         writer, rest = ParquetFileWriter(folder / "merged.parquet", schema), schema.empty_table()
         texts: dict[int, Sequence[str]] = {}  # their digests, by the first row of a window in the merged file
         for (groups, receipt), first_row in zip(chain([first], stored), _first_rows(group, kind), strict=True):
