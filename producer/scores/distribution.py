@@ -87,8 +87,8 @@ def threshold_of(where: str | None, column: str) -> float | None:
 
 def threshold_column(spec: RunSpec) -> str:
     """The score column on which the filter is a threshold; if it is none, the first one that is charted."""
-    columns = (column for one in spec.scorings for column in (one.score_column, *one.label_score_columns))
-    return next((one for one in columns if threshold_of(spec.where, one) is not None), next(iter(spec.charted)))
+    found = (column for column in spec.scoring_of if threshold_of(spec.where, column) is not None)
+    return next(found, next(iter(spec.charted)))
 
 
 def score_picture(spec: RunSpec, receipts: Sequence[Receipt]) -> bytes | None:

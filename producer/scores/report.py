@@ -73,25 +73,17 @@ class ScoredRun:
 
     def column(self, named: str | None) -> str:
         """This score column, or that which the filter names, or the only one. Raises UsageError if there is none, or several."""
-        filtered = [column for column in self.scorings if self.spec.filter_names(column)]
+        columns = self.spec.scoring_of
+        filtered = [column for column in columns if self.spec.filter_names(column)]
         found = [named] if named else filtered or [scoring.score_column for scoring in self.spec.scorings]
         if len(found) > 1:
             by = "its filter names" if filtered else "it has"
             raise UsageError(
                 f"Of {self.name}, {by} several score columns: {', '.join(found)}. Name one with --score-column."
             )
-        if found[0] not in self.scorings:
-            raise UsageError(f"The run has no score column {named!r}. There are: {', '.join(self.scorings)}.")
+        if found[0] not in columns:
+            raise UsageError(f"The run has no score column {named!r}. There are: {', '.join(columns)}.")
         return found[0]
-
-    @property
-    def scorings(self) -> dict[str, Scoring]:
-        """The scoring of each column that has a score in every row: that of the best label, and of each label."""
-        return {
-            column: scoring
-            for scoring in self.spec.scorings
-            for column in (scoring.score_column, *scoring.label_score_columns)
-        }
 
     @property
     def histograms(self) -> dict[str, Histogram]:
@@ -240,7 +232,7 @@ def rows_near(
             found.sort(key=lambda row: abs(row.score - near))
         found = found[:count]
     found.sort(key=lambda row: (row.score, row.shard, row.row))
-    return _with_texts(found, run, run.scorings[column], source) if source else found
+    return _with_texts(found, run, run.spec.scoring_of[column], source) if source else found
 
 
 def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:

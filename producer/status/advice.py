@@ -4,6 +4,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Literal, TypeAlias
 
 from shardsift.fleet.ledger import Failure, RunningShard
@@ -48,7 +49,7 @@ def _failed_in_short(status: RunView) -> Iterator[str]:
     if has_several or len(status.failures) < status.counts.failed:
         yield f"{counted(status.counts.failed, 'shard')} failed."
     if not has_several:
-        yield next(_on_failures(status), "") or next(_on_publishing(status))
+        yield from islice(chain(_on_failures(status), _on_publishing(status)), 1)
 
 
 def troubles(status: RunView) -> Iterator[str]:
@@ -214,7 +215,7 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
         case "loading":
             yield f"{loading_line(status)}."
         case "stopped":
-            yield "No worker serves this run. Run the command that started it again: it goes on where it stopped."
+            yield f"{_on_no_worker(status)} Run the command that started it again: it goes on where it stopped."
         case "retrying":
             yield from retry_lines(status.retries)
         case "stalled" if status.serving:
@@ -321,9 +322,7 @@ _DETAIL = re.compile(
     re.VERBOSE,
 )
 _PLURAL = re.compile(r"(?<=# )(\w+)s\b")
-_BAD_ROWS = re.compile(
-    r"([\d,]+) rows? (?:of [\d,]+ )?cannot be read"
-)  # as shardsift/fleet/inputs/input_file.py says it
+_BAD_ROWS = re.compile(r"([\d,]+) rows? (?:of [\d,]+ )?cannot be read")  # as shardsift/fleet/inputs says it
 
 
 def failure_lines(failures: Sequence[Failure]) -> Iterator[str]:

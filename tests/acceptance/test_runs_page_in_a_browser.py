@@ -53,8 +53,12 @@ def test_a_run_is_shown_and_markup_stays_text(fleet: Fleet, tmp_path: Path) -> N
         tab.open(f"{address}/runs/{spec.run_id}", until="document.getElementById('live')?.textContent === 'Live'")
         text = tab.value("document.body.textContent")
         images = tab.value("[...document.images].map(image => image.src)")
+        silent = tab.value("document.querySelectorAll('tr.is-silent').length")
         bars = tab.value("document.querySelectorAll('rect').length")
 
+    assert "not seen" in text  # the worker, which announces nothing here
+    assert silent == 0  # but it has just reported on its shard
+    assert "What a threshold on score alone would keep" in text
     assert "41 % of peak, 63 % of memory, 97 % busy" in text
     assert f"producer retry {spec.run_id}" in text
     assert f"Traceback: {MARKUP}" in text

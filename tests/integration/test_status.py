@@ -270,6 +270,9 @@ class TestWorkers:
         assert re.fullmatch(
             rf"stalled: No worker for this run is seen; the lease ends in \d+ s\. Start one: {START}", verdict(status)
         )
+        assert verdict(run_status(ledger, run, is_of_this_machine=True)).startswith(
+            "stopped: No worker for this run is seen; the lease ends in "
+        )
 
     @pytest.mark.parametrize("only_run", ["another-run", None])
     def test_a_run_without_a_finalizer_says_so(self, ledger: Ledger, run: str, only_run: str | None) -> None:

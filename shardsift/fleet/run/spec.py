@@ -108,6 +108,11 @@ class RunSpec:
     def publishes_only_scores(self) -> bool:
         return self.where is not None and self.where.strip().lower() == "false"
 
+    @property
+    def scoring_of(self) -> dict[str, Scoring]:
+        """The scoring of each column of scores: those of the best labels, and of each label."""
+        return {name: one for one in self.scorings for name in (one.score_column, *one.label_score_columns)}
+
     def filter_names(self, column: str) -> bool:
         """Whether the filter has this word, in any case, as SQL reads it."""
         return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", self.where or "", re.IGNORECASE) is not None
