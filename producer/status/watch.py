@@ -127,8 +127,8 @@ def _shown_in_notebook(console: Console) -> Callable[[RunStatus], None]:
 
 
 def progress_line(status: RunStatus) -> str:
-    """Say what the run is doing, or the verdict with the command that helps."""
-    said = verdict(status)
+    """Say what the run is doing, or the verdict with the command that helps. Why shards are tried again is said once."""
+    said = verdict(status) if status.word != "retrying" else "; ".join([status.word, *troubles(status)])
     if status.word == "publishing" or (status.word != "running" and said != status.word):
         return said
     rows, left = counted(status.counts.rows_scored, "row"), status.time_left

@@ -11,13 +11,13 @@ from pathlib import Path
 from rich.console import Console
 
 from shardsift.fleet.ledger import Publication
-from shardsift.fleet.presence.announcements import FinalizerState, announce_finalizer
+from shardsift.fleet.presence.announcements import FinalizerState, announce, announce_finalizer
 from shardsift.producer.status import run_status
 from shardsift.producer.status.watch import shown_on
 from support.fleet import Fleet
 from support.ledger_states import claimed
 from support.processes import BIN, started
-from support.records import a_receipt, a_shard, a_spec
+from support.records import a_receipt, a_shard, a_spec, a_worker
 from support.redis_servers import moved, redis_server
 from support.waiting import wait_until
 
@@ -107,12 +107,18 @@ def test_a_line_is_written_again_only_if_it_has_changed_and_why_shards_are_tried
         for _ in range(3):
             show(run_status(ledger, RUN))
         ledger.retry_later(claimed(ledger, RUN, c), "The Hub answered 500 after 4 s.", "")
+        announce(ledger.redis, a_worker(activity="ready"))
+        show(run_status(ledger, RUN))
         ledger.pause(RUN)
         show(run_status(ledger, RUN))
 
-    stalled, again, paused = said.getvalue().splitlines()
+    stalled, again, retrying, paused = said.getvalue().splitlines()
     assert stalled.startswith("0 of 3 shards, stalled: No worker serves this run. Start one: worker start")
     assert again.endswith("The Hub answered 500 after 3 s.")
+    assert retrying == (
+        "0 of 3 shards, retrying; 1 shard failed; 2 shards to try again; 2 attempts failed since a shard was done; "
+        "no finalizer is running"
+    )
     assert paused.startswith("0 of 3 shards, paused: ")
 
 

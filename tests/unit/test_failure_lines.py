@@ -2,9 +2,8 @@
 
 import pytest
 
-from shardsift.fleet.errors import ShardError
-from shardsift.fleet.inputs.input_file import BadRow, BadRowLimit
 from shardsift.fleet.ledger import Failure
+from shardsift.fleet.process.wording import counted
 from shardsift.producer.status.advice import causes_of, failure_lines, retry_lines
 
 NO_COLUMN = 'Shard {shard} has no column "text"; it has: url, content. Name one with --text-column.'
@@ -80,13 +79,12 @@ def test_bad_rows_of_many_shards_are_a_line_for_each_column_with_all_their_rows_
 
 
 def failure_of_bad_rows(shard: str, *, rows: int, column: str) -> Failure:
-    """As a worker fails a shard with too many rows that cannot be read."""
-    limit = BadRowLimit(most_share=0.01)
-    detail = f'"{column}" has another field'
-    limit.add([BadRow(place=f"line {7 + n}", reason="field", detail=detail, remedy=REMEDY) for n in range(rows)])
-    with pytest.raises(ShardError) as raised:
-        limit.check(1000 if rows > 10 else 75, shard)
-    return failure(shard, str(raised.value))
+    """As a worker fails a shard with too many rows that cannot be read: it names the first three."""
+    of, allowed = (1000, "10") if rows > 10 else (75, "0.75")
+    first = "; ".join(f'line {7 + n:,}: "{column}" has another field' for n in range(min(rows, 3)))
+    more = f"; and {rows - 3:,} more" if rows > 3 else ""
+    what = f"{counted(rows, 'row')} of {of:,} cannot be read, and --max-bad-rows allows {allowed}; {rows / of:.3g} would do"
+    return failure(shard, f"Shard {shard}: {what}. {first}{more}. {REMEDY}")
 
 
 def test_shards_with_bad_rows_of_several_causes_are_told_by_the_first_and_never_without_one() -> None:
