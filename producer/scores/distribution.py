@@ -16,7 +16,9 @@ _MOST_BINS = 24
 _MOST_IN_PICTURE = 2  # columns
 _BAR = 32  # characters of the longest bar
 _HEAD = ("from", "rows", "share", "this or more")
-_THRESHOLD = re.compile(r'\s*"?(?P<column>\w+)"?\s*>=?\s*(?P<value>-?\d+(\.\d+)?)\s*')  # what --min-score writes
+_THRESHOLD = re.compile(
+    r'\s*"?(?P<column>\w+)"?\s*>=?\s*(?P<value>-?(\d+\.?\d*|\.\d+)(e-?\d+)?)\s*', re.IGNORECASE
+)  # as --min-score writes
 
 
 @dataclass(frozen=True, kw_only=True)

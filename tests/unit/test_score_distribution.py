@@ -52,6 +52,8 @@ def test_the_table_has_a_line_for_each_bin() -> None:
     [
         ("score >= 3", 3.0),
         ('"score" >= 3.5', 3.5),
+        ("SCORE > .5", 0.5),
+        ("score >= 1e-3", 0.001),
         *((other, None) for other in (None, "score >= 3 and language = 'en'", "other >= 3", "label = 'POSITIVE'")),
     ],
 )

@@ -275,7 +275,7 @@
         const shown = scores.map((column) => column.column).join(", ");
         setText(byId("scores-of"), scores.length === 0 ? "No row has a score yet."
             : !where ? "Every row is kept."
-            : "The filter keeps rows with " + where + "." + (isThreshold ? "" : " It is no threshold on one score alone, so that the chart of " + shown + " does not mark it."));
+            : "The filter keeps rows with " + where + "." + (isThreshold ? "" : " The chart of " + shown + " marks no threshold of it."));
         byId("scores").replaceChildren(...scores.map((column) => scoreColumn(column, !where)));
     }
 
