@@ -217,7 +217,7 @@ def _takes_value(option: Any) -> bool:
 def _about_extra(extra: list[str], given: list[str]) -> str:
     """Say what to do with values that belong to no option: the shell has made several of a glob or of a text with spaces."""
     before, first = given[: given.index(extra[0])], Path(extra[0])
-    if len(before) > 1 and before[-2].startswith("-"):
+    if len(before) > 1 and before[-2].startswith("-") and not before[-1].startswith("--"):
         option, value = before[-2:]
         if Path(value).exists() and first.exists():
             glob = first.with_name(f"*{first.suffix}")
