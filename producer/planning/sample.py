@@ -3,7 +3,6 @@
 The same input gives the same sample. Passages and labels are counted roughly: a long text fills its passages.
 """
 
-import json
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +20,9 @@ from shardsift.fleet.errors import ShardError, ShardsiftError
 from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.input_file import IgnoredBadRows, InputFile
 from shardsift.fleet.inputs.opening import open_shard
-from shardsift.fleet.run.flops import Shape, shape_of
+from shardsift.fleet.run.flops import shape_of
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
+from shardsift.fleet.run.model_config import read_object, sizes_in
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import texts_of
@@ -86,12 +86,12 @@ def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work
     texts = [text for one in sample for text in texts_in(one.table, scoring)]
     if not texts:
         raise ShardsiftError("the shards that were looked at have no rows")
-    config = _config(model)
+    sizes = _sizes(model)
     counter, why_not_counted = _counter(model)
     lengths = _lengths(texts, scoring, counter)
-    longest = min(scoring.max_tokens or _UNLIMITED, config.get("max_position_embeddings") or _UNLIMITED)
+    longest = min(scoring.max_tokens or _UNLIMITED, sizes.get("max_position_embeddings", _UNLIMITED))
     tokens = tokens_read(lengths, scoring, longest)
-    shape = _shape(config)
+    shape = shape_of(SimpleNamespace(**sizes))
     operations = None
     if shape:
         sequences = np.maximum(1, np.minimum(lengths, longest))
@@ -175,18 +175,13 @@ def _by_characters(texts: list[str]) -> list[int]:
     return [round(len(text) / CHARS_PER_TOKEN) for text in texts]
 
 
-def _config(model: Model) -> dict[str, Any]:
+def _sizes(model: Model) -> dict[str, Any]:
     with translated(f"Reading config.json of {model.name}"):
-        return dict(json.loads(_file(model, "config.json").read_text()))
+        sizes = sizes_in(read_object(_file(model, "config.json"), model.name))
+    return {_ALSO_CALLED.get(name, name): value for name, value in sizes.items()}
 
 
 def _file(model: Model, name: str) -> Path:
     if model.is_folder:
         return Path(model.name) / name
     return Path(hf_hub_download(model.name, name, revision=model.revision))
-
-
-def _shape(config: dict[str, Any]) -> Shape | None:
-    named = {"is_encoder_decoder": False, "model_type": "this model"}
-    named |= {_ALSO_CALLED.get(name, name): value for name, value in config.items()}
-    return shape_of(SimpleNamespace(**named))

@@ -1,5 +1,6 @@
 """Every family of classifiers and every kind of head gets the same scores as from the pipeline."""
 
+import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, pipeline
 
+from shardsift.fleet.run.flops import shape_of
 from shardsift.worker.scoring import apply
 from shardsift.worker.scoring.device import TOLERANCES
 from shardsift.worker.scoring.load import load_scorer
@@ -20,9 +22,9 @@ from support.reference import reference_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-EVERYDAY = ("BERT", "Llama", "ModernBERT")
+EVERYDAY = ("BERT", "Gemma 3", "Llama", "ModernBERT")
 EVERY_FAMILY = [name if name in EVERYDAY else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
-WITHOUT_PADDING_TOKEN = ("GPT-2", "Llama")  # the pipeline scores their texts one at a time
+WITHOUT_PADDING_TOKEN = ("GPT-2", "Llama", "Gemma 3")  # the pipeline scores their texts one at a time
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +93,18 @@ def scores_of_labels(model: Path, texts: list[str], function: str) -> np.ndarray
     )
 
 
+def test_a_model_of_several_parts_reads_no_more_tokens_than_its_part_for_text(tmp_path: Path) -> None:
+    model = family_classifier("Gemma 3", tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    config["text_config"]["max_position_embeddings"] = 32
+    (model / "config.json").write_text(json.dumps(config))
+
+    scorer = load_scorer(str(model), "float32")
+
+    assert scorer.encode([" ".join(["word"] * 500)]).sequences.lengths.tolist() == [32]
+    assert shape_of(scorer.config) is not None
+
+
 def test_extreme_logits_overflow_in_no_function() -> None:
     logits = np.array([[-1e4, 0, 1e4], [88.0, 89.0, -104.0]], dtype=np.float32)
 
@@ -125,9 +139,10 @@ def test_a_text_with_bart_s_own_end_marks_has_the_score_it_has_alone(models: Cal
     assert np.abs(scores.values[:, 0] - reference_scores(texts, models("BART"), batch_size=1)).max() < 1e-4
 
 
-def test_a_token_that_was_added_to_the_tokenizer_alone_costs_its_rows_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["Llama", "Gemma 3"])
+def test_a_token_that_was_added_to_the_tokenizer_alone_costs_its_rows_only(family: str, tmp_path: Path) -> None:
     """Llama's tokenizer gets a padding token in many recipes, and the model no state for it."""
-    model, texts = family_classifier("Llama", tmp_path / "model"), real_texts(20)
+    model, texts = family_classifier(family, tmp_path / "model"), real_texts(20)
     expected = load_scorer(str(model), "float32").score(texts)
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.add_special_tokens({"pad_token": "[PAD]"})

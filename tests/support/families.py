@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
@@ -26,6 +27,7 @@ class Family:
     model_type: str  # of transformers
     sizes: dict[str, int | str | list[int]]
     save_tokenizer: Callable[[Path], None]
+    besides: dict[str, Any] | None = None  # of a model of several parts: all but `text_config`, which has the sizes
     weights_std: float = 0.3  # large enough to tell texts apart, small enough for the activations to stay in proportion
 
 
@@ -92,6 +94,13 @@ FAMILIES = {
         save_tokenizer=save_llama3_tokenizer,
         weights_std=0.15,
     ),
+    "Gemma 3": Family(  # with a part for pictures
+        model_type="gemma3",
+        sizes={**_WIDTHS, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 512},
+        besides={"vision_config": {**_WIDTHS, "image_size": 28, "patch_size": 14}, "mm_tokens_per_image": 4},
+        save_tokenizer=save_llama3_tokenizer,
+        weights_std=0.15,
+    ),
 }
 
 
@@ -104,13 +113,10 @@ def family_classifier(name: str, folder: Path, *, labels: int = 1) -> Path:
         f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in ("pad", "bos", "eos", "cls", "sep")
     }
     torch.manual_seed(0)
-    config = AutoConfig.for_model(
-        family.model_type,
-        vocab_size=len(tokenizer),
-        num_labels=labels,
-        **family.sizes,
-        **special,
-    )
+    text: dict[str, Any] = {"vocab_size": len(tokenizer), **family.sizes, **special}
+    if family.besides is not None:
+        text = {"text_config": text, **family.besides}
+    config = AutoConfig.for_model(family.model_type, num_labels=labels, **text)
     model = AutoModelForSequenceClassification.from_config(config)
     with_lively_scores(model, std=family.weights_std).save_pretrained(folder)
     return folder

@@ -6,7 +6,7 @@ import psutil
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
-from shardsift.fleet.run.sequence_classifier import THRESHOLD
+from shardsift.fleet.run.model_config import THRESHOLD
 from support.models import with_lively_scores
 from support.tokenizers import save_llama3_tokenizer
 

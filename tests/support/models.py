@@ -13,7 +13,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from shardsift.fleet.run.sequence_classifier import THRESHOLD
+from shardsift.fleet.run.model_config import THRESHOLD
 from shardsift.worker.training.base_model import verified_demo_encoder
 
 

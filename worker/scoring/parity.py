@@ -79,7 +79,7 @@ def checked_scorer(
         dtype=candidate.dtype,
         outputs=saved.outputs,
         max_batch_tokens=max_batch_tokens,
-        config=saved.model.config,
+        config=saved.model.config.get_text_config(),
     )
     if reference is None:
         return scorer

@@ -89,11 +89,12 @@ def agree_on_padding(model: Any, tokenizer: Any) -> None:
 
     GPT-2's and Llama's tokenizers have none, or one that was added to the tokenizer alone.
     """
-    vocabulary = getattr(model.config, "vocab_size", None) or _UNLIMITED
+    config = model.config.get_text_config()  # where transformers reads it from
+    vocabulary = getattr(config, "vocab_size", None) or _UNLIMITED
     if tokenizer.pad_token is None or tokenizer.pad_token_id >= vocabulary:
         tokenizer.pad_token = tokenizer.eos_token
-    if model.config.pad_token_id is None or model.config.pad_token_id >= vocabulary:
-        model.config.pad_token_id = tokenizer.pad_token_id
+    if config.pad_token_id is None or config.pad_token_id >= vocabulary:
+        config.pad_token_id = tokenizer.pad_token_id
 
 
 def _keep_last_token(model: Any, tokenizer: Any) -> None:
@@ -101,18 +102,22 @@ def _keep_last_token(model: Any, tokenizer: Any) -> None:
 
     A decoder's head then reads the last token of a text, whatever it is. With a padding token, it reads the last other token.
     """
-    vocabulary, pad_id = getattr(model.config, "vocab_size", None) or _UNLIMITED, model.config.pad_token_id
+    config = model.config.get_text_config()
+    vocabulary, pad_id = getattr(config, "vocab_size", None) or _UNLIMITED, config.pad_token_id
     if tokenizer.pad_token is None or tokenizer.pad_token_id >= vocabulary:
         tokenizer.pad_token = tokenizer.eos_token
     if pad_id is None or not 0 <= pad_id < vocabulary:
-        model.config.pad_token_id = -1
+        config.pad_token_id = -1
 
 
 def tokens_taken(tokenizer: Any, model: Any) -> int:
     """The longest input that tokenizer and positions both allow."""
-    positions = getattr(model.config, "max_position_embeddings", None) or 0
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 0
     allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
-    return int(min(tokenizer.model_max_length, allowed, _UNLIMITED))
+    own = tokenizer.model_max_length  # whatever tokenizer_config.json has there
+    if isinstance(own, bool) or not isinstance(own, (int, float)) or not own > 0:
+        raise ModelError(f"The tokenizer has model_max_length={own!r}, which is no number of tokens.")
+    return int(min(own, allowed, _UNLIMITED))
 
 
 @dataclass(frozen=True, kw_only=True)

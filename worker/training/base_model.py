@@ -54,7 +54,7 @@ def load_base(options: TrainOptions, target: Target) -> SavedModel:
                 trust_remote_code=False,
             )
             tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError) as error:  # from transformers
+    except Exception as error:  # every model class has its own ways to fail on files that are not its own
         raise UsageError(f"The base model {name} cannot be loaded: {' '.join(str(error).split())}") from error
     check_tokenizer(name, tokenizer)
     agree_on_padding(model, tokenizer)

@@ -4,8 +4,6 @@ Producers and workers both use it, so that they name the queue of a model by the
 """
 
 import hashlib
-import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,14 +21,12 @@ from huggingface_hub.errors import (
 
 from shardsift.fleet.errors import ShardError, ShardsiftError, UsageError
 from shardsift.fleet.process.wording import local_path
-from shardsift.fleet.run.choices import Function
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, folder_revision, is_folder_revision
+from shardsift.fleet.run.model_config import function_of, has_two_heads, labels_of, read_object, threshold_in
 from shardsift.fleet.run.scorers import ScorerKind, added_kinds
 from shardsift.fleet.storage.errors import did_you_mean, translated
 from shardsift.fleet.storage.hub_access import check_hub_answers
 
-THRESHOLD = "shardsift_threshold"  # key of a config.json: the score from which rows are kept
-_DEFAULT_LABELS = 2  # transformers' default if a config names no labels
 _CONFIG = "config.json"
 _SHOWN = 19  # characters of a folder's revision in a message: `sha256-` and twelve digits
 
@@ -42,7 +38,7 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
     if folder := _folder_of(name):
         return _from_folder(folder, revision)
     file = _hub_config(name, revision)
-    return _model(name, file.parent.name, _read_config(file, name))
+    return _model(name, file.parent.name, read_object(file, name))
 
 
 def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
@@ -82,12 +78,9 @@ def threshold_of(model: Model) -> float | None:
     if model.scorer == SEQUENCE_CLASSIFIER and not model.is_folder:
         file = _hub_config(model.name, model.revision)
     try:
-        threshold = _read_config(file, model.name).get(THRESHOLD)
+        return threshold_in(read_object(file, model.name))
     except UsageError:  # another kind of scorer may have no such file, or one of its own
         return None
-    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not math.isfinite(threshold):
-        return None
-    return float(threshold)
 
 
 @contextmanager
@@ -131,7 +124,7 @@ def revision_of_folder(folder: Path) -> str:
 
 def _check_index(index: Path) -> None:
     """Raises UsageError if an index of weights names a file that the folder's digest does not cover."""
-    weights = _read_config(index, str(index.parent)).get("weight_map")
+    weights = read_object(index, str(index.parent)).get("weight_map")
     for file in weights.values() if isinstance(weights, dict) else ():
         if Path(str(file)).name != file or file.startswith("."):
             raise UsageError(
@@ -150,7 +143,7 @@ def _file_digest(path: Path) -> str:
 def _from_folder(folder: Path, revision: str | None) -> Model:
     if revision and not is_folder_revision(revision):
         raise UsageError(f"A folder has no revisions: leave out @{revision} for the model {folder}.")
-    config = _read_config(folder / _CONFIG, str(folder))
+    config = read_object(folder / _CONFIG, str(folder))
     return _model(str(folder), _unchanged_revision(folder, revision), config)
 
 
@@ -199,53 +192,10 @@ def _no_folder_told(name: str) -> str:
 
 
 def _model(name: str, revision: str, config: dict[str, Any]) -> Model:
-    if _has_two_heads(config):
+    if has_two_heads(config):
         return Model(name=name, revision=revision, labels=("LABEL_0",))
-    labels = _labels(config, name)
-    return Model(name=name, revision=revision, labels=labels, function=_function(config, outputs=len(labels)))
-
-
-def _read_config(file: Path, name: str) -> dict[str, Any]:
-    try:
-        config = json.loads(file.read_text())
-    except OSError as error:
-        raise UsageError(
-            f"The {file.name} of {name} cannot be read ({error.strerror}). Let this user read it."
-        ) from error
-    except ValueError as error:  # not text, or not JSON
-        raise UsageError(f"The {file.name} of {name} cannot be read: {error}.") from error
-    if not isinstance(config, dict):
-        raise UsageError(f"The {file.name} of {name} cannot be read: it is not a JSON object.")
-    return config
-
-
-def _has_two_heads(config: dict[str, Any]) -> bool:
-    """Whether it is EuroFilter's network, whose one score worker/scoring/saved_model.py serves."""
-    code = (config.get("auto_map") or {}).get("AutoModelForSequenceClassification", "")
-    return str(code).endswith("modeling_custom.DebertaV2ForSequenceClassification")
-
-
-def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
-    architectures = config.get("architectures") or []
-    if isinstance(architectures, str):
-        architectures = [architectures]
-    is_classifier = any("ForSequenceClassification" in architecture for architecture in architectures)
-    if architectures and not is_classifier and "fc_dropout" not in config:  # of worker/scoring/saved_model.py
-        raise UsageError(
-            f"{name} is not a sequence classifier: its config.json says {', '.join(architectures)}. "
-            "Name a model whose architecture ends in ForSequenceClassification."
-        )
-    if "id2label" in config:
-        return tuple(label for _, label in sorted((int(i), label) for i, label in config["id2label"].items()))
-    return tuple(f"LABEL_{i}" for i in range(config.get("num_labels", _DEFAULT_LABELS)))
-
-
-def _function(config: dict[str, Any], *, outputs: int) -> Function:
-    """The function of `pipeline("text-classification")` on the logits, except that a single output stays a raw score."""
-    problem = config.get("problem_type")
-    if problem == "multi_label_classification":
-        return "sigmoid"
-    return "softmax" if outputs > 1 and problem != "regression" else "none"
+    labels = labels_of(config, name)
+    return Model(name=name, revision=revision, labels=labels, function=function_of(config, outputs=len(labels)))
 
 
 KIND = ScorerKind(

@@ -68,7 +68,7 @@ class Padded:
             return self.pad_id
         lasts = set(batch.ids[batch.offsets[1:] - 1].tolist())
         filler = -1 if filled.all() else next(token for token in range(len(lasts) + 1) if token not in lasts)
-        self.model.config.pad_token_id = filler
+        self.model.config.get_text_config().pad_token_id = filler
         return filler
 
     def _token_types(self, batch: Tokens, filled: Filled) -> torch.Tensor:
@@ -83,11 +83,12 @@ def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None,
 
     The padding token is that of the model: its head looks for it.
     """
-    reads_last = model.config.pad_token_id == -1
+    own_pad_id = model.config.get_text_config().pad_token_id
+    reads_last = own_pad_id == -1
     return Padded(
         model=run or model,
         device=device,
-        pad_id=(-1 if run else None) if reads_last else model.config.pad_token_id,
+        pad_id=(-1 if run else None) if reads_last else own_pad_id,
         by_length=by_length or bool(run and reads_last),  # only this process could tell its head another token
         pad_left=tokenizer.padding_side == "left",
         takes_token_types="token_type_ids" in tokenizer.model_input_names,
@@ -108,7 +109,7 @@ def without_waiting(batches: Padded) -> Padded:
 
     transformers looks into a mask of shape (texts, tokens), for which it waits for a GPU in every batch.
     """
-    config = batches.model.config
+    config = batches.model.config.get_text_config()
     takes_keys = config.model_type in _MASKED_BY_KEY and config._attn_implementation == "sdpa"
     return replace(batches, masks_keys=takes_keys)
 
