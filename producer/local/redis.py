@@ -1,9 +1,11 @@
 """The Redis that a command on this machine uses: the fleet's, or the embedded one of `producer run`."""
 
 import fcntl
+import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from shardsift.fleet.process.settings import Settings
 
 _START_SECONDS = 10.0
 _STOP_SECONDS = 10.0
+_LONGEST = 60  # bytes of the temporary folder's path
 
 
 @contextmanager
@@ -63,13 +66,16 @@ def _embedded(settings: Settings, url: str) -> Settings:
 def embedded_redis(data_dir: Path) -> Iterator[str]:
     """Run a Redis that stores its data in `data_dir`, and yield its URL. Raises UsageError if no server is installed.
 
-    There is no port. The socket is in a folder that only this user can open, which is the only access control. It is not
-    beside the data because the path of a socket may have at most 107 characters.
+    There is no port. The socket is in a folder that only this user can open, which is the only access control. It is neither
+    beside the data nor below a long TMPDIR, because the path of a socket may have at most 107 characters, on macOS 103.
     """
     binary = find_redis_server()
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir / "redis.log"
-    with vanishing_folder("shardsift-redis-") as folder:
+    within = tempfile.gettempdir()
+    with vanishing_folder(
+        "shardsift-redis-", within=within if len(os.fsencode(within)) <= _LONGEST else "/tmp"
+    ) as folder:
         socket = folder / "redis.sock"
         with running(_command(binary, socket, data_dir), log=log, stop_seconds=_STOP_SECONDS) as server:
             _wait_until_ready(server, socket, log)

@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+import sentencepiece
 from safetensors import safe_open
 
 from shardsift.fleet.errors import ShardsiftError, UsageError
@@ -92,4 +94,29 @@ def test_a_folder_without_a_tokenizer_is_refused(model: Path) -> None:
         (model / file).unlink(missing_ok=True)
 
     with pytest.raises(ModelError, match=f"The model {model} has no tokenizer"):
+        load_model(settings_for(model, None))
+
+
+def test_a_tokenizer_of_only_a_sentencepiece_file_is_read_or_told_what_it_needs(model: Path) -> None:
+    for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        (model / file).unlink(missing_ok=True)
+    with (model / "tokenizer.model").open("wb") as file:
+        lines = iter([f"the quick brown fox {number} jumps" for number in range(500)])
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=lines, model_writer=file, vocab_size=60)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"tokenizer_class": "LlamaTokenizer"}))
+
+    if "protobuf" in {name.name for name in distributions()}:
+        assert load_model(settings_for(model, None)).score(["the quick fox"]).errors == {}
+    else:
+        with pytest.raises(ModelError, match="pip install protobuf sentencepiece"):
+            load_model(settings_for(model, None))
+
+
+@pytest.mark.parametrize("length", ["512", -1, True])
+def test_a_length_that_is_no_number_is_told(model: Path, length: object) -> None:
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    (model / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": length}))
+
+    with pytest.raises(ModelError, match=f"model_max_length={length!r}, which is no number of tokens"):
         load_model(settings_for(model, None))

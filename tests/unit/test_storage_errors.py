@@ -255,6 +255,13 @@ def test_an_answer_of_another_shape_is_transient_and_says_what_the_client_missed
     assert_readable(ours.value)
 
 
+def test_a_token_with_a_letter_that_no_header_takes_is_told_and_not_tried_again() -> None:
+    with pytest.raises(ShardError, match="Check HF_TOKEN") as ours, translated("Reading shard a"):
+        httpx2.Request("GET", "http://hub", headers={"authorization": "Bearer hf_\u00e4"})
+
+    assert "hf_" not in str(ours.value)
+
+
 def test_an_address_that_the_client_cannot_use_is_not_taken_for_an_answer() -> None:
     with pytest.raises(ValueError, match="namespace/name"), translated("Listing hf://in"):
         HfFileSystem().resolve_path("hf://in")

@@ -25,6 +25,7 @@ from shardsift.worker.scoring.backends.packed import positions_before_the_first
 from shardsift.worker.scoring.tokenizing.processes import read_tokenizer
 
 _UNLIMITED = 1 << 30  # tokens
+_NO_PARSER = "`tiktoken` is required"  # also for SentencePiece's files, if protobuf or sentencepiece is missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,12 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
         read = partial(read_tokenizer, model, revision, by_files_alone=adapter is not None)
         tokenizer = read()
     except Exception as error:  # every model class has its own ways to fail on files that are not its own
-        raise ModelError(f"The model {model} does not load as a sequence classifier: {error}") from error
+        hint = (
+            " For a *.model file of SentencePiece: pip install protobuf sentencepiece"
+            if _NO_PARSER in str(error)
+            else ""
+        )
+        raise ModelError(f"The model {model} does not load as a sequence classifier: {error}{hint}") from error
     if info["missing_keys"]:
         missing = ", ".join(sorted(info["missing_keys"])[:3])
         raise ModelError(

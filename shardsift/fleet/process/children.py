@@ -89,12 +89,12 @@ def terminate(*children: Child) -> None:
 
 
 @contextmanager
-def vanishing_folder(prefix: str) -> Iterator[Path]:
+def vanishing_folder(prefix: str, *, within: str | None = None) -> Iterator[Path]:
     """A temporary folder that only this user can open. It is removed after the block, even if this process is killed.
 
     A killed process cannot clean up, so a shell creates the folder and waits on a pipe that closes with this process.
     """
-    folder = Path(tempfile.gettempdir(), prefix + os.urandom(4).hex())
+    folder = Path(within or tempfile.gettempdir(), prefix + os.urandom(4).hex())
     keeper = subprocess.Popen(
         ["/bin/sh", "-c", _KEEPER, "sh", str(folder)],
         env={"PATH": os.defpath},

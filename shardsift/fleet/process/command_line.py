@@ -5,6 +5,7 @@ Imports almost nothing, so that help appears at once.
 
 import importlib.util
 import inspect
+import io
 import json
 import os
 import re
@@ -21,7 +22,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shardsift.fleet.errors import ShardsiftError, TransientError, UsageError
-from shardsift.fleet.process.environment import leave_out_others
+from shardsift.fleet.process.environment import keep_docstrings, leave_out_others
 from shardsift.fleet.process.keywords import SEVERAL
 from shardsift.fleet.process.wording import wrapped
 
@@ -59,6 +60,9 @@ def new_command_line(name: str, *, help: str) -> typer.Typer:
 def run_command_line(name: str, command: Callable[[], None]) -> None:
     """Run a command. Errors of ours and of Redis become one line on stderr and an exit code, without a traceback."""
     leave_out_others()
+    keep_docstrings()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
+        sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode shows ? and the command goes on
     try:
         command()
     except TransientError as error:
@@ -66,6 +70,8 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
     except ShardsiftError as error:
         _end(f"{name}: {error}")
     except Exception as error:
+        if lacking := _lacking(error):
+            _end(f"{name}: {lacking}")
         if not _is_of_redis(error):
             raise
         from shardsift.fleet.process.redis_away import as_ours
@@ -296,6 +302,19 @@ def _options_of_every_command(
 def _end(line: str, code: int = USAGE) -> None:
     sys.stderr.write(f"{fitted(line, sys.stderr)}\n")
     sys.exit(code)
+
+
+def _lacking(error: Exception) -> str:
+    """What this process lacks that any library may ask for; empty if that is not why it failed."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return "The working folder was deleted. Change to another one, and run the command again."
+    try:
+        Path.home()
+    except RuntimeError:
+        return "This user has no home folder. Set HOME to a folder that it may write."
+    return ""
 
 
 def _is_of_redis(error: Exception) -> bool:

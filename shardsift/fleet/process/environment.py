@@ -6,6 +6,7 @@ for other programs, and would change where our messages go, which scores come ou
 
 import os
 import re
+import sys
 
 # By library. What users set on purpose for a run stays: the Hub's, CUDA_VISIBLE_DEVICES, threads, caches, proxies, AWS_….
 _OTHERS = re.compile(
@@ -40,3 +41,10 @@ def leave_out_others() -> None:
     """Remove the variables of other programs from this process, and so from its children, before a library reads them."""
     for name in filter(is_for_others, list(os.environ)):
         del os.environ[name]
+
+
+def keep_docstrings() -> None:
+    """Start this process again if PYTHONOPTIMIZE=2 took the docstrings, which are the help and which transformers reads."""
+    if sys.flags.optimize > 1 and "PYTHONOPTIMIZE" in os.environ:
+        del os.environ["PYTHONOPTIMIZE"]
+        os.execv(sys.executable, sys.orig_argv)

@@ -63,6 +63,11 @@ def translated(doing: str) -> Iterator[None]:
     except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, JSONDecodeError, *_HUB_ERRORS) as error:
         raise as_ours(error, redacted(doing)) from error
     except Exception as error:
+        if isinstance(error, UnicodeEncodeError) and error.encoding == "ascii":  # of a header; a URL is encoded before
+            raise ShardError(
+                f"{redacted(doing)}: the Hub's token has a character that no token has. Check HF_TOKEN.",
+                of_machine=True,
+            ) from error
         if _is_of_client(error):
             raise _from_client(error, redacted(doing)) from error
         if _is_about_an_answer(error):

@@ -1,0 +1,75 @@
+"""A process that lacks what most have: it works, or one sentence says what is missing."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.processes import BIN, run_command
+
+
+def test_help_is_whole_without_docstrings() -> None:
+    usual = run_command("producer", "--help", environment={})
+
+    optimized = run_command("producer", "--help", environment={"PYTHONOPTIMIZE": "2"})
+
+    assert "score and filter Parquet datasets" in " ".join(usual.stdout.split())
+    assert optimized.stdout == usual.stdout
+
+
+def test_a_terminal_without_unicode_shows_what_it_can() -> None:
+    done = run_command("producer", "run", "--help", environment={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+
+    assert done.returncode == 0
+    assert "--min-score" in done.stdout
+
+
+def test_a_working_folder_that_was_deleted_is_told(tmp_path: Path) -> None:
+    script = 'cd "$1" && rmdir "$1" && exec "$2" run --input x --model me/none --output out'
+    (tmp_path / "gone").mkdir()
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, "sh", str(tmp_path / "gone"), str(BIN / "producer")],
+        env={**os.environ, "SHARDSIFT_STATE_DIR": str(tmp_path / "state"), "HF_HUB_OFFLINE": "1", "REDIS_URL": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_user_without_a_home_is_told_to_set_one(tmp_path: Path) -> None:
+    in_namespace = ["unshare", "--user", "--map-user=54321"]
+    try:
+        subprocess.run([*in_namespace, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no user namespaces here")
+
+    asked = [*in_namespace, "env", "-u", "HOME", str(BIN / "producer"), "status"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr == "producer: This user has no home folder. Set HOME to a folder that it may write.\n"
+
+
+def test_a_long_temporary_folder_holds_no_socket_that_is_too_long(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    script = "import sys; from pathlib import Path; from shardsift.producer.local.redis import embedded_redis\n"
+    script += "with embedded_redis(Path(sys.argv[1])) as url: print(url)"
+
+    done = subprocess.run(
+        [str(BIN / "python"), "-c", script, str(tmp_path / "data")],
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.strip()) < 100
