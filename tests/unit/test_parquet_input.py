@@ -1,6 +1,7 @@
 """Parquet: rows are read as they are written, in the run's order of columns, and a row that no reader can decode is a bad one."""
 
 import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.run.output_columns import describe_columns, kept_schema
 from support.line_files import columns_of, read, read_with_bad
+from support.records import a_spec
 
 TEXT, VIEW = pa.string(), pa.string_view()
 ELEMENT = pa.field("element", TEXT)
@@ -215,3 +218,75 @@ def test_a_text_of_a_dictionary_that_is_no_unicode_is_bad_in_a_run_of_plain_text
 
     assert [*bad] == [1]
     assert rows["x"].to_pylist() == ["one", None, "three"]
+
+
+def not_null(name: str, kind: pa.DataType, field_id: str = "7") -> pa.Field:
+    return pa.field(name, kind, nullable=False, metadata={"PARQUET:field_id": field_id})
+
+
+MAP, LIST = pa.map_(TEXT, pa.int64()), pa.list_(ELEMENT)
+SECONDS, WARSAW = pa.timestamp("s", "UTC"), pa.timestamp("us", "Europe/Warsaw")
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "value"),
+    [
+        (MAP, pa.map_(pa.field("k", TEXT, nullable=False), not_null("v", pa.int64())), [("a", 1)]),
+        (pa.map_(TEXT, not_null("value", pa.int64())), MAP, [("a", None)]),
+        (MAP, pa.map_(pa.large_string(), pa.int32()), [("a", 1)]),
+        (MAP, pa.map_(VIEW, pa.int64(), keys_sorted=True), [("a", 1)]),
+        (LIST, pa.list_(not_null("array", TEXT)), ["a"]),
+        (pa.list_(not_null("item", pa.large_string())), pa.list_(VIEW), ["a", None]),
+        (LIST, pa.large_list(TEXT), ["a"]),
+        (LIST, pa.list_view(TEXT), ["a"]),
+        (LIST, pa.list_(pa.dictionary(pa.int8(), TEXT)), ["a", None]),
+        (pa.list_(TEXT, 2), pa.list_(not_null("x", VIEW), 2), ["a", "b"]),
+        (pa.struct([not_null("a", LIST)]), pa.struct([("a", pa.large_list(VIEW))]), {"a": ["x", None]}),
+        (pa.struct([("a", pa.struct([("b", MAP)]))]), pa.struct([("a", pa.struct([("b", MAP)]))]), {"a": {"b": []}}),
+        (pa.struct([("a", WARSAW)]), pa.struct([not_null("a", SECONDS)]), {"a": datetime.datetime(2024, 1, 1)}),
+        (pa.list_(pa.float64()), pa.list_(not_null("x", pa.int32())), [1]),
+        (pa.struct([("a", pa.decimal128(9, 2))]), pa.struct([not_null("a", pa.decimal128(9, 2))]), {"a": 1}),
+    ],
+    ids=str,
+)
+def test_a_type_is_the_runs_at_every_level(tmp_path: Path, first: pa.DataType, later: pa.DataType, value: Any) -> None:
+    """So that shards whose columns are described alike can be merged."""
+    pq.write_table(pa.table({"x": pa.nulls(1, first)}), tmp_path / "first.parquet")
+    pq.write_table(pa.table({"x": pa.array([value, None], later)}), tmp_path / "b.parquet")
+    spec = a_spec(columns=columns_of(tmp_path / "first.parquet"), target_file_bytes=1 << 20)
+
+    rows = read(tmp_path / "b.parquet", spec.columns)
+
+    merged = kept_schema(read(tmp_path / "first.parquet").schema, spec)
+    assert describe_columns(rows.schema) == spec.columns
+    assert kept_schema(rows.schema, spec).equals(merged, check_metadata=True)
+    assert rows.cast(pa.schema([merged.field("x")]))["x"].to_pylist()[1] is None
+
+
+CATEGORY = pa.dictionary(pa.int32(), TEXT)
+
+
+@pytest.mark.parametrize("row_group_rows", [1, 100])
+@pytest.mark.parametrize(
+    ("kind", "nested"),
+    [
+        (pa.list_(CATEGORY), lambda text: [text, None]),
+        (pa.struct([("a", CATEGORY)]), lambda text: {"a": text}),
+        (pa.struct([("a", pa.struct([("b", pa.large_list(CATEGORY))]))]), lambda text: {"a": {"b": [text]}}),
+        (pa.map_(TEXT, CATEGORY), lambda text: [("k", text)]),
+    ],
+    ids=str,
+)
+def test_a_dictionary_inside_another_type_is_read_whatever_its_pieces(
+    tmp_path: Path, kind: pa.DataType, nested: Callable[[str], Any], row_group_rows: int
+) -> None:
+    values = [nested(f"{place} {'x' * 30_000}") for place in range(60)]  # more than one page's dictionary
+    times = pa.array([1] * 60, pa.timestamp("us", "Asia/Tokyo"))
+    rows = pa.table({"x": pa.array(values, kind), "t": times, "top": pa.array(["a"] * 60).dictionary_encode()})
+    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=row_group_rows)
+
+    found = read(tmp_path / "a.parquet")
+
+    assert found["x"].to_pylist() == values
+    assert found.select(["t", "top"]).equals(rows.select(["t", "top"]))
+    assert "dictionary" not in str(found["x"].type)

@@ -86,7 +86,8 @@ def _batches(file: InputFile, shard: Shard, bad: BadRows) -> Iterator[pa.RecordB
 def _check_columns(schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
     if repeated := repeated_column(schema):
         raise ShardError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
-    here, expected = dict(describe_columns(schema)), dict(spec.columns)
+    here = dict(describe_columns(schema))
+    expected = {name: kind.replace(" not null", "") for name, kind in spec.columns}  # as earlier releases described it
     if here == expected:
         return
     missing = [f'no "{name}"' for name in expected if name not in here]

@@ -37,8 +37,13 @@ def typed(columns: Columns, seen: Mapping[str, pa.DataType], uri: str) -> pa.Sch
     return pa.schema([(name, _type(name, kind, uri) if kind else seen[name]) for name, kind in columns])
 
 
+_OF_PARQUET = re.compile(r"dictionary<|map<|large_list<|fixed_size_|decimal\d+\(|, tz=| not null")
+
+
 def _type(name: str, kind: str, uri: str) -> pa.DataType:
     try:
+        if _OF_PARQUET.search(kind):
+            raise ValueError(kind)
         return type_named(kind)
     except ValueError as error:
         raise ShardError(f'{uri} cannot have the column "{name}" of the run, which is {kind}. {RUN_REMEDY}') from error
@@ -51,7 +56,7 @@ def misfit(name: str, data_type: pa.DataType) -> str:
 
 # Arrow types from their names, such as `struct<id: int64, tags: list<item: string>>`.
 
-_FIELD = re.compile(r"(.*?): ")
+_FIELD, _NOT_NULL = re.compile(r"(.*?): "), " not null"
 
 
 def type_named(name: str) -> pa.DataType:
@@ -67,14 +72,35 @@ def _parsed(name: str) -> tuple[pa.DataType, str]:
     if name.startswith("struct<"):
         fields, rest = _fields(name.removeprefix("struct<"))
         return pa.struct(fields), rest
-    if name.startswith("list<"):
-        (item, *more), rest = _fields(name.removeprefix("list<"))
+    if head := re.match(r"(large_|fixed_size_)?list<", name):
+        (item, *more), rest = _fields(name.removeprefix(head[0]))
         if more:
             raise ValueError("a list has one kind of item")
-        return pa.list_(item), rest
-    plain = re.match(r"[^,>]*", name)
+        if head[1] == "fixed_size_" and (size := re.match(r"\[(\d+)\]", rest)):
+            return pa.list_(item, int(size[1])), rest.removeprefix(size[0])
+        return (pa.large_list if head[1] else pa.list_)(item), rest
+    if name.startswith("map<"):
+        key, rest = _parsed(name.removeprefix("map<"))
+        value, rest = _parsed(rest.removeprefix(", "))
+        return pa.map_(key, value), rest.removeprefix(">")
+    plain = _PLAIN.match(name)
     assert plain
-    return pa.type_for_alias(plain[0]), name[plain.end() :]
+    return _plain(plain[0]), name[plain.end() :]
+
+
+_PLAIN = re.compile(r"dictionary<[^<>]*>|(?:[^,>(\[ ]|\([^)]*\)|\[[^]]*\])*")
+
+
+def _plain(name: str) -> pa.DataType:
+    if found := re.fullmatch(r"dictionary<values=([^,<>]+), indices=(u?int\d+), ordered=([01])>", name):
+        return pa.dictionary(pa.type_for_alias(found[2]), pa.type_for_alias(found[1]), found[3] == "1")
+    if found := re.fullmatch(r"timestamp\[(\w+), tz=(.+)\]", name):
+        return pa.timestamp(found[1], found[2])
+    if found := re.fullmatch(r"decimal(\d+)\((\d+), (-?\d+)\)", name):
+        return getattr(pa, f"decimal{found[1]}")(int(found[2]), int(found[3]))
+    if found := re.fullmatch(r"fixed_size_binary\[(\d+)\]", name):
+        return pa.binary(int(found[1]))
+    return pa.type_for_alias(name)
 
 
 def _fields(name: str) -> tuple[list[pa.Field], str]:
@@ -84,7 +110,8 @@ def _fields(name: str) -> tuple[list[pa.Field], str]:
         if not head:
             raise ValueError("a field has no name")
         data_type, name = _parsed(name[head.end() :])
-        fields.append(pa.field(head[1], data_type))
+        fields.append(pa.field(head[1], data_type, nullable=not name.startswith(_NOT_NULL)))
+        name = name.removeprefix(_NOT_NULL)
         if name.startswith(", "):
             name = name[2:]
         elif name.startswith(">"):

@@ -16,6 +16,7 @@ from shardsift.fleet.inputs.columns import Columns, type_named
 from shardsift.fleet.inputs.formats import ENDINGS, format_of
 from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows, without
 from shardsift.fleet.inputs.parquet_pages import RowsAhead
+from shardsift.fleet.run.output_columns import described, plain_type
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.hub_files import filesystem_of
 
@@ -24,8 +25,8 @@ from shardsift.fleet.storage.hub_files import filesystem_of
 _BLOCK_BYTES, _BLOCKS_KEPT = 8 << 20, 8
 _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
 _ALIKE = ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
-_DICTIONARY = re.compile(r"dictionary<values=([^,<>]+), indices=(u?int\d+), ordered=([01])>")
-_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
+_UNITS = ["s", "ms", "us", "ns"]
+_UNREADABLE = re.compile("dictionary<|list_view<")  # inside another type
 
 
 @contextmanager
@@ -34,18 +35,18 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
 
     Dictionaries are read with int32 indices: with others, pyarrow refuses a column of which one text is not UTF-8.
     """
-    with _opened(uri) as (_, parquet):
+    with _opened(uri) as (_, parquet, _):
         yield parquet
 
 
 @contextmanager
 def open_parquet_input(uri: str, columns: Columns | None, first_row: int) -> Iterator["ParquetInput"]:
-    with _opened(uri) as (file, parquet):
-        yield ParquetInput(file, parquet, columns, uri, first_row)
+    with _opened(uri) as (file, parquet, written):
+        yield ParquetInput(file, parquet, written, columns, uri, first_row)
 
 
 @contextmanager
-def _opened(uri: str) -> Iterator[tuple[BinaryIO, pq.ParquetFile]]:
+def _opened(uri: str) -> Iterator[tuple[BinaryIO, pq.ParquetFile, pa.Schema]]:
     filesystem, path = filesystem_of(uri)
     with translated(f"Opening {uri}"):
         file = filesystem.open(
@@ -53,24 +54,35 @@ def _opened(uri: str) -> Iterator[tuple[BinaryIO, pq.ParquetFile]]:
         )
     with file:
         with translated(f"Opening {uri}"):
-            parquet = _parquet_file(file, uri)
-        yield file, parquet
+            parquet, written = _parquet_file(file, uri)
+        yield file, parquet, written
 
 
-def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
+def _parquet_file(file: BinaryIO, uri: str) -> tuple[pq.ParquetFile, pa.Schema]:
+    """The file, and the schema that it was written with."""
     try:
         metadata = pq.read_metadata(file)
-        written = metadata.schema.to_arrow_schema()
+        written = pq.ParquetFile(file, metadata=metadata).schema_arrow
         names = [field.name for field in written if pa.types.is_dictionary(field.type)]
-        return pq.ParquetFile(
+        if any(pa.types.is_nested(field.type) and _UNREADABLE.search(str(field.type)) for field in written):
+            metadata = _of_parquets_types(metadata)
+        parquet = pq.ParquetFile(
             file, metadata=metadata, read_dictionary=names, buffer_size=_BUFFER_BYTES, pre_buffer=False
         )
+        return parquet, written
     except pa.ArrowInvalid as error:
         if format_of(uri):
             raise
         raise ShardError(
             f"Opening {uri}: not a readable Parquet file. The names of input files end in {ENDINGS}."
         ) from error
+
+
+def _of_parquets_types(metadata: pq.FileMetaData) -> pq.FileMetaData:
+    """The footer without Arrow's types. With them, pyarrow fails on views of lists, and on inner dictionaries of two pieces."""
+    footer = pa.BufferOutputStream()
+    metadata.write_metadata_file(footer)
+    return pq.read_metadata(pa.BufferReader(footer.getvalue().to_pybytes().replace(b"ARROW:schema", b"arrow-schema")))
 
 
 class ParquetInput:
@@ -81,14 +93,19 @@ class ParquetInput:
     """
 
     def __init__(
-        self, file: BinaryIO, parquet: pq.ParquetFile, columns: Columns | None, uri: str, first_row: int
+        self,
+        file: BinaryIO,
+        parquet: pq.ParquetFile,
+        fields: pa.Schema,
+        columns: Columns | None,
+        uri: str,
+        first_row: int,
     ) -> None:
         self._file, self._parquet = file, parquet
         self._first_row = first_row
         self._uri = uri
         places = {name: place for place, (name, _) in enumerate(columns or ())}
         kinds = dict(columns or ())
-        fields = _written(parquet)
         self._order = sorted(range(len(fields)), key=lambda number: places.get(fields[number].name, len(places)))
         self.schema = pa.schema(
             [_as_in_the_run(fields[number], kinds) for number in self._order], metadata=fields.metadata
@@ -161,18 +178,13 @@ def _of_the_run(schema: pa.Schema, columns: Columns) -> pa.Schema:
 
 def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
     """The field with the run's type of it, if that has all of its values."""
-    own = _without_views(field.type)
+    own = plain_type(field.type)
+    if described(own) == kinds.get(field.name):
+        return field.with_type(own)
     with suppress(ValueError):  # a type whose name does not say all of it
-        wanted = _type_named(kinds.get(field.name, ""))
+        wanted = type_named(kinds.get(field.name, ""))
         return field.with_type(wanted if _widens(own, wanted) else own)
     return field.with_type(own)
-
-
-def _type_named(kind: str) -> pa.DataType:
-    if found := _DICTIONARY.fullmatch(kind):
-        values, indices, is_ordered = found.groups()
-        return pa.dictionary(pa.type_for_alias(indices), pa.type_for_alias(values), is_ordered == "1")
-    return type_named(kind)
 
 
 def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
@@ -185,8 +197,15 @@ def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
         fields = [*zip(own, wanted, strict=False)]
         has_same = own.num_fields == wanted.num_fields and all(one.name == other.name for one, other in fields)
         return has_same and all(_widens(one.type, other.type) for one, other in fields)
+    if pa.types.is_map(own) and pa.types.is_map(wanted):
+        return _widens(own.key_type, wanted.key_type) and _widens(own.item_type, wanted.item_type)
     if _is_list(own) and _is_list(wanted):
         return _widens(own.value_type, wanted.value_type)
+    if pa.types.is_fixed_size_list(own) and pa.types.is_fixed_size_list(wanted):
+        return own.list_size == wanted.list_size and _widens(own.value_type, wanted.value_type)
+    if pa.types.is_timestamp(own) and pa.types.is_timestamp(wanted):  # in other zones the same times
+        has_same = (own.tz is None) == (wanted.tz is None)
+        return has_same and _UNITS.index(own.unit) <= _UNITS.index(wanted.unit)
     if _is_number(own) and _is_number(wanted):
         return bool(np.can_cast(own.to_pandas_dtype(), wanted.to_pandas_dtype()))
     return any({own, wanted} <= alike for alike in _ALIKE)
@@ -198,30 +217,6 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _written(parquet: pq.ParquetFile) -> pa.Schema:
-    """The schema with the types of dictionaries as they were written, not as `open_parquet` reads them."""
-    fields, written = parquet.schema_arrow, parquet.metadata.schema.to_arrow_schema()
-    for place, field in enumerate(fields):
-        if pa.types.is_dictionary(field.type):
-            fields = fields.set(place, written.field(place))
-    return fields
-
-
-def _without_views(kind: pa.DataType) -> pa.DataType:
-    if "_view" not in str(kind):
-        return kind
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_without_views(kind.key_type), kind.item_field.with_type(_without_views(kind.item_type)))
-    if pa.types.is_nested(kind):
-        item = kind.value_field.with_type(_without_views(kind.value_type))
-        if pa.types.is_fixed_size_list(kind):
-            return pa.list_(item, kind.list_size)
-        return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item)
-    return _PLAIN.get(kind, kind)
 
 
 def _bad_rows(batch: pa.RecordBatch, first_row: int) -> BadRows:

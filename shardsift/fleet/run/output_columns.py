@@ -15,6 +15,8 @@ ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has
 _FEATURES = b"huggingface"
 _DTYPES = {pa.string(): "string", pa.int64(): "int64", pa.float32(): "float32"}  # of the fields below
 _LOGITS = pa.list_(pa.float32())
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
+_FIELD_ID = b"PARQUET:field_id"  # in the file that a field is from
 
 
 def output_fields(spec: RunSpec) -> list[pa.Field]:
@@ -71,7 +73,33 @@ def _metadata(schema: pa.Schema, added: Sequence[pa.Field]) -> dict[bytes, str] 
 
 def _as_in_others(field: pa.Field) -> pa.Field:
     plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    return field.with_type(plain).with_nullable(True)
+    return field.with_type(plain_type(plain, nullable=True)).with_nullable(True)
+
+
+def plain_type(kind: pa.DataType, *, nullable: bool = False) -> pa.DataType:
+    """The type that is the same in Parquet for every writer: without views and, at inner levels, without dictionaries.
+
+    There, items are called alike and, if they are to be `nullable`, every value but a key may be null.
+    """
+
+    def inner(field: pa.Field, name: str) -> pa.Field:
+        value = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        kept = {key: told for key, told in (field.metadata or {}).items() if key != _FIELD_ID}
+        return pa.field(name, plain_type(value, nullable=nullable), nullable or field.nullable, kept)
+
+    if pa.types.is_struct(kind):
+        return pa.struct([inner(field, field.name) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(
+            inner(kind.key_field, "key").with_nullable(False), inner(kind.item_field, "value"), kind.keys_sorted
+        )
+    if not pa.types.is_nested(kind):
+        return _PLAIN.get(kind, kind)
+    item = inner(kind.value_field, "element")
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(item, kind.list_size)
+    is_large = pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind)
+    return pa.large_list(item) if is_large else pa.list_(item)
 
 
 def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
@@ -121,4 +149,9 @@ def repeated_column(schema: pa.Schema) -> str | None:
 
 def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
     """The (name, type) pairs that all shards of a run must share."""
-    return tuple((field.name, str(field.type)) for field in schema)
+    return tuple((field.name, described(field.type)) for field in schema)
+
+
+def described(kind: pa.DataType) -> str:
+    """The name of a type. What may be null differs between shards."""
+    return str(kind).replace(" not null", "")
