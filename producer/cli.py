@@ -8,7 +8,7 @@ from shardsift.producer.commands import inspect, services, start, steer
 _EXIT_CODES = (
     "Exit codes: 0 done; 1 some shards failed, the run cannot be published, or its output is damaged; "
     "2 wrong options or no Redis; 3 not finished yet, or the Hub or a storage has trouble: run the same command again; "
-    "4 cancelled; 130 interrupted."
+    "4 cancelled; 5 an unexpected error, which is a bug; 130 interrupted."
 )
 
 

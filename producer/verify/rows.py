@@ -129,7 +129,43 @@ def _same_rows(one: pa.Table, other: pa.Table) -> bool:
 
 def same_values(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
     """Whether two columns hold the same values. Unlike in Arrow's comparison, NaN equals NaN."""
-    return bool(one.equals(other)) or repr(one.to_pylist()) == repr(other.to_pylist())
+    return bool(one.equals(other)) or _same(one.combine_chunks(), other.combine_chunks())
+
+
+def _same(one: pa.Array, other: pa.Array) -> bool:
+    one, other = _stored(one), _stored(other)
+    kind = one.type
+    if any(is_of(kind) != is_of(other.type) for is_of in (pa.types.is_nested, pa.types.is_struct)):
+        return False
+    if not one.is_valid().equals(other.is_valid()):
+        return False
+    if pa.types.is_struct(kind):
+        names = [[field.name for field in values.type] for values in (one, other)]
+        return names[0] == names[1] and all(map(_same, one.flatten(), other.flatten()))
+    if pa.types.is_nested(kind):
+        lengths = [pc.list_value_length(values).cast(pa.int64()) for values in (one, other)]
+        return bool(lengths[0].equals(lengths[1])) and _same(one.flatten(), other.flatten())
+    try:
+        one, other = one.drop_null(), other.drop_null().cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # of another type, which has not these values
+        return False
+    if pa.types.is_floating(kind):
+        is_number = [pc.invert(pc.is_nan(values.cast(pa.float64()))) for values in (one, other)]
+        if not is_number[0].equals(is_number[1]):
+            return False
+        one, other = (values.filter(where) for values, where in zip((one, other), is_number, strict=True))
+    return bool(one.equals(other))
+
+
+def _stored(values: pa.Array) -> pa.Array:
+    """The values as plain ones, and a map as a list of its pairs."""
+    if isinstance(values, pa.ExtensionArray):
+        return _stored(values.storage)
+    if pa.types.is_dictionary(values.type):
+        return values.dictionary_decode()
+    if pa.types.is_map(values.type):
+        return values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
+    return values
 
 
 def _columns(schema: pa.Schema) -> str:

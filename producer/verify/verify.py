@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 import fsspec
+import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.opening import open_shard
@@ -24,6 +25,7 @@ from shardsift.producer.verify.report import Fault, Verification
 from shardsift.producer.verify.rows import kept_faults, scored_rows
 from shardsift.producer.verify.source import source_faults, source_shards, unlisted_shards
 
+_OF_OUR_CODE = (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError, pa.ArrowIndexError)  # not of a file
 _READERS = 4  # shards at once; decompressing and hashing release the GIL
 
 
@@ -102,6 +104,8 @@ def _file_faults(
     except ShardError as error:
         if error.of_machine:  # the output itself may be sound
             raise
+        if isinstance(error.__cause__, _OF_OUR_CODE):
+            raise error.__cause__ from error
         return [Fault(path=data_path, problem=str(error))]
 
 

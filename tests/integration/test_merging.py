@@ -57,6 +57,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         kinds = [None if row % 7 == 0 else f"kind {number} {row}" for row in range(ROWS)] * 2
         rows = rows.append_column("kind", pa.array(kinds[:ROWS]).cast(pa.dictionary(pa.int8(), pa.string())))
         rows = rows.append_column(pa.field("n", pa.int64(), nullable=number % 2 == 0), pa.array(range(ROWS)))
+        amounts = pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=number % 2 == 0))
+        rows = rows.append_column("amounts", pa.array([[("a", number)], None] * (ROWS // 2), amounts))
         rows = rows.append_column("places", pa.array([None, [], [{"n": number}], [{"n": None}]] * (ROWS // 4)))
         pq.write_table(rows, file)
     return folder

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.command_line import UNEXPECTED, run_command_line
 from shardsift.fleet.run.sequence_classifier import resolve_classifier
 from shardsift.fleet.storage.errors import did_you_mean
 from shardsift.producer.cli import cli
@@ -145,3 +146,16 @@ def test_a_local_path_is_not_suggested_for_a_remote_one(tmp_path: Path, monkeypa
 
     assert not did_you_mean("hf://datasets/a/b")
     assert not did_you_mean("s3://bucket/x")
+
+
+def test_an_unexpected_error_has_an_exit_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """1 means that something was found, such as damage."""
+
+    def wrong() -> None:
+        raise OverflowError("date value out of range")
+
+    with pytest.raises(SystemExit) as ended:
+        run_command_line("producer", wrong)
+
+    assert ended.value.code == UNEXPECTED
+    assert "OverflowError: date value out of range\nproducer: this error was not expected." in capsys.readouterr().err

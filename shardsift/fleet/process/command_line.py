@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from itertools import pairwise
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 
 USAGE = 2  # exit code for a user's mistake or an unreachable Redis
+UNEXPECTED = 5  # exit code for a bug: Python's would be 1, which means that something was found
 NOT_NOW = 3  # exit code for trouble of the Hub or a storage, after which the same command goes on
 # Hundreds of Celery processes need not greet each other.
 QUIET = ("--without-mingle", "--without-gossip")
@@ -58,7 +60,7 @@ def new_command_line(name: str, *, help: str) -> typer.Typer:
 
 
 def run_command_line(name: str, command: Callable[[], None]) -> None:
-    """Run a command. Errors of ours and of Redis become one line on stderr and an exit code, without a traceback."""
+    """Run a command. Errors of ours and of Redis become one line on stderr and an exit code; only others show a traceback."""
     leave_out_others()
     keep_docstrings()
     if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
@@ -73,7 +75,8 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
         if lacking := _lacking(error):
             _end(f"{name}: {lacking}")
         if not _is_of_redis(error):
-            raise
+            traceback.print_exc()
+            _end(f"{name}: this error was not expected. Please report it with the lines above.", UNEXPECTED)
         from shardsift.fleet.process.redis_away import as_ours
 
         _end(f"{name}: {as_ours(error)} Run the same command again later.")

@@ -1,6 +1,7 @@
 """`producer verify` finds nothing wrong with a sound dataset, says so, and exits with 1 if something is wrong."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import fsspec
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -48,6 +50,18 @@ class TestASoundDataset:
         one, *others = (pq.read_schema(file) for file in sorted((dataset.output / "data").iterdir()))
         assert [schema.equals(one) for schema in others] == [True, True]
         assert pq.read_table(dataset.output / "data")["tags"].to_pylist() == [["one"], None]
+
+    def test_is_sound_with_values_that_python_does_not_have(
+        self, published: Callable[..., Dataset], tmp_path: Path
+    ) -> None:
+        far, nan = pa.array([1 << 61] * 2, pa.timestamp("ms")), pa.array([math.nan] * 2)
+        rows = pa.table({"text": ["a", "b"], "x": pa.StructArray.from_arrays([far, nan], ["t", "x"])})
+        (tmp_path / "in").mkdir()
+        pq.write_table(rows, tmp_path / "in/a.parquet")
+
+        dataset = published(input_uris=(str(tmp_path / "in"),), where=None, keep_all=True)
+
+        assert verify(str(dataset.output), source=(str(tmp_path / "in"),)).faults == ()
 
     def test_is_sound_in_a_bucket(self, original: Dataset) -> None:
         bucket = fsspec.filesystem("memory")
