@@ -1,6 +1,8 @@
 """However its values are encoded, a Parquet file is decoded in steps of limited size."""
 
+import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from shardsift.fleet.errors import ShardError
 from shardsift.fleet.inputs.input_file import STEP_ROWS
 from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.storage.errors import translated
 
 LONG = "x" * 1_000_000
 MOST_BYTES = 3 * (32 << 20)  # Arrow may hold a step three times while it decodes it
@@ -106,3 +110,32 @@ def test_ordinary_texts_are_decoded_in_whole_steps(tmp_path: Path, again: int) -
 
     assert sum(steps) == 5_000
     assert len(steps) <= 5_000 / STEP_ROWS + 4
+
+
+@pytest.mark.parametrize("rows", [1, 2, 17])
+def test_one_row_alone_on_a_page_and_an_empty_row_group_are_read(tmp_path: Path, rows: int) -> None:
+    table = pa.table({"text": [f"{place} {LONG}" for place in range(rows)], "tags": [["a"]] * rows})
+    with pq.ParquetWriter(tmp_path / "a.parquet", table.schema, write_batch_size=1, use_dictionary=False) as writer:
+        for part in (table, table.slice(0, 0), table):
+            writer.write_table(part)
+
+    with open_input(str(tmp_path / "a.parquet")) as file:
+        found = pa.Table.from_batches(file.batches())
+
+    assert found["text"].to_pylist() == 2 * table["text"].to_pylist()
+
+
+def test_headers_that_are_not_readable_are_told_as_damage(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    pq.write_table(
+        pa.table({"text": ["a" * 500, "b" * 900] * 2_000, "tags": [["a", "b"]] * 4_000}), tmp_path / "a.parquet"
+    )
+    content = (tmp_path / "a.parquet").read_bytes()
+    for _ in range(40):
+        damaged = bytearray(content)
+        damaged[4:40] = rng.randbytes(36)
+        (tmp_path / "b.parquet").write_bytes(damaged)
+
+        with suppress(ShardError), translated("Reading"), open_input(str(tmp_path / "b.parquet")) as file:
+            for _ in file.batches(bad={}):
+                pass

@@ -49,7 +49,7 @@ class RowsAhead:
     def step(self, most_rows: int) -> int:
         """How many rows to decode at once."""
         rows = min(most_rows, self.rows, self.rows if self._is_known else self._tried)
-        while rows > 1 and self._bytes_of(rows) > _MOST_BYTES:
+        while self._bytes_of(rows) > _MOST_BYTES and rows > 1:
             rows //= 2
         return rows
 
@@ -145,19 +145,19 @@ class _Pages:
     def _headers(self) -> Iterator[tuple[int, int, int]]:
         """Values, size and encoding of each page of data, up to one that cannot be read."""
         chunk = self._chunk
-        at = min(offset for offset in (chunk.dictionary_page_offset, chunk.data_page_offset) if offset)
-        end = at + chunk.total_compressed_size
-        with suppress(OSError, IndexError, KeyError, ValueError):
+        with suppress(OSError, LookupError, TypeError, ValueError, RecursionError):  # Arrow says what is wrong with it
+            at = min(offset for offset in (chunk.dictionary_page_offset, chunk.data_page_offset) if offset)
+            end = at + chunk.total_compressed_size
             while at < end:
                 header, length = self._header(at)
                 at += length
                 if entries := header.get(_DICTIONARY):
                     self._dictionary, self._entries = (at, header[_STORED_SIZE], header[_SIZE]), entries[1]
                 elif data := header.get(_DATA):
-                    yield data[1], header[_SIZE], data[2]
+                    yield max(0, data[1]), header[_SIZE], data[2]
                 elif data := header.get(_DATA_2):
-                    yield data[1], header[_SIZE], data[4]
-                at += header[_STORED_SIZE]
+                    yield max(0, data[1]), header[_SIZE], data[4]
+                at += max(0, header[_STORED_SIZE])
 
     def _header(self, at: int) -> tuple[dict[int, Any], int]:
         for most in _HEADER_BYTES[:-1]:
