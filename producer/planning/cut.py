@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import cycle, groupby
 from typing import Any
 
@@ -26,6 +27,7 @@ from shardsift.producer.planning.options import Ranking
 
 _MOST_VALUES = 256  # of --within
 _MOST_EDGES = 2048  # of all values together; each may take 32 KiB
+_MOST_KEPT = 1 << 22  # rows, of 16 bytes
 _MOST_WEIGHT = 1 << 46  # of a shard: doubles add it up exactly, and 64 bits that of 100,000 shards
 _PASSES = ((21, 11), (10, 11), (0, 10))  # over the scores: the bits that each decides, by the lowest and their number
 _SIGN = 1 << 31
@@ -73,7 +75,8 @@ class RankedRun:
     def edges(self, shares: Sequence[Fraction]) -> list[Edge]:
         """The edges of the best rows, for each value and share. Raises UsageError if there are no rows to rank."""
         values: Values = [] if self.ranking.within else [None]
-        return exact_edges(lambda: self._read(values), values, shares)
+        rows = sum(receipt.rows_in for receipt in self.receipts)
+        return exact_edges(lambda: self._read(values), values, shares, rows=rows)
 
     def _read(self, values: Values) -> Iterator[Rows]:
         """The rows that have a score and a value of `--within`, by shard. Adds new values to `values`."""
@@ -225,14 +228,21 @@ def _in_order(bits: Integers) -> Integers:
     return np.where(bits < 0, -_SIGN - bits, bits)
 
 
-def exact_edges(read: Callable[[], Iterable[Rows]], values: Values, shares: Sequence[Fraction]) -> list[Edge]:
-    """The edges of the best rows, for each value and share. `read` begins a pass over all rows, and fills `values`."""
+def exact_edges(
+    read: Callable[[], Iterable[Rows]], values: Values, shares: Sequence[Fraction], *, rows: int
+) -> list[Edge]:
+    """The edges of the best rows, for each value and share. `read` begins a pass over all rows, and fills `values`.
+
+    There are at most so many `rows`. A pass keeps the rows that the next ones count, if they are few, so that most runs are
+    read once and the largest ones twice.
+    """
     keys = np.arange(_MOST_VALUES)  # of each edge, as far as it is known; at first one for each value
     totals: list[int] = []
     above = np.zeros((2, 1), np.int64)  # rows with a higher key than each edge, and their weight
     for lowest, bits in _PASSES:
         known, places = np.unique(keys, return_inverse=True)
-        counted = _counted(read(), known, lowest, bits)
+        kept: list[Rows] | None = [] if rows <= _MOST_KEPT else None
+        counted = _counted(read(), known, lowest, bits, kept)
         if not totals:
             places = keys = _numbers_of_edges(values, counted[1, :, 0], shares)
             totals = counted[1, keys, 0].tolist()
@@ -241,6 +251,9 @@ def exact_edges(read: Callable[[], Iterable[Rows]], values: Values, shares: Sequ
         digits = np.count_nonzero(found[1] >= needed[:, None], axis=1) - 1
         keys = (keys << bits) + digits
         best, above = (found[:, np.arange(len(keys)), digit] for digit in (digits, digits + 1))
+        rows = int(sum(best[0] - above[0]))
+        if kept is not None:
+            read = partial(list, kept)
     scores = _in_order((keys & 0xFFFFFFFF) - _SIGN).astype(np.int32).view(np.float32).tolist()
     return [
         Edge(value=values[key >> 32], score=score, rows=rows, weight=weight, total=total)
@@ -258,16 +271,19 @@ def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fractio
     return np.repeat(numbers, len(shares))
 
 
-def _counted(blocks: Iterable[Rows], known: Integers, lowest: int, bits: int) -> Integers:
-    """Rows and weight, by known beginning, with each of the next bits or higher ones. The last entry is 0."""
+def _counted(blocks: Iterable[Rows], known: Integers, lowest: int, bits: int, kept: list[Rows] | None) -> Integers:
+    """Cumulative rows and weight for each value of the next bits, by known beginning; the last entry is 0. Adds to `kept`."""
     size = len(known) << bits
     counted = np.zeros((2, size), np.int64)
     for keys, weights in blocks:
         beginnings = keys >> (lowest + bits)
         places = np.searchsorted(known, beginnings) % len(known)
         here = known[places] == beginnings
-        slots = (places[here] << bits) + (keys[here] >> lowest) % (1 << bits)
+        keys, weights = keys[here], weights[here]
+        if kept is not None:
+            kept.append((keys, weights))
+        slots = (places[here] << bits) + (keys >> lowest) % (1 << bits)
         counted[0] += np.bincount(slots, minlength=size)
-        counted[1] += np.bincount(slots, weights[here], minlength=size).astype(np.int64)
+        counted[1] += np.bincount(slots, weights, minlength=size).astype(np.int64)
     or_higher = counted.reshape(2, len(known), -1)[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]
     return np.pad(or_higher, ((0, 0), (0, 0), (0, 1)))

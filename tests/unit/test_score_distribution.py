@@ -79,7 +79,8 @@ def by_sorting(scores: Floats, weights: Floats, share: Fraction) -> float:
 
 
 @pytest.mark.parametrize("upper_bits", [0xFFFFFFFF, 0xFFFF0000], ids=["float32", "bfloat16, with many ties"])
-def test_edges_are_those_of_sorted_rows(upper_bits: int) -> None:
+@pytest.mark.parametrize(("rows", "reads"), [(6000, 1), (1 << 30, 2)], ids=["few rows", "more than fit in memory"])
+def test_edges_are_those_of_sorted_rows_which_are_read_once_or_twice(upper_bits: int, rows: int, reads: int) -> None:
     rng = np.random.default_rng(5)
     scores = (rng.normal(size=6000).astype(np.float32).view(np.uint32) & np.uint32(upper_bits)).view(np.float32)
     scores[:99] *= 1e-30
@@ -88,9 +89,11 @@ def test_edges_are_those_of_sorted_rows(upper_bits: int) -> None:
     blocks = [
         (keys_of(scores[at : at + 700], labels[at : at + 700]), weights[at : at + 700]) for at in range(0, 6000, 700)
     ]
-    shares = [Fraction("0.001"), *bucket_shares(20)]
+    shares, read = [Fraction("0.001"), *bucket_shares(20)], []
 
-    found = exact_edges(lambda: blocks, ["b", "a", "none"], shares)
+    found = exact_edges(lambda: read.append(1) or blocks, ["b", "a", "none"], shares, rows=rows)
+
+    assert len(read) == reads
 
     expected = [
         (value, by_sorting(scores[labels == label], weights[labels == label], share))
@@ -108,7 +111,7 @@ def test_an_edge_tells_neighbouring_scores_apart_and_keeps_ties() -> None:
     scores = np.array([below, 0.1, 0.1, above, -0.0, 0.0], np.float32)
     blocks = [(keys_of(scores, np.zeros(6, np.int64)), np.ones(6))]
 
-    edges = exact_edges(lambda: blocks, [None], [Fraction(rows, 6) for rows in range(1, 7)])
+    edges = exact_edges(lambda: blocks, [None], [Fraction(rows, 6) for rows in range(1, 7)], rows=6)
 
     assert [edge.rows for edge in edges] == [1, 3, 3, 4, 6, 6]
     schema = pa.schema([("score", pa.float32())])
@@ -122,9 +125,10 @@ def test_the_memory_for_edges_is_bounded() -> None:
             lambda: [(keys_of(np.ones(200, np.float32), np.arange(200)), np.ones(200))],
             list(range(200)),
             bucket_shares(20),
+            rows=200,
         )
 
-    assert _counted([], np.arange(2048), 21, 11).nbytes < 80 << 20
+    assert _counted([], np.arange(2048), 21, 11, None).nbytes < 80 << 20
 
 
 @pytest.mark.parametrize("text", ["10", "0%", "100%", "-1%", "ten%", "", "1/3%"])
