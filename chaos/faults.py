@@ -31,13 +31,14 @@ class Kind(StrEnum):
     SUPERVISED = "supervised"  # SIGKILL of one of a machine's workers, which the supervisor starts again
     NOTICE_SUPERVISOR = "notice-supervisor"  # SIGTERM of `worker start`, which passes it on to its workers
     FREEZE_SUPERVISOR = "freeze-supervisor"  # SIGSTOP of `worker start` for a while; its workers go on
+    LOCAL = "local"  # SIGKILL of any process of a `producer run`: of itself, its Redis, a worker, …
     STAGED = "staged"  # a staged file is changed, truncated, emptied or deleted
     INPUT = "input"  # an input file is replaced by one with other rows, and restored after a while
     OUTPUT = "output"  # published files are damaged or deleted; then the same command is run again
 
 
 KILLS_OF_WORKERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP, Kind.SUPERVISED)
-KILLS = (*KILLS_OF_WORKERS, Kind.SUPERVISOR, Kind.FINALIZER, Kind.REDIS)
+KILLS = (*KILLS_OF_WORKERS, Kind.SUPERVISOR, Kind.FINALIZER, Kind.REDIS, Kind.LOCAL)
 NOTICES = (Kind.NOTICE_PARENT, Kind.NOTICE_GROUP, Kind.NOTICE_SUPERVISOR)
 OF_MACHINES = (Kind.SUPERVISOR, Kind.SUPERVISED, Kind.NOTICE_SUPERVISOR, Kind.FREEZE_SUPERVISOR)
 OF_FILES = frozenset({Kind.STAGED, Kind.INPUT, Kind.OUTPUT})
@@ -63,6 +64,7 @@ _MACHINE_DECK = {
 _REDIS_DECK = {Kind.REDIS: 5, Kind.POWER: 2, Kind.FREEZE_REDIS: 1}
 _FINALIZER_DECK = {Kind.FINALIZER: 1}
 _PRODUCER_DECK = {Kind.PRODUCER: 1}
+_LOCAL_DECK = {Kind.LOCAL: 1}
 _FILES_DECK = {Kind.STAGED: 1, Kind.INPUT: 1}
 _WORKER_PAUSE_SECONDS = 1.6  # at most, from the first claim to the fault, so that any part of a shard may be hit
 _REDIS_PAUSE_SECONDS = (0.2, 1.5)
@@ -72,6 +74,7 @@ _FINALIZER_PAUSE_SECONDS = 12.0
 _END_OF_RUN_SECONDS = 0.4  # duration of a publication after the last shard
 _PRODUCER_SECONDS = 2.0  # duration of an enqueue
 _KILLED_PRODUCERS = 0.25
+_LOCAL_PAUSE_SECONDS = 8.0
 _FILES_SECONDS = 0.8  # at most, from one fault of a run's files to the next
 _OUTPUT_FAULTS = 3  # per run, one after each of its publications
 _REPLACED_SECONDS = (0.5, 3.0)  # time for which an input is replaced
@@ -138,7 +141,7 @@ class Schedule:
         return self._of_deck(name, _MACHINE_DECK)
 
     def _of_deck(self, name: str, deck: dict[Kind, int]) -> Iterator[Planned]:
-        rng = self._rng(name)
+        rng = self.rng_of(name)
         for kind in self._kinds(deck, rng):
             yield Planned(
                 kind=kind,
@@ -147,14 +150,14 @@ class Schedule:
             )
 
     def of_redis(self) -> Iterator[Planned]:
-        rng = self._rng("redis")
+        rng = self.rng_of("redis")
         for kind in self._kinds(_REDIS_DECK, rng):
             seconds = rng.uniform(1, 3) if kind == Kind.FREEZE_REDIS else 3 * rng.random() ** 2  # mostly short
             yield Planned(kind=kind, after_seconds=rng.uniform(*_REDIS_PAUSE_SECONDS), lasts_seconds=seconds)
 
     def of_finalizer(self, name: str) -> Iterator[Planned]:
         """The kills of a finalizer, half of them while a run is being published."""
-        rng = self._rng(name)
+        rng = self.rng_of(name)
         for kind in self._kinds(_FINALIZER_DECK, rng):
             if rng.random() < 0.5:
                 yield Planned(kind=kind, after_seconds=rng.uniform(0, _END_OF_RUN_SECONDS), at_the_end_of_a_run=True)
@@ -163,14 +166,20 @@ class Schedule:
 
     def of_producers(self) -> Iterator[Planned | None]:
         """For each call of `producer enqueue`, the kill or None."""
-        rng = self._rng("producer")
+        rng = self.rng_of("producer")
         while True:
             is_killed = Kind.PRODUCER in self._only and rng.random() < _KILLED_PRODUCERS
             yield Planned(kind=Kind.PRODUCER, after_seconds=rng.uniform(0, _PRODUCER_SECONDS)) if is_killed else None
 
+    def of_local(self) -> Iterator[Planned]:
+        """The kills of processes of `producer run`."""
+        rng = self.rng_of("local runs")
+        for kind in self._kinds(_LOCAL_DECK, rng):
+            yield Planned(kind=kind, after_seconds=rng.uniform(0, _LOCAL_PAUSE_SECONDS))
+
     def of_files(self, run: int) -> Iterator[Planned]:
         """The faults of a run's inputs and staged files."""
-        rng = self._rng(f"files of {run}")
+        rng = self.rng_of(f"files of {run}")
         for kind in self._kinds(_FILES_DECK, rng):
             yield Planned(
                 kind=kind, after_seconds=rng.uniform(0, _FILES_SECONDS), lasts_seconds=rng.uniform(*_REPLACED_SECONDS)
@@ -181,11 +190,7 @@ class Schedule:
         """How often the published output of each run is damaged."""
         return _OUTPUT_FAULTS if Kind.OUTPUT in self._only else 0
 
-    def rng_of_power(self) -> random.Random:
-        """The random numbers that decide what a power loss removes."""
-        return self._rng("power")
-
-    def _rng(self, victim: str) -> random.Random:
+    def rng_of(self, victim: str) -> random.Random:
         return random.Random(f"{self._seed} {victim}")
 
     def _kinds(self, deck: dict[Kind, int], rng: random.Random) -> Iterator[Kind]:

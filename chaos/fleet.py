@@ -14,9 +14,10 @@ from redis.retry import Retry
 
 from chaos.events import Event
 from chaos.faults import Broken, Fault, Planned, Promise, Schedule
+from chaos.local import LocalRuns
 from chaos.place import Variant
 from chaos.power import Disk
-from chaos.runs import Run, enqueue_command
+from chaos.runs import Run, run_command
 from chaos.victims import Finalizer, RedisVictim, Service, Worker
 from hubserver import HubServer
 from shardsift.fleet.ledger import Ledger
@@ -75,11 +76,19 @@ class ChaosFleet:
         )
         self.ledger = Ledger(client, Settings())
         disk = Disk(server, folder / "redis" / "copies", copy_seconds=_COPY_SECONDS)
-        self.redis = RedisVictim(server, disk, schedule.of_redis(), schedule.is_rough, schedule.rng_of_power())
+        self.redis = RedisVictim(server, disk, schedule.of_redis(), schedule.is_rough, schedule.rng_of("power"))
         self.workers: list[Worker] = []
         self.machines: list[Worker] = []
         self.finalizers: list[Finalizer] = []
         self._operators: dict[int, Service] = {}  # number of a run → its `producer finalize` or `producer retry`
+
+    def local_runs(self, variants: tuple[Variant, ...], schedule: Schedule) -> LocalRuns:
+        """`producer run` beside the fleet, with a Redis of its own."""
+        orders = InjectedFaults(self.folder / "faults-of-local", window_rows=self.plan.window_rows)
+        orders.use_stand_in(rows_a_batch=self.plan.rows_a_batch, seconds_a_batch=self.plan.seconds_a_batch)
+        environment = self._environment("", "local") | orders.environment | {"SHARDSIFT_THREADS": "1"}
+        folder = self.folder / "local"
+        return LocalRuns(folder, variants, self._model, environment, schedule.of_local(), schedule.rng_of("local"))
 
     @classmethod
     @contextmanager
@@ -140,7 +149,7 @@ class ChaosFleet:
         """The enqueue command of a run, not started yet."""
         orders = InjectedFaults(self.folder / "faults", window_rows=self.plan.window_rows)
         return Service(
-            enqueue_command(variant, self._model, output_uri, verify=verify),
+            run_command("enqueue", variant, self._model, output_uri, verify=verify),
             environment={**self._environment(self._server.url, f"producer-{number}"), **orders.environment},
             log=self.folder / "logs" / f"enqueue-{number}.log",
         )

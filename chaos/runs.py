@@ -103,8 +103,8 @@ class Run:
         self.service.start_again()
 
 
-def enqueue_command(variant: Variant, model: Path, output_uri: str, *, verify: bool) -> list[str]:
-    """The command line. With `verify`, it reads published files even if their size is right."""
+def run_command(command: str, variant: Variant, model: Path, output_uri: str, *, verify: bool = False) -> list[str]:
+    """`producer enqueue` or `producer run`. With `verify`, it reads published files even if their size is right."""
     options: dict[str, object] = {
         "--input": variant.shards,
         "--model": model,
@@ -115,4 +115,4 @@ def enqueue_command(variant: Variant, model: Path, output_uri: str, *, verify: b
         "--target-file-size": variant.target_file_size,
     }
     arguments = [str(part) for option in options.items() for part in option]
-    return [str(BIN / "producer"), "enqueue", *arguments, *(["--verify"] if verify else [])]
+    return [str(BIN / "producer"), command, *arguments, *(["--verify"] if verify else [])]

@@ -6,6 +6,7 @@ before this module is imported, because the import creates the product's apps.
 
 import logging
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,6 @@ from stand_in import StandInScorer
 
 from shardsift.fleet.errors import ShardsiftError
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.process.children import vanishing_folder
 from shardsift.fleet.process.settings import read_settings
 from shardsift.producer.finalizer import Publisher, Sweeper
 from shardsift.worker.app import app as worker_app
@@ -58,8 +58,8 @@ class SimulatedFleet:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        with vanishing_folder("shardsift-simulated-") as folder:
-            os.environ[ipc.FOLDER] = str(folder)
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ[ipc.FOLDER] = folder
             for thread in self._threads:
                 thread.start()
             try:

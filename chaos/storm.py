@@ -63,6 +63,8 @@ class _Storm:
             self._fleet = stack.enter_context(
                 ChaosFleet.started(folder, self._plan.fleet, self._place.model, self._hub, self._schedule)
             )
+            self._local = self._fleet.local_runs(self._plan.variants, self._schedule)
+            stack.callback(self._local.stop)
             self._log = EventLog(self._fleet.faults.event_log)
             stack.callback(self._log.close)
             self.outcome.events = self._log.events
@@ -83,7 +85,8 @@ class _Storm:
     def die_down(self) -> None:
         """Stop injecting faults. The current runs must finish, and nothing may be left afterwards."""
         self._fleet.calm_down()
-        while self._active and not self._is_hopeless:
+        self._local.victim.calm_down()
+        while (self._active or not self._local.are_over) and not self._is_hopeless:
             self._tick(begins_runs=False)
         if not self._is_hopeless:
             self.outcome.problems += problems_of_what_is_left(
@@ -115,6 +118,7 @@ class _Storm:
         for event in self._log.news():
             self._see(event)
         self._note_of_fleet(list(self._fleet.tick(now)))
+        self._look_at_local_runs(now, begins_runs=begins_runs and Kind.LOCAL in self._plan.kinds)
         for run in self._active:
             was_enqueued = run.is_enqueued
             self.outcome.faults += run.tick(now, self._may_damage if begins_runs else _never)
@@ -130,6 +134,13 @@ class _Storm:
             self._tell()
         self.outcome.problems += self._fleet.problems()
         time.sleep(_TICK_SECONDS)
+
+    def _look_at_local_runs(self, now: float, *, begins_runs: bool) -> None:
+        for found in self._local.tick(now, self._undisturbed, begins=begins_runs):
+            if isinstance(found, Fault):
+                self.outcome.faults.append(found)
+            else:
+                self.outcome.problems.append(found)
 
     def _note_of_fleet(self, faults: list[Fault]) -> None:
         self.outcome.faults += faults
@@ -256,7 +267,7 @@ class _Storm:
         counts = Counter(fault.kind for fault in self.outcome.faults)
         ended = sum(run.published_at is not None for run in self.outcome.runs)
         self._say(
-            f"{self._plan.name}: {ended} runs published, "
+            f"{self._plan.name}: {ended} runs published, {self._local.published} of `producer run`, "
             + ", ".join(f"{kind} {counts[kind]}" for kind in sorted(counts))
         )
 

@@ -37,7 +37,6 @@ from shardsift.producer.publishing.publish import NotReady, finalize_run, merge_
 from shardsift.producer.publishing.waves import WaveWatch, save_due_waves
 from shardsift.producer.status.metrics import serve_metrics
 
-ONLY_RUN = "SHARDSIFT_FINALIZER_RUN"  # set by `producer run`: sweep this run and leave others alone
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 _STOP_SECONDS = 50.0  # that a publication in progress gets; systemd and Compose kill a finalizer after a minute
 _WITHDRAW_SECONDS = 1.0
@@ -48,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 def run_finalizer(settings: Settings) -> None:
     """Run until stopped. Raises UsageError if no Redis answers, or its user lacks rights."""
-    only_run = os.environ.get(ONLY_RUN)
+    only_run = settings.only_run
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
     if settings.scratch_dir:
         tempfile.tempdir = str(settings.scratch_dir)

@@ -1,14 +1,14 @@
 """The Redis that a command on this machine uses: the fleet's, or the embedded one of `producer run`."""
 
 import fcntl
-import os
 import re
 import shutil
 import subprocess
-import tempfile
+import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,70 +16,114 @@ import redis
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger.connect import OLDEST_REDIS
-from shardsift.fleet.process.children import Child, running, vanishing_folder
 from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.keeper import is_free, keep, socket_path
 
-_START_SECONDS = 10.0
+_START_SECONDS = 60.0  # of a busy machine
 _STOP_SECONDS = 10.0
-_LONGEST = 60  # bytes of the temporary folder's path
+_LOOK_SECONDS = 0.02
+_WATCH_SECONDS = 0.2
+_started: list[subprocess.Popen[bytes]] = []  # each may outlive the block in which it was started
 
 
 @contextmanager
 def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
-    """The settings with a Redis: the fleet's if REDIS_URL names one, otherwise this machine's own.
-
-    The machine's own is started for the block with the data of earlier runs, unless a `producer run` already runs it.
-    """
+    """The settings with a Redis: the fleet's if REDIS_URL names one, otherwise this machine's own, with its earlier runs."""
     if settings.redis_url is not None:
         yield settings
         return
-    data_dir = settings.state_dir / "redis"
-    if not create and not data_dir.exists():
+    if not create and not (settings.state_dir / "redis").exists():
         raise UsageError("No Redis is named, and there was no `producer run` here. Set REDIS_URL.")
-    data_dir.mkdir(parents=True, exist_ok=True)
-    with (settings.state_dir / "redis.lock").open("a+") as lock:
-        if _is_free(lock.fileno()):
-            with embedded_redis(data_dir) as url:
-                (settings.state_dir / "redis.url").write_text(url)
-                yield _embedded(settings, url)
-        elif create:
-            raise UsageError(
-                f"Another `producer run` is using {settings.state_dir}. Wait for it to end, or set SHARDSIFT_STATE_DIR."
-            )
-        else:
-            yield _embedded(settings, (settings.state_dir / "redis.url").read_text())
-
-
-def _is_free(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _embedded(settings: Settings, url: str) -> Settings:
-    return settings.model_copy(update={"redis_url": url, "redis_is_embedded": True})
+    with embedded_redis(settings.state_dir) as url:
+        yield settings.model_copy(update={"redis_url": url, "redis_is_embedded": True})
 
 
 @contextmanager
-def embedded_redis(data_dir: Path) -> Iterator[str]:
-    """Run a Redis that stores its data in `data_dir`, and yield its URL. Raises UsageError if no server is installed.
+def embedded_redis(state_dir: Path) -> Iterator[str]:
+    """Use the Redis whose data is in this folder, and yield its URL. Raises UsageError if no server is installed.
 
-    There is no port. The socket is in a folder that only this user can open, which is the only access control. It is neither
-    beside the data nor below a long TMPDIR, because the path of a socket may have at most 107 characters, on macOS 103.
+    All processes that use it at once share one server. It is started again if it is killed, and ends with its last user.
     """
-    binary = find_redis_server()
-    data_dir.mkdir(parents=True, exist_ok=True)
-    log = data_dir / "redis.log"
-    within = tempfile.gettempdir()
-    with vanishing_folder(
-        "shardsift-redis-", within=within if len(os.fsencode(within)) <= _LONGEST else "/tmp"
-    ) as folder:
-        socket = folder / "redis.sock"
-        with running(_command(binary, socket, data_dir), log=log, stop_seconds=_STOP_SECONDS) as server:
-            _wait_until_ready(server, socket, log)
-            yield f"unix://{socket}"
+    (state_dir / "redis").mkdir(parents=True, exist_ok=True)
+    with (state_dir / "redis.users").open("a") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)  # waits for a server that is ending
+        keeper = _Keeper(state_dir)
+        url = keeper.started()
+        ended = threading.Event()
+        watch = threading.Thread(target=keeper.watch, args=(ended,), name="redis", daemon=True)
+        watch.start()
+        try:
+            yield url
+        finally:
+            ended.set()
+            watch.join()
+            if is_free(users):
+                with redis.Redis.from_url(url) as client, suppress(redis.RedisError):
+                    client.shutdown()
+                fcntl.flock(users, fcntl.LOCK_UN)
+                keeper.wait()
+
+
+class _Keeper:
+    """The process that runs the server, whichever user has started it."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._binary: str | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def started(self) -> str:
+        """Start the process unless there is one, wait until the server answers, and return its URL."""
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if socket := socket_path(self._state_dir):
+                try:
+                    with redis.Redis(unix_socket_path=str(socket)) as client:
+                        client.ping()
+                    return f"unix://{socket}"
+                except redis.BusyLoadingError:  # it is loading its data, which may take any time
+                    deadline = time.monotonic() + _START_SECONDS
+                except redis.RedisError:
+                    pass
+            self.ensure()
+            time.sleep(_LOOK_SECONDS)
+        raise UsageError(
+            f"The embedded Redis did not answer within {_START_SECONDS:.0f} s. See its log: {self._log}. If another machine or "
+            f"container uses {self._state_dir}, name another folder with SHARDSIFT_STATE_DIR."
+        )
+
+    def ensure(self) -> None:
+        """Start the process if there is none. Of two that start at once, one ends."""
+        if self._is_there or (self._process and self._process.poll() is None):
+            return
+        self._binary = self._binary or find_redis_server()
+        command = [sys.executable, "-P", "-m", keep.__module__, str(self._state_dir), self._binary]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        _started.append(self._process)
+
+    def watch(self, ended: threading.Event) -> None:
+        while not ended.wait(_WATCH_SECONDS):
+            self.ensure()
+
+    def wait(self) -> None:
+        """Wait until the process has ended, whose server has."""
+        deadline = time.monotonic() + _STOP_SECONDS
+        while self._is_there and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        if self._process and not self._is_there:
+            self._process.wait()
+
+    @property
+    def _is_there(self) -> bool:
+        with (self._state_dir / "redis.lock").open("a") as own:
+            return not is_free(own)
+
+    @property
+    def _log(self) -> Path:
+        return self._state_dir / "redis" / "redis.log"
 
 
 def find_redis_server() -> str:
@@ -110,34 +154,3 @@ def _version(binary: str) -> tuple[int, ...]:
         return ()
     numbers = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", said)
     return tuple(map(int, numbers.groups())) if numbers else ()
-
-
-def _command(binary: str, socket: Path, data_dir: Path) -> list[str]:
-    options = {
-        "port": "0",
-        "unixsocket": str(socket),
-        "unixsocketperm": "700",
-        "dir": str(data_dir),
-        "appendonly": "yes",
-        "appendfsync": "everysec",
-        "maxmemory-policy": "noeviction",
-        "save": "",
-        "daemonize": "no",
-    }
-    return [binary, *(part for option, value in options.items() for part in (f"--{option}", value))]
-
-
-def _wait_until_ready(server: Child, socket: Path, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    with redis.Redis(unix_socket_path=str(socket)) as client:
-        while time.monotonic() < deadline and server.poll() is None:
-            try:
-                client.ping()
-            except redis.BusyLoadingError:  # it is loading its data, which may take any time
-                deadline = time.monotonic() + _START_SECONDS
-                time.sleep(0.1)
-            except redis.RedisError:
-                time.sleep(0.02)
-            else:
-                return
-    raise UsageError(f"The embedded Redis did not answer within {_START_SECONDS:.0f} s. See its log: {log}")

@@ -2,8 +2,8 @@
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
+from hashlib import sha256
 
 from celery import Celery
 from loky import cpu_count
@@ -12,13 +12,13 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.demand import Load
 from shardsift.fleet.process.broker import drop_messages, make_app
-from shardsift.fleet.process.children import Child, handling, running, terminate
+from shardsift.fleet.process.children import Kept, handling, stop
 from shardsift.fleet.process.command_line import own_command, say
 from shardsift.fleet.process.settings import Settings, check_state_dir
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
 from shardsift.fleet.run.spec import RunSpec
-from shardsift.producer.finalizer import ONLY_RUN
+from shardsift.producer.local.keeper import is_free
 from shardsift.producer.local.redis import machine_redis
 from shardsift.producer.planning.enqueue import Enqueued, enqueue
 from shardsift.producer.planning.plan import Plan
@@ -28,7 +28,7 @@ from shardsift.producer.status import RunStatus, run_status
 from shardsift.producer.status.watch import watch
 
 OnLook = Callable[[Ledger, str], None]  # with the id of the run
-_WORKERS = "workers"  # name of their log
+_ONLY_RUN = "SHARDSIFT_ONLY_RUN"
 _SWEEP_SECONDS = 2.0  # on one machine a sweep costs nothing
 _STOP_SECONDS = 60.0  # a worker stops between two batches, so this must exceed the longest batch
 
@@ -95,30 +95,36 @@ def _one_run(
     on_enqueued: Callable[[Enqueued], None],
     on_look: OnLook = lambda ledger, run_id: None,
 ) -> RunStatus:
-    kinds = [scorer_kind(scoring.served_by.scorer) for scoring in plan.spec.scorings]
+    spec = plan.spec
+    kinds = [scorer_kind(scoring.served_by.scorer) for scoring in spec.scorings]
     check_requirements(kinds)
     check_state_dir(settings)
     with (
         handling(signal.SIGTERM, by=signal.default_int_handler),  # so that it also stops the children cleanly
+        _only_one_at(spec.output_uri, settings),
         machine_redis(settings, create=True) as settings,
         _clients(settings) as (ledger, app),
     ):
         if settings.redis_is_embedded:
-            _forget_the_dead(ledger, plan.spec)
+            # No process does this run now, so the messages and leases that it had are stale.
+            drop_messages(ledger.redis, ledger.message_queue(spec.run_id, spec.queue))
+            ledger.forget_messages(spec.run_id)
         on_enqueued(enqueue(plan, ledger, app, settings, verify=verify))
         with ExitStack() as stack:
-            finalizer = stack.enter_context(_finalizer(plan.spec, settings))
-            supervisor = stack.enter_context(_workers(plan.spec, settings, workers, kinds, shards=len(plan.shards)))
-            stack.callback(terminate, finalizer, supervisor)
+            children = [_finalizer(spec, settings), _workers(spec, settings, workers, kinds, shards=len(plan.shards))]
+            stack.callback(_stop, children)
 
             def look() -> None:
-                _check_alive(supervisor, settings)
-                on_look(ledger, plan.spec.run_id)
+                for child in children:
+                    told = child.tend()
+                    if told and progress:
+                        say(told)
+                on_look(ledger, spec.run_id)
 
             try:
                 ended = watch(
                     ledger,
-                    plan.spec.run_id,
+                    spec.run_id,
                     on_look=look,
                     is_of_this_machine=True,
                     starts_workers=True,
@@ -129,7 +135,7 @@ def _one_run(
                 if progress:
                     say("Stopping: the workers end their batch and store its scores.")
                 stack.close()  # meanwhile, the finalizer ends what it publishes
-                ended = run_status(ledger, plan.spec.run_id)
+                ended = run_status(ledger, spec.run_id)
                 if not ended.is_published or plan.then:
                     if progress:
                         shards = counted(ended.counts.shards, "shard")
@@ -148,24 +154,30 @@ def _clients(settings: Settings) -> Iterator[tuple[Ledger, Celery]]:
         ledger.redis.close()
 
 
-def _forget_the_dead(ledger: Ledger, spec: RunSpec) -> None:
-    """Remove stale messages and leases. This Redis is private and no worker is running yet, so no process owns them."""
-    drop_messages(ledger.redis, spec.queue)
-    ledger.forget_messages(spec.run_id)
+@contextmanager
+def _only_one_at(output_uri: str, settings: Settings) -> Iterator[None]:
+    """Hold the lock of the output during the block. Raises UsageError if another process does."""
+    file = settings.state_dir / "outputs" / sha256(output_uri.encode()).hexdigest()[:16]
+    file.parent.mkdir(exist_ok=True)
+    with file.open("a") as lock:
+        if not is_free(lock):
+            raise UsageError(
+                f"Another `producer run` on this machine publishes to {output_uri}. Wait for it to end, or name another --output."
+            )
+        yield
 
 
-def _finalizer(spec: RunSpec, settings: Settings) -> AbstractContextManager[Child]:
+def _finalizer(spec: RunSpec, settings: Settings) -> Kept:
     environment = {
-        **_environment(settings),
-        ONLY_RUN: spec.run_id,
+        _ONLY_RUN: spec.run_id,
         "SHARDSIFT_SWEEP_SECONDS": str(min(_SWEEP_SECONDS, settings.sweep_seconds)),
     }
-    return _running(own_command("finalizer"), "finalizer", environment, settings)
+    return _kept("finalizer", own_command("finalizer"), environment, spec, settings)
 
 
 def _workers(
     spec: RunSpec, settings: Settings, workers: int | None, kinds: Sequence[ScorerKind], *, shards: int
-) -> AbstractContextManager[Child]:
+) -> Kept:
     """`worker start`, for this run's models: one worker per GPU, or one per core if the scorer uses no GPU."""
     arguments = []
     if not any(kind.uses_gpu for kind in kinds):
@@ -173,31 +185,25 @@ def _workers(
         workers = workers or min(cpu_count(), shards)
     if workers:
         arguments += ["--workers", str(workers)]
-    environment = {**_environment(settings), **Load.of(spec).environment}
-    return _running(own_command("worker", "start", *arguments), _WORKERS, environment, settings)
+    environment = Load.of(spec).environment
+    if settings.redis_is_embedded:
+        environment |= {_ONLY_RUN: spec.run_id}
+    return _kept("workers", own_command("worker", "start", *arguments), environment, spec, settings)
 
 
-def _running(
-    command: list[str], name: str, environment: dict[str, str], settings: Settings
-) -> AbstractContextManager[Child]:
-    return running(command, log=_log(settings, name), stop_seconds=_STOP_SECONDS, environment=environment)
-
-
-def _environment(settings: Settings) -> dict[str, str]:
-    return {
+def _kept(name: str, command: list[str], environment: dict[str, str], spec: RunSpec, settings: Settings) -> Kept:
+    common = {
         "REDIS_URL": settings.redis.url if settings.redis else "",
+        "SHARDSIFT_REDIS_IS_EMBEDDED": str(settings.redis_is_embedded),
         "SHARDSIFT_STATE_DIR": str(settings.state_dir),
         "SHARDSIFT_LEASE_SECONDS": str(settings.lease_seconds),
     }
+    log = settings.state_dir / "logs" / spec.run_id / f"{name}.log"
+    return Kept(name, command, log=log, environment=common | environment)
 
 
-def _log(settings: Settings, name: str) -> Path:
-    return settings.state_dir / "logs" / f"{name}.log"
-
-
-def _check_alive(workers: Child, settings: Settings) -> None:
-    """Raises UsageError when no worker is left and none will be started."""
-    if workers.poll() is not None:
-        log = _log(settings, _WORKERS)
-        last_line = log.read_text(errors="replace").rstrip().rpartition("\n")[2]
-        raise UsageError(f"The workers have ended. Last line of their log: {last_line} (The whole log: {log})")
+def _stop(children: Sequence[Kept]) -> None:
+    for child in children:  # all before waiting for the first, because each takes seconds to stop
+        child.process.terminate()
+    for child in children:
+        stop(child.process, _STOP_SECONDS)

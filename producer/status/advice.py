@@ -286,7 +286,11 @@ def why_unable(status: RunView) -> Iterator[str]:
 
 
 def _on_no_finalizer(status: RunView) -> Iterator[str]:
-    if status.lacks_finalizer and not status.no_writes:
+    if not status.lacks_finalizer or status.no_writes:
+        return
+    if status.is_of_this_machine:
+        yield "No finalizer is running, so nothing is published. Run the command that started it again: it goes on."
+    else:
         yield (
             "No finalizer is running: no finished run is published, and no lost shard is sent again. "
             "Start one: producer finalizer"

@@ -45,6 +45,8 @@ def run_status(
     running = tuple(ledger.running_shards(run_id))  # after the counts: an ended run must not show a shard as running
     steering = ledger.steering(run_id)
     present = present or Present.read(ledger.redis)
+    workers = [one for one in present.workers if one.serves(run_id)]
+    machines = [one for one in present.machines if one.serves(run_id)]
     return RunStatus(
         run_id=run_id,
         output_uri=spec.output_uri,
@@ -64,15 +66,15 @@ def run_status(
         steering=steering,
         number_format=ledger.number_format(run_id),
         paused=ledger.pause_reason(run_id),
-        workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
-        workers_elsewhere=sum(one.queue != spec.queue for one in present.workers),
+        workers=tuple(one for one in workers if one.queue == spec.queue and one.activity != "stopping"),
+        workers_elsewhere=sum(one.queue != spec.queue for one in workers),
         other_models=tuple(_other_models(spec, present)),
         running=running,
         where=spec.where,
         histograms=_so_far(histograms, running),
         formats=_slower_formats(ledger.some_receipts(run_id, 1)),
-        machines=tuple(machine for machine in present.machines if machine.may_serve(load)),
-        unable=tuple(machine for machine in present.machines if machine.failed_to_serve(load)),
+        machines=tuple(machine for machine in machines if machine.may_serve(load)),
+        unable=tuple(machine for machine in machines if machine.failed_to_serve(load)),
         finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),
         no_writes=present.no_writes,
         worker_command=_worker_command(spec),

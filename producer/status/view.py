@@ -213,8 +213,9 @@ class RunView:
 
     @property
     def lacks_finalizer(self) -> bool:
-        """A `producer run` has a finalizer of its own."""
-        return self.complete and not self.is_over and not self.finalizers and not self.is_of_this_machine
+        """A `producer run` starts its finalizer again. If it has ended itself, no worker is there either: the run is stopped."""
+        is_awaited = self.word == "publishing" or not self.is_of_this_machine
+        return self.complete and not self.is_over and not self.finalizers and is_awaited
 
     @property
     def loading(self) -> tuple[WorkerState, ...]:
@@ -232,6 +233,11 @@ class RunView:
     def is_over(self) -> bool:
         """Whether nothing more will happen by itself."""
         return self.cancelled or self.is_published or self._has_ended_badly
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it goes on by itself, or would if workers came."""
+        return not self.is_over and self.word not in ("paused", "stopped", "half enqueued")
 
     @property
     def _has_ended_badly(self) -> bool:

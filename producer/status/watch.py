@@ -1,5 +1,6 @@
 """Watch a run until it ends: its whole status on a terminal, redrawn, or occasional lines without one."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from shardsift.producer.status.screen import status_screen
 
 _LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 2.0
+_AWAY_SECONDS = 30.0
 _LINE_SECONDS = 10.0
 _GOOD, _ATTENTION, _LABEL = "bold green", "bold yellow", "cyan"
 
@@ -38,7 +40,7 @@ def watch(
 
     `on_look` is called twice a second; its exceptions propagate. Without `progress` nothing is shown, and nothing before there
     is a machine for the run if the caller `starts_workers`. Unless it `outlasts_redis`, raises redis.RedisError if Redis does
-    not answer: one of this machine does not come back.
+    not answer for half a minute: one of this machine is started again within a second, if that helps.
     """
 
     def look() -> RunStatus:
@@ -51,12 +53,12 @@ def watch(
     console = Console(stderr=True, quiet=not progress)
     with shown_on(console) as show:
         while True:
-            status = _outlasting(look, on_error=tell) if outlasts_redis else look()
+            status = _outlasting(look, on_error=tell, seconds=math.inf if outlasts_redis else _AWAY_SECONDS)
             if status.is_over:
                 if console.is_jupyter:
                     show(status)  # since the screen stays in the cell
                 return status
-            if not (starts_workers and status.word == "stopped"):
+            if not (starts_workers and (status.word == "stopped" or status.lacks_finalizer)):  # they are being started
                 show(status)
             on_look()
             time.sleep(_LOOK_SECONDS)
@@ -73,13 +75,15 @@ def screen_text(status: RunStatus, width: int) -> Text:
     )
 
 
-def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None]) -> RunStatus:
+def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None], seconds: float) -> RunStatus:
     """Call `look` until Redis answers. `on_error` is called once if it does not."""
-    is_told = False
+    is_told, deadline = False, time.monotonic() + seconds
     while True:
         try:
             return look()
         except (redis.ConnectionError, redis.TimeoutError) as error:
+            if time.monotonic() > deadline:
+                raise
             if not is_told:
                 on_error(f"{as_ours(error)} Waiting for it.")
             is_told = True

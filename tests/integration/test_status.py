@@ -221,6 +221,8 @@ class TestWorkers:
         assert (done.returncode, done.stderr) == (4, "Not published: it is cancelled; `producer retry` resumes it.\n")
 
     def test_a_run_that_nothing_goes_on_with_names_the_same_command(self, ledger: Ledger, run: str) -> None:
+        announce(ledger.redis, replace(READY, only_run="another"))  # of a `producer run` beside it
+        announce_machine(ledger.redis, replace(MACHINE, only_run="another"))
         before_any_worker = run_status(ledger, run, is_of_this_machine=True)
         finish(ledger, run, A.name)
         half = a_spec(input_revision="2")
@@ -282,10 +284,11 @@ class TestWorkers:
         finish(ledger, run, A.name, B.name)
 
         status = run_status(ledger, run)
+        of_this_machine = run_status(ledger, run, is_of_this_machine=True)
         ledger.record_publish_error(run, "The Hub answered 503.", is_permanent=False, retry_after_seconds=60)
         after_an_error = run_status(ledger, run)
 
-        assert status.word == "publishing"
+        assert status.word == of_this_machine.word == "publishing"
         said = (
             "No finalizer is running: no finished run is published, and no lost shard is sent again. "
             "Start one: producer finalizer"
@@ -293,6 +296,9 @@ class TestWorkers:
         assert what_next(status) == [said]
         assert verdict(status) == progress_line(status) == verdict(after_an_error) == f"publishing: {said}"
         assert "publishing, no finalizer" in list(status_table([status]).columns[1].cells)
+        assert what_next(of_this_machine) == [
+            "No finalizer is running, so nothing is published. Run the command that started it again: it goes on."
+        ]
 
     def test_the_shards_are_a_bar_until_none_is_open(self, ledger: Ledger, run: str) -> None:
         ledger.create_run(SPEC, [A, B, a_shard("crawl/c"), a_shard("crawl/d")], now=0)

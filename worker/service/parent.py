@@ -28,7 +28,7 @@ from shardsift.fleet.process.dispatch import NOT_OURS, send_due_shards
 from shardsift.fleet.process.logs import WORKER_NAME
 from shardsift.fleet.process.redis_away import ABOUT_REDIS
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.model import Model, worker_queue
+from shardsift.fleet.run.model import Model, queue_of_run, worker_queue
 from shardsift.fleet.storage.scratch import scratch_folder
 from shardsift.worker.service import ipc
 from shardsift.worker.service.spot import watch_for_notice
@@ -53,6 +53,7 @@ class Parent:
     ) -> None:
         self._app = app
         self.queue = worker_queue(model.queue(settings.dtype) for model in models)
+        self.message_queue = queue_of_run(self.queue, settings.only_run) if settings.only_run else self.queue
         self._settings = settings
         self._ledger = ledger
         self._owner = ipc.owner_name(hostname, os.getpid())
@@ -78,6 +79,7 @@ class Parent:
             dtype=settings.dtype,
             activity="loading",
             activity_seconds=0.0,
+            only_run=settings.only_run,
         )
         self._announcer = Announcer(ledger.redis, loads)
         os.environ |= {ipc.FOLDER: str(self._folder), ipc.PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}

@@ -54,7 +54,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         """
         log_to_stderr()  # until Celery sets up its logs
         self.parent = _started_parent(self.app, self.hostname)
-        queue = self.parent.queue
+        queue = self.parent.message_queue
         self.app.conf.task_queues = [Queue(queue, routing_key=queue)]
         self.app.conf.task_default_queue = queue
         signals.task_failure.connect(self.parent.on_task_failure, weak=False)

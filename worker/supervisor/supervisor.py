@@ -22,13 +22,13 @@ from shardsift.fleet.presence.announcements import (
     withdraw_machine,
 )
 from shardsift.fleet.presence.demand import Demand, Load, Wanted, open_demands
-from shardsift.fleet.process.children import vanishing_folder
 from shardsift.fleet.process.logs import log_to_stderr
 from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, parse_duration, shown_duration
 from shardsift.fleet.run.scorers import resolve_model
+from shardsift.fleet.storage.scratch import remove_abandoned, scratch_folder
 from shardsift.worker.supervisor.places import Place, check_accelerate, find_places
 from shardsift.worker.supervisor.seat import Seat
 
@@ -104,10 +104,12 @@ class Supervisor:
         log_level: str,
     ) -> None:
         self._wanted = _wanted(settings)
+        self._only_run = settings.only_run
         self._preload = self._wanted.preload
         self.name = f"{socket.gethostname()}/{os.getpid()}"  # of this machine, in its announcements
         self._exit = ExitStack()
-        folder = self._exit.enter_context(vanishing_folder("shardsift-supervisor-"))
+        remove_abandoned(settings.scratch_dir)
+        folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
         self._seats = [Seat(place, folder=folder, log_level=log_level) for place in places]
         self._ledger = ledger
         self._idle_seconds = idle_seconds
@@ -146,7 +148,7 @@ class Supervisor:
         """Give each worker without work what the fleet needs most. If Redis is away, everything stays as it is."""
         try:
             demands = [demand for demand in open_demands(self._ledger) if self._wanted.admits(demand.load)]
-            fleet = list_workers(self._ledger.redis)
+            fleet = [state for state in list_workers(self._ledger.redis) if state.only_run == self._only_run]
             own = {state.name: state for state in fleet if state.name in {seat.owner for seat in self._seats}}
             announce_machine(self._ledger.redis, self._state(demands, own))
         except redis.RedisError as error:
@@ -173,6 +175,7 @@ class Supervisor:
             devices=tuple(device for seat in self._seats for device in seat.place.devices),
             free=sum(_may_move(seat, own.get(seat.owner or "")) for seat in self._seats),
             wanted=self._wanted,
+            only_run=self._only_run,
             avoids={demand.queue: self._why_avoided(demand.load) for demand in demands if self._avoids(demand)},
         )
 

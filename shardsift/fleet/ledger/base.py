@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.model import queue_of_run
 from shardsift.fleet.run.spec import RunSpec, Shard
 
 SHARD = TypeAdapter(Shard)
@@ -24,6 +25,8 @@ class LedgerBase:
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self.redis = client
         self.lease_seconds = settings.lease_seconds
+        self._only_run = settings.only_run
+        self._runs_have_queues = settings.redis_is_embedded
         self._lease_ms = int(settings.lease_seconds * 1000)
         self._outage_ms = int(max(settings.lease_seconds / 2, 3 * settings.sweep_seconds) * 1000)
         self._max_attempts = settings.max_attempts
@@ -43,6 +46,10 @@ class LedgerBase:
             known = ", ".join(self.run_ids()[:5]) or "none"
             raise UsageError(f"The ledger has no run {run_id!r}. Newest runs: {known}.")
         return read_spec(run_id, spec)
+
+    def message_queue(self, run_id: str, queue: str) -> str:
+        """The broker's queue of a run. Those of one machine have their own: one that was stopped must not occupy the others."""
+        return queue_of_run(queue, run_id) if self._runs_have_queues else queue
 
     def run_ids(self) -> list[str]:
         """All runs, newest first."""

@@ -109,8 +109,8 @@ class Ledger(Attempts, Results):
         return restored
 
     def open_runs(self) -> list[OpenRun]:
-        """The runs with open shards, oldest first, without cancelled, paused and half-enqueued ones."""
-        run_ids = self.run_ids()[::-1]
+        """The runs with open shards, oldest first, but cancelled, paused and half-enqueued ones. Only `only_run`, if set."""
+        run_ids = [run_id for run_id in self.run_ids()[::-1] if self._only_run in (None, run_id)]
         pipeline = self.redis.pipeline(transaction=False)
         for keys in map(Keys, run_ids):
             for key in (keys.waiting, keys.sent, keys.running):

@@ -71,14 +71,24 @@ Activity = Literal["loading", "ready", "busy", "stopping"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerState:
+class _State:
+    """`only_run` is the run of a process of `producer run`, which leaves all others alone."""
+
+    name: str
+    only_run: str | None = None
+
+    def serves(self, run_id: str) -> bool:
+        return self.only_run in (None, run_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerState(_State):
     """`name` is the owner of the worker's claims. `activity_seconds` is the age of the activity when it was announced.
 
     A `loading` worker takes no shard, neither at its start nor after its process was replaced. A `stopping` worker takes
     no more shards: it has received a signal, or its spot machine is being reclaimed.
     """
 
-    name: str
     queue: str
     model: str
     revision: str
@@ -105,14 +115,13 @@ _NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineState:
+class MachineState(_State):
     """`name` is the host and the process id of `worker start`. `devices` has an element for each worker: a GPU, or `cpu`.
 
     `free` is the number of workers without a shard, or not started because nothing is needed. `avoids` are the queues that no
     worker here could serve lately, each with the reason.
     """
 
-    name: str
     devices: tuple[str, ...]
     free: int
     wanted: Wanted
@@ -162,14 +171,8 @@ def machine_names(machines: Sequence[MachineState]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinalizerState:
-    """`name` is the host and the process id. `only_run` is the run of a finalizer that leaves all others alone."""
-
-    name: str
-    only_run: str | None = None
-
-    def serves(self, run_id: str) -> bool:
-        return self.only_run in (None, run_id)
+class FinalizerState(_State):
+    """`name` is the host and the process id."""
 
 
 _FINALIZERS = Announcements("finalizer", FinalizerState)

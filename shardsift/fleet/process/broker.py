@@ -134,7 +134,6 @@ def _set_log_format(logger: logging.Logger, **_: Any) -> None:
 # read by the ledger's client, since the broker and the ledger are on the same server.
 
 _PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
-_UNACKNOWLEDGED = ("unacked", "unacked_index")  # kombu's own: messages that a process has taken and not acknowledged
 
 
 def queue_lists(queue: str) -> list[str]:
@@ -156,17 +155,17 @@ def shards_in_queue(client: redis.Redis, queue: str, run_id: str) -> Iterator[st
                 yield task_id.removeprefix(f"{run_id}:").rpartition(":")[0]
 
 
+def drop_messages(client: redis.Redis, queue: str) -> None:
+    """Remove the messages of a queue that no process has taken."""
+    client.delete(*queue_lists(queue))
+
+
 def _task_id(message: bytes) -> str:
     """The id of a message, or an empty string if it is not one of ours."""
     try:
         return str(json.loads(message)["headers"]["id"])
     except (ValueError, KeyError, TypeError):
         return ""
-
-
-def drop_messages(client: redis.Redis, queue: str) -> None:
-    """Remove a queue's messages, and those that any process has taken. Only if no process is running."""
-    client.delete(*queue_lists(queue), *_UNACKNOWLEDGED)
 
 
 # kombu's transport for Redis, which refuses what is no message instead of ending its process.

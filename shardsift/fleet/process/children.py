@@ -3,25 +3,23 @@
 import atexit
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from shardsift.fleet.errors import UsageError
 
 Child = subprocess.Popen[bytes]
-# A shell that makes a folder, and removes it when its stdin is closed, however its parent ends. Neither a signal nor a closed
-# stdout may end the shell before it has removed the folder.
-_KEEPER = """trap '' PIPE HUP INT TERM; mkdir -m 700 "$1" || exit; echo made 2>&-; read -r _; rm -rf "$1" """
+_FIRST_PAUSE_SECONDS = 1.0  # between two starts of a process that something ends
+_LONGEST_PAUSE_SECONDS = 60.0
 # The same as `end_with_parent`, then the process becomes another program. A function for between fork and exec would not do: if
 # a thread of Arrow or another library enters Python at that moment, Python 3.11 hangs there.
 _BECOME = """
@@ -37,28 +35,33 @@ os.execvp(sys.argv[2], sys.argv[2:])
 
 @contextmanager
 def running(
-    command: list[str], *, log: Path, stop_seconds: float, environment: Mapping[str, str] | None = None
+    command: list[str],
+    *,
+    log: Path,
+    stop_seconds: float,
+    environment: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> Iterator[Child]:
-    """Run a process during the block, with its output in `log`. At the end it gets SIGTERM.
-
-    If it does not exit in time, its group gets SIGKILL.
-    """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        child = start(command, environment=environment, output=output)
+    """Run a process during the block, with its output in `log`. Then stop it."""
+    child = _logging_to(log, command, environment=environment, pass_fds=pass_fds)
     try:
         yield child
     finally:
-        terminate(child)
-        try:
-            child.wait(stop_seconds)
-        except subprocess.TimeoutExpired:
-            kill(child)
-            child.wait()
+        stop(child, stop_seconds)
+
+
+def _logging_to(log: Path, command: list[str], **how: Any) -> Child:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return start(command, output=output, **how)
 
 
 def start(
-    command: list[str], *, environment: Mapping[str, str] | None = None, output: IO[bytes] | None = None
+    command: list[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    output: IO[bytes] | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> Child:
     """Start a process that on Linux gets SIGTERM when this process ends. `output` None: it shares this process's output.
 
@@ -73,7 +76,18 @@ def start(
         stderr=output,
         env={**os.environ, **(environment or {})},
         start_new_session=True,
+        pass_fds=pass_fds,
     )
+
+
+def stop(child: Child, seconds: float) -> None:
+    """Send SIGTERM to a process, and SIGKILL to its group if it does not exit in time."""
+    child.terminate()  # does nothing to one that has ended
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        kill(child)
+        child.wait()
 
 
 def kill(child: Child) -> None:
@@ -82,37 +96,32 @@ def kill(child: Child) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def terminate(*children: Child) -> None:
-    """Signal all processes before waiting for the first one, because each takes seconds to stop."""
-    for child in children:
-        child.terminate()  # does nothing to one that has ended
+class Kept:
+    """A process that is started again if something ends it. Call `tend` from time to time, in the thread that created it."""
 
+    def __init__(self, name: str, command: list[str], *, log: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self._log = log
+        self._start = partial(_logging_to, log, command, environment=environment)
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        self.process = self._start()
+        self._started_at = time.monotonic()
 
-@contextmanager
-def vanishing_folder(prefix: str, *, within: str | None = None) -> Iterator[Path]:
-    """A temporary folder that only this user can open. It is removed after the block, even if this process is killed.
-
-    A killed process cannot clean up, so a shell creates the folder and waits on a pipe that closes with this process.
-    """
-    folder = Path(within or tempfile.gettempdir(), prefix + os.urandom(4).hex())
-    keeper = subprocess.Popen(
-        ["/bin/sh", "-c", _KEEPER, "sh", str(folder)],
-        env={"PATH": os.defpath},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert keeper.stdin
-    assert keeper.stdout
-    try:
-        if not keeper.stdout.readline():
-            raise UsageError(f"The folder {folder} could not be created. Set TMPDIR to a writable folder.")
-        yield folder
-    finally:
-        keeper.stdin.close()
-        keeper.wait()
-        keeper.stdout.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    def tend(self) -> str:
+        """Start it again if something has ended it, and say so. Raises UsageError if it has ended by itself, with an error."""
+        code = self.process.poll()
+        lived = time.monotonic() - self._started_at
+        if code is None or lived < self._pause_seconds:
+            return ""
+        if code > 0:
+            last_line = self._log.read_text(errors="replace").rstrip().rpartition("\n")[2]
+            raise UsageError(
+                f"{self.name}: ended with exit code {code}. Last line of the log: {last_line} (The whole log: {self._log})"
+            )
+        again = 2 * self._pause_seconds if lived < _LONGEST_PAUSE_SECONDS else _FIRST_PAUSE_SECONDS
+        self._pause_seconds = min(again, _LONGEST_PAUSE_SECONDS)
+        self.process, self._started_at = self._start(), time.monotonic()
+        return f"{self.name}: ended by {signal.Signals(-code or signal.SIGTERM).name}, and started again."
 
 
 # End a process when its parent ends for any reason, even SIGKILL. On Linux the kernel does this, elsewhere a thread.

@@ -14,7 +14,8 @@ from kombu.messaging import Producer
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.process.broker import NEW, STARTED, queue_length, shards_in_queue
+from shardsift.fleet.ledger.base import Keys
+from shardsift.fleet.process.broker import NEW, STARTED, queue_length, queue_lists, shards_in_queue
 from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.spec import is_run_id, is_safe_name
 
@@ -53,7 +54,7 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
     Safe to call repeatedly and concurrently. Shards that were started before are all sent, and first. New ones follow while
     the queue has room.
     """
-    queue = ledger.spec(run_id).queue
+    queue = ledger.message_queue(run_id, ledger.spec(run_id).queue)
     total = 0
     while True:
         room = max(0, _MESSAGES_AHEAD - queue_length(ledger.redis, queue))
@@ -69,6 +70,19 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
             return total
 
 
+def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
+    """Send due shards after one was done, unless none waits or its queue is at least half full. Returns how many.
+
+    Asked after every shard, so it is one round trip, and sending is rare and of many at once. Expired leases are left to sweeps.
+    """
+    asked = ledger.redis.pipeline(transaction=False)
+    asked.zcard(Keys(run_id).waiting)
+    for name in queue_lists(ledger.message_queue(run_id, queue)):
+        asked.llen(name)
+    waiting, *lengths = asked.execute()
+    return send_due_shards(app, ledger, run_id) if waiting and sum(lengths) < _MESSAGES_AHEAD // 2 else 0
+
+
 def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
     """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
 
@@ -78,7 +92,8 @@ def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> 
     overdue = ledger.sent_before(run_id, seconds=resend_seconds)
     if not overdue:
         return 0
-    waiting = set(shards_in_queue(ledger.redis, ledger.spec(run_id).queue, run_id))
+    queue = ledger.message_queue(run_id, ledger.spec(run_id).queue)
+    waiting = set(shards_in_queue(ledger.redis, queue, run_id))
     lost = ledger.queue_again(run_id, [name for name in overdue if name not in waiting], seconds=resend_seconds)
     if lost:
         text = "Run %s: no worker has taken these shards within %g s, and their messages are gone: %s"

@@ -67,6 +67,7 @@ class Settings(BaseSettings):
         description="Time that a worker, finalizer or Flower waits at its start for a Redis that does not answer.",
     )
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
+    only_run: str | None = Field(None, exclude=True, description="Set by `producer run`: leave other runs alone.")
     scorer: Annotated[str, Process.WORKER] = Field(
         SEQUENCE_CLASSIFIER,
         description="Kind of scorer. Unset: of SHARDSIFT_MODEL sequence-classifier, otherwise that of each run.",

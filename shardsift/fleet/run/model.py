@@ -54,6 +54,11 @@ def worker_queue(queues: Iterable[str]) -> str:
     return "+".join(sorted(set(queues)))
 
 
+def queue_of_run(queue: str, run_id: str) -> str:
+    """The queue of the workers that leave all other runs alone."""
+    return f"{queue}:{run_id}"
+
+
 def joint_format(dtypes: Mapping[str, str]) -> str:
     """The number format of a worker, from that of each of its queues: `bfloat16`, or `bfloat16+float32` for two models."""
     return "+".join(dtypes[queue] for queue in sorted(dtypes))
