@@ -20,7 +20,7 @@ from benchmarks.ledger.records import WINDOW_SCORES, receipt_of
 from benchmarks.results import timed
 from shardsift.fleet.ledger import Claim, Ledger
 from shardsift.fleet.process.broker import make_app
-from shardsift.fleet.process.dispatch import send_due_shards
+from shardsift.fleet.process.dispatch import send_due_shards, top_up
 from shardsift.fleet.process.settings import Settings
 
 _P = ParamSpec("_P")
@@ -36,7 +36,7 @@ class Call(StrEnum):
     RENEW = "renew"
     SAVE = "save_scores"
     COMPLETE = "complete"
-    TOP_UP = "send_due_shards"
+    TOP_UP = "top_up"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class _Worker:
         pace: Pace,
         played: Played,
     ) -> None:
-        self._name, self._run_id = name, run_id
+        self._name, self._run_id, self._queue = name, run_id, ledger.spec(run_id).queue
         self._ledger, self._app, self._messages = ledger, app, messages
         self._pace, self._played = pace, played
 
@@ -144,7 +144,7 @@ class _Worker:
         self._top_up()
 
     def _top_up(self) -> int:
-        return self._timed(Call.TOP_UP, send_due_shards, self._app, self._ledger, self._run_id)
+        return self._timed(Call.TOP_UP, top_up, self._app, self._ledger, self._run_id, self._queue)
 
     def _timed(self, call: Call, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         return self._played.timed(call, function, *args, **kwargs)

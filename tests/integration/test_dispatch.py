@@ -14,7 +14,7 @@ from celery import Celery, signals
 
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.broker import make_app, queue_length, queue_lists
-from shardsift.fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards
+from shardsift.fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards, top_up
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.spec import RunSpec
 from support.ledger_states import claimed
@@ -99,6 +99,19 @@ def test_a_task_is_named_by_its_shard_in_flower(app: Celery, ledger: Ledger, spe
     assert sum(task_id.startswith(f"{spec.run_id}:{A.name}:") for task_id in ids) == 2
 
 
+def test_each_run_of_one_machine_has_a_queue_of_its_own(app: Celery, redis_url: str, ledger: Ledger) -> None:
+    """A run that was stopped must not occupy the workers of one beside it."""
+    machine = Ledger.connect(Settings(redis_url=redis_url, redis_is_embedded=True))
+    runs = [a_spec(output_uri=f"memory://{number}") for number in range(2)]
+    for run in runs:
+        machine.create_run(run, [A], now=1.0)
+        send(app, machine, run)
+
+    queues = [machine.message_queue(run.run_id, run.queue) for run in runs]
+
+    assert [len(messages(machine, queue)) for queue in (*queues, runs[0].queue)] == [1, 1, 0]
+
+
 @pytest.fixture
 def long_run(ledger: Ledger) -> RunSpec:
     """A run of 5,000 shards."""
@@ -119,6 +132,33 @@ def test_a_queue_holds_a_limited_number_of_fresh_messages_and_is_refilled_as_it_
     assert queue_length(ledger.redis, long_run.queue) == MESSAGES_AHEAD - 7
     assert send(app, ledger, long_run) == 7
     assert queue_length(ledger.redis, long_run.queue) == MESSAGES_AHEAD
+
+
+def test_after_a_shard_a_queue_is_refilled_when_it_is_half_empty_and_only_then(
+    app: Celery, ledger: Ledger, long_run: RunSpec
+) -> None:
+    send(app, ledger, long_run)
+    workers = taken(app, long_run.queue)
+
+    sent = []
+    for taken_so_far in range(1, MESSAGES_AHEAD // 2 + 2):
+        next(workers)
+        if now := top_up(app, ledger, long_run.run_id, long_run.queue):
+            sent.append((taken_so_far, now))
+
+    assert sent == [(MESSAGES_AHEAD // 2 + 1, MESSAGES_AHEAD // 2 + 1)]
+
+
+def test_after_a_shard_of_a_run_that_is_all_sent_the_ledger_is_asked_for_none(
+    app: Celery, ledger: Ledger, spec: RunSpec
+) -> None:
+    send(app, ledger, spec)
+    ledger.redis.config_resetstat()
+
+    sent = top_up(app, ledger, spec.run_id, spec.queue)
+
+    assert sent == 0
+    assert "cmdstat_evalsha" not in ledger.redis.info("commandstats")
 
 
 @pytest.mark.slow

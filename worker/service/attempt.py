@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 from shardsift.fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
 from shardsift.fleet.ledger import Claim
 from shardsift.fleet.process.broker import log_skipped_step
-from shardsift.fleet.process.dispatch import send_due_shards
+from shardsift.fleet.process.dispatch import top_up
 from shardsift.fleet.process.redis_away import as_ours, wait_for_redis
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt
@@ -48,7 +48,7 @@ class Attempt:
             return self._outcome()
         finally:
             self.hold.give_back = None
-            self._send_due()
+            self._top_up()
 
     def _outcome(self) -> str:
         try:
@@ -110,7 +110,7 @@ class Attempt:
         if self.child.in_hand.has_one:  # otherwise, the worker counts for this shard until the other is stored
             with redis_may_be_away():
                 self.child.ledger.leave_device(self.claim)
-            self._send_due()
+            self._top_up()
         self.hold.may_begin_next.set()
 
     def _record(self, receipt: Receipt, output: Output, lease: Lease) -> None:
@@ -164,10 +164,10 @@ class Attempt:
         with redis_may_be_away():
             self.child.ledger.release(self.claim)
 
-    def _send_due(self) -> None:
+    def _top_up(self) -> None:
         """The message of this shard has left the queue, so there is room for others."""
         with redis_may_be_away():
-            send_due_shards(self.app, self.child.ledger, self.claim.run_id)
+            top_up(self.app, self.child.ledger, self.claim.run_id, self.claim.spec.queue)
 
 
 @contextmanager
