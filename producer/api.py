@@ -224,9 +224,9 @@ def verify(
 def pause(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:
     """Pause a run. Workers give its shards back at the next batch, and are free for other runs.
 
-    run_id: a run's id, or its unique beginning. Default: the only active run.
+    run_id: a run's id, or its unique beginning. Default: the only run to which this can be done.
     """
-    with _run_of(run_id, redis_url) as (settings, ledger, run):
+    with _run_of(run_id, redis_url, to="pause") as (settings, ledger, run):
         ledger.pause(run)
         return _status(settings, ledger, run)
 
@@ -234,10 +234,10 @@ def pause(run_id: str | None = None, *, redis_url: str | None = None) -> RunStat
 def resume(run_id: str | None = None, *, max_cost: float | None = None, redis_url: str | None = None) -> RunStatus:
     """Resume a paused run.
 
-    run_id: a run's id, or its unique beginning. Default: the only active run.
+    run_id: a run's id, or its unique beginning. Default: the only run to which this can be done.
     max_cost: a higher limit for a run that was paused for its cost; 0 for no limit.
     """
-    with _run_of(run_id, redis_url) as (settings, ledger, run):
+    with _run_of(run_id, redis_url, to="resume") as (settings, ledger, run):
         resume_run(ledger, run, SteeringOptions(max_cost=max_cost))
         _send(settings, ledger, run)
         return _status(settings, ledger, run)
@@ -246,9 +246,9 @@ def resume(run_id: str | None = None, *, max_cost: float | None = None, redis_ur
 def cancel(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:
     """Stop a run. Workers stop at the next batch, and finished shards are kept; `retry` resumes it.
 
-    run_id: a run's id, or its unique beginning. Default: the only active run.
+    run_id: a run's id, or its unique beginning. Default: the only run to which this can be done.
     """
-    with _run_of(run_id, redis_url) as (settings, ledger, run):
+    with _run_of(run_id, redis_url, to="cancel") as (settings, ledger, run):
         ledger.cancel(run)
         return _status(settings, ledger, run)
 
@@ -256,10 +256,10 @@ def cancel(run_id: str | None = None, *, redis_url: str | None = None) -> RunSta
 def retry(run_id: str | None = None, *, all: bool = False, redis_url: str | None = None) -> RunStatus:
     """Queue the failed shards of a run again, each with the current content of its file, or resume a cancelled run.
 
-    run_id: a run's id, or its unique beginning. Default: the only active run.
+    run_id: a run's id, or its unique beginning. Default: the only run to which this can be done.
     all: also score shards again that are done.
     """
-    with _run_of(run_id, redis_url) as (settings, ledger, run):
+    with _run_of(run_id, redis_url, to="retry") as (settings, ledger, run):
         patient(retry_run)(ledger, run, done_too=all)
         _send(settings, ledger, run)
         return _status(settings, ledger, run)
@@ -271,8 +271,8 @@ def _check_workers(workers: int | None) -> None:
 
 
 @contextmanager
-def _run_of(run_id: str | None, redis_url: str | None) -> Iterator[tuple[Settings, Ledger, str]]:
-    with _errors(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as found:
+def _run_of(run_id: str | None, redis_url: str | None, *, to: str) -> Iterator[tuple[Settings, Ledger, str]]:
+    with _errors(), open_ledger_of(run_id, read_settings(redis_url=redis_url), to=to) as found:
         yield found
 
 

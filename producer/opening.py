@@ -3,7 +3,7 @@
 import logging
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -11,9 +11,25 @@ from typing import ParamSpec, TypeVar
 from shardsift.fleet.errors import TransientError, UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.process.wording import is_place, is_url, local_path
+from shardsift.fleet.process.wording import first_of, is_place, is_url, local_path
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.local.redis import machine_redis
+from shardsift.producer.status import Present, RunStatus, run_status
+
+_NAMED_RUNS = 10
+# Which runs a command can do something to.
+_CAN: dict[str, Callable[[RunStatus], object]] = {
+    "cancel": lambda status: not status.is_over,
+    "change": lambda status: not status.is_over,
+    "pause": lambda status: not status.is_over and status.paused is None,
+    "resume": lambda status: status.is_paused,
+    "retry": lambda status: status.counts.failed or status.cancelled,
+    "publish": lambda status: (
+        status.counts.failed and not (status.counts.open or status.is_published or status.cancelled)
+    ),
+    "refilter": lambda status: status.is_published,
+    "show": lambda status: status.counts.done,
+}
 
 # Errors about an argument that is a run id where a path is expected, or the other way round.
 
@@ -53,19 +69,63 @@ def open_ledger(settings: Settings) -> Iterator[tuple[Settings, Ledger]]:
 
 
 @contextmanager
-def open_ledger_of(run_id: str | None, settings: Settings) -> Iterator[tuple[Settings, Ledger, str]]:
-    """Open the ledger with a run in it: the newest one if no id is given.
+def open_ledger_of(
+    run_id: str | None, settings: Settings, *, to: str | None = None
+) -> Iterator[tuple[Settings, Ledger, str]]:
+    """Open the ledger with a run in it, which any unique beginning of its id names.
 
-    Raises UsageError if the ledger has no such run, or if the id names a folder.
+    None names the only run that one can do this `to`; without that, the newest one that is under way, or else the newest.
+    Raises UsageError if the ledger has no such run, or if a folder is named instead.
     """
-    if run_id is None:
-        with open_ledger(settings) as (found, ledger):
-            yield found, ledger, _newest_run(ledger)
-        return
-    refuse_place(run_id)
+    if run_id == "":
+        raise UsageError("The run id is empty. `producer runs` lists the run ids.")
+    if run_id and "/" in run_id:
+        refuse_place(run_id)
     with open_ledger(settings) as (found, ledger):
+        if run_id:
+            run_id = _that_begins(run_id, ledger)
+        else:
+            present, is_local = Present.read(ledger.redis), found.redis_is_embedded
+            statuses = (
+                run_status(ledger, one, present=present, is_of_this_machine=is_local, most_failures=1)
+                for one in ledger.run_ids()
+            )
+            run_id = _only(to, statuses) if to else _shown(statuses)
         ledger.spec(run_id)
         yield found, ledger, run_id
+
+
+def _that_begins(beginning: str, ledger: Ledger) -> str:
+    runs = ledger.run_ids()
+    found = [beginning] if beginning in runs else [run_id for run_id in runs if run_id.startswith(beginning)]
+    if len(found) > 1:
+        raise UsageError(f"Several runs begin with {beginning}: {first_of(found, _NAMED_RUNS)}. Write more of the id.")
+    if not found:
+        refuse_place(beginning)
+    return found[0] if found else beginning
+
+
+def _only(to: str, statuses: Iterable[RunStatus]) -> str:
+    """The only run that one can do this to; of several, the only one that is under way."""
+    fitting = [status for status in statuses if _CAN[to](status)]
+    found = [status for status in fitting if status.is_under_way] or fitting
+    if len(found) == 1:
+        return found[0].run_id
+    if not found:
+        raise UsageError(f"There is no run to {to}. `producer runs` lists all runs.")
+    listed = [f"{status.run_id} ({status.word})" for status in found]
+    raise UsageError(f"Name the run to {to}: {first_of(listed, _NAMED_RUNS)}.")
+
+
+def _shown(statuses: Iterable[RunStatus]) -> str:
+    newest = None
+    for status in statuses:
+        if status.is_under_way:
+            return status.run_id
+        newest = newest or status.run_id
+    if newest is None:
+        raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
+    return newest
 
 
 def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
@@ -83,19 +143,16 @@ def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
         raise UsageError(f"{target!r} is no folder here, and cannot be looked up as a run: {error}") from error
 
 
-def published_output_of(run_id: str, settings: Settings) -> tuple[str, RunSpec]:
-    """The URI of a published run's output, and its spec. Raises UsageError if the ledger does not call it published."""
-    with open_ledger_of(run_id, settings) as (_, ledger, _):
+def published_output_of(run_id: str | None, settings: Settings) -> tuple[str, RunSpec]:
+    """The URI of a published run's output, and its spec: of the only such run if none is named.
+
+    Raises UsageError if the ledger does not call it published.
+    """
+    with open_ledger_of(run_id, settings, to="refilter") as (_, ledger, run_id):
         spec = ledger.spec(run_id)
         if ledger.publication(run_id) is None:
             raise UsageError(f"Run {run_id} is not published yet: producer status {run_id}")
         return spec.output_uri, spec
-
-
-def _newest_run(ledger: Ledger) -> str:
-    for run_id in ledger.run_ids():
-        return run_id
-    raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
 
 
 # Ask again after an error that may go away by itself, as the Hub's client does for some of its requests only.

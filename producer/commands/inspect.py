@@ -15,7 +15,15 @@ from shardsift.fleet.process.command_line import (
     say,
     with_options_of,
 )
-from shardsift.producer.commands.shared import AsJson, Target, Verify, print_found, read_settings, report
+from shardsift.producer.commands.shared import (
+    AsJson,
+    OnlyRunOrTarget,
+    Target,
+    Verify,
+    print_found,
+    read_settings,
+    report,
+)
 from shardsift.producer.planning.options import Ranking
 
 if TYPE_CHECKING:
@@ -26,7 +34,13 @@ commands = Commands(panel="Runs")
 
 @commands.command(epilog="Example: producer status cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def status(
-    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A run id, or its beginning. Default: the newest run that is under way, otherwise the newest.",
+        ),
+    ] = None,
     verify: Verify = False,
     watch: Annotated[bool, typer.Option("--watch", help="Redraw the state until the run is over.")] = False,
     as_json: AsJson = False,
@@ -103,7 +117,7 @@ def _recipe_table() -> "Table":
 @with_options_of(Ranking)
 def scores(
     ranking: Ranking,
-    target: Target,
+    target: OnlyRunOrTarget = None,
     near: Annotated[
         float | None,
         typer.Option(metavar="SCORE", help="Show the rows nearest to this score instead, with their texts."),

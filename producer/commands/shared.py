@@ -12,8 +12,20 @@ if TYPE_CHECKING:
     from shardsift.fleet.process.settings import Settings
     from shardsift.producer.status import RunStatus
 
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id from `producer runs`.")]
-Target = Annotated[str, typer.Argument(metavar="RUN|URI", help="A run id, or the place it was published to.")]
+RunId = Annotated[
+    str | None,
+    typer.Argument(metavar="[RUN]", help="A run id, or its beginning. Default: the only run that is under way."),
+]
+Target = Annotated[
+    str, typer.Argument(metavar="RUN|URI", help="A run id, or its beginning; or the place it was published to.")
+]
+OnlyRunOrTarget = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN|URI]",
+        help="A run id, or its beginning; or the place it was published to. Default: the only run that there is.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[
     bool,

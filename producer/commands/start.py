@@ -15,7 +15,7 @@ from shardsift.producer.commands.shared import (
     DryRun,
     MaxCost,
     MaxWorkers,
-    Target,
+    OnlyRunOrTarget,
     Verify,
     read_settings,
     report,
@@ -120,7 +120,7 @@ def run(
 @with_options_of(Choice)
 def refilter(
     choice: Choice,
-    target: Target,
+    target: OnlyRunOrTarget = None,
     output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")] = "",
     replaces: Annotated[
         bool,
@@ -154,7 +154,7 @@ def refilter(
     from shardsift.producer.opening import patient, published_output_of
     from shardsift.producer.planning.refilter import plan_refilter
 
-    uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
+    uri, earlier = (target, None) if target and is_place(target) else published_output_of(target, read_settings())
     options = RunOptions(
         **vars(choice),
         output_uri=output,

@@ -17,7 +17,7 @@ commands = Commands(panel="Runs")
 
 @commands.command(epilog="Example: producer retry cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def retry(
-    run_id: RunId,
+    run_id: RunId = None,
     every: Annotated[bool, typer.Option("--all", help="Also score shards again that are done.")] = False,
 ) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
@@ -26,7 +26,7 @@ def retry(
     from shardsift.producer.status import run_status
     from shardsift.producer.status.advice import what_it_waits_for
 
-    with open_ledger_of(run_id, read_settings()) as (settings, ledger, _):
+    with open_ledger_of(run_id, read_settings(), to="retry") as (settings, ledger, run_id):
         before = run_status(ledger, run_id)
         retried = patient(retry_run)(ledger, run_id, done_too=every)
         _send_due_shards(settings, ledger, run_id)
@@ -37,45 +37,45 @@ def retry(
             return
         now = run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)
         if before.cancelled:
-            say(f"The run is resumed: {counted(now.counts.open, 'shard')} to do, {now.counts.done:,} done.")
+            say(f"Run {run_id} is resumed: {counted(now.counts.open, 'shard')} to do, {now.counts.done:,} done.")
         else:
-            say(f"{counted(retried.queued, 'shard')} queued again.")
+            say(f"Run {run_id}: {counted(retried.queued, 'shard')} queued again.")
         for line in what_it_waits_for(now):
             say(line)
 
 
 @commands.command(epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
-def cancel(run_id: RunId) -> None:
+def cancel(run_id: RunId = None) -> None:
     """Stop a run. Workers stop at the next batch, and finished shards are kept.
 
     `producer retry` resumes the run, unless another has taken its output.
     """
     from shardsift.producer.opening import open_ledger_of
 
-    with open_ledger_of(run_id, read_settings()) as (_, ledger, _):
+    with open_ledger_of(run_id, read_settings(), to="cancel") as (_, ledger, run_id):
         ledger.cancel(run_id)
         say(f"Run {run_id} is cancelled.")
 
 
 @commands.command(epilog="Example: producer pause cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
-def pause(run_id: RunId) -> None:
+def pause(run_id: RunId = None) -> None:
     """Pause a run. Workers give its shards back at the next batch, and are free for other runs."""
     from shardsift.producer.opening import open_ledger_of
 
-    with open_ledger_of(run_id, read_settings()) as (_, ledger, _):
+    with open_ledger_of(run_id, read_settings(), to="pause") as (_, ledger, run_id):
         ledger.pause(run_id)
         say(f"Run {run_id} is paused. Resume it: producer resume {run_id}")
 
 
 @commands.command(epilog="Example: producer resume cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
-def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
+def resume(run_id: RunId = None, max_cost: MaxCost = None) -> None:
     """Resume a paused run. One that was paused for its cost needs a higher limit."""
     from shardsift.producer.opening import open_ledger_of
     from shardsift.producer.planning.steering import SteeringOptions, resume_run
     from shardsift.producer.status import run_status
     from shardsift.producer.status.advice import what_it_waits_for
 
-    with open_ledger_of(run_id, read_settings()) as (settings, ledger, _):
+    with open_ledger_of(run_id, read_settings(), to="resume") as (settings, ledger, run_id):
         was_paused = resume_run(ledger, run_id, SteeringOptions(max_cost=max_cost))
         _send_due_shards(settings, ledger, run_id)
         say(f"Run {run_id} is resumed." if was_paused else f"Run {run_id} is not paused.")
@@ -87,7 +87,7 @@ def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
     "set", epilog="Example: producer set cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1 --max-workers 8"
 )
 def set_(
-    run_id: RunId,
+    run_id: RunId = None,
     max_workers: MaxWorkers = None,
     max_cost: MaxCost = None,
     allow_mixed: AllowMixed = None,
@@ -99,7 +99,7 @@ def set_(
 
     if max_workers is None and max_cost is None and allow_mixed is None:
         raise UsageError("Say what to change: --max-workers, --max-cost or --allow-mixed.")
-    with open_ledger_of(run_id, read_settings()) as (settings, ledger, _):
+    with open_ledger_of(run_id, read_settings(), to="change") as (settings, ledger, run_id):
         price = settings.price_per_gpu_hour
         options = SteeringOptions(
             max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price, allow_mixed=allow_mixed
@@ -111,13 +111,13 @@ def set_(
 
 
 @commands.command(epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
-def finalize(run_id: RunId) -> None:
+def finalize(run_id: RunId = None) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
     from shardsift.producer.opening import open_ledger_of, patient
     from shardsift.producer.publishing.publish import NotReady, finalize_run, looked_at
     from shardsift.producer.status import ExitCode, run_status
 
-    with open_ledger_of(run_id, read_settings()) as (_, ledger, _):
+    with open_ledger_of(run_id, read_settings(), to="publish") as (_, ledger, run_id):
         ledger.clear_publish_error(run_id)
         outcome = patient(finalize_run)(ledger, run_id, without_failed=True)
         if isinstance(outcome, NotReady):

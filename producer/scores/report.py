@@ -133,9 +133,9 @@ class ScoredRun:
 
 
 @patient
-def scored_run(target: str, settings: Settings) -> ScoredRun:
+def scored_run(target: str | None, settings: Settings) -> ScoredRun:
     """Open what `producer scores RUN|URI` names. Raises UsageError if there is no such run or no shard of it is done."""
-    if is_place(target):
+    if target and is_place(target):
         published = published_run(absolute_uri(target))
         return ScoredRun(
             name=published.uri,
@@ -144,7 +144,7 @@ def scored_run(target: str, settings: Settings) -> ScoredRun:
             shards=published.shards,
             receipts=published.receipts,
         )
-    with open_ledger_of(target, settings) as (_, ledger, run_id):
+    with open_ledger_of(target, settings, to="show") as (_, ledger, run_id):
         spec, receipts = ledger.spec(run_id), tuple(ledger.receipts(run_id))
         shards = ledger.counts(run_id).shards
     if not receipts:

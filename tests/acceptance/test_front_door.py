@@ -68,7 +68,7 @@ def test_a_retry_of_a_run_of_this_machine_names_the_command_to_repeat(tmp_path: 
     )
 
     assert retried.stderr.splitlines() == [
-        "1 shard queued again.",
+        f"Run {spec.run_id}: 1 shard queued again.",
         "No worker serves this run. Run the command that started it again: it goes on where it stopped.",
     ]
 
