@@ -1,7 +1,7 @@
 """Do a run on one machine: embedded Redis, finalizer, one worker per GPU. No process is left running afterwards."""
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 
@@ -20,10 +20,11 @@ from shardsift.fleet.run.scorers import ScorerKind, check_requirements, scorer_k
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.local.keeper import is_free
 from shardsift.producer.local.redis import machine_redis
+from shardsift.producer.opening import patient
 from shardsift.producer.planning.enqueue import Enqueued, enqueue
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.refilter import plan_refilter
-from shardsift.producer.publishing.publish import looked_at
+from shardsift.producer.publishing.publish import finalize_run, looked_at
 from shardsift.producer.status import RunStatus, run_status
 from shardsift.producer.status.watch import watch
 
@@ -77,7 +78,15 @@ def choose_locally(
             then = plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec)
             for line in ("Second step: rows are chosen by the scores.", *then.notes):
                 told(line)
-            return _one_run(then, settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued)
+            return _one_run(
+                then,
+                settings,
+                workers=workers,
+                verify=verify,
+                progress=progress,
+                on_enqueued=on_enqueued,
+                without={failure.shard for failure in ended.failures},
+            )
         except UsageError as error:
             scores = ended.output_uri
             raise UsageError(
@@ -94,7 +103,9 @@ def _one_run(
     progress: bool,
     on_enqueued: Callable[[Enqueued], None],
     on_look: OnLook = lambda ledger, run_id: None,
+    without: Set[str] = frozenset(),
 ) -> RunStatus:
+    """Publish the run although it fails, if no other shards fail than those `without` which its scores were published."""
     spec = plan.spec
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in spec.scorings]
     check_requirements(kinds)
@@ -141,6 +152,9 @@ def _one_run(
                         shards = counted(ended.counts.shards, "shard")
                         say(f"Kept: {ended.counts.done:,} of {shards}, and what the others have scored.")
                     raise
+            if ended.counts.failed and not ended.is_published and {one.shard for one in ended.failures} <= without:
+                patient(finalize_run)(ledger, spec.run_id, without_failed=True)
+                ended = run_status(ledger, spec.run_id)
             return looked_at(ledger, ended, hashes=verify)
 
 

@@ -192,6 +192,24 @@ def test_a_run_that_chooses_the_best_rows_may_be_stopped_in_either_step(
 
 
 @pytest.mark.slow
+def test_the_best_rows_of_scores_that_were_published_without_a_failed_shard_are_published_without_it_too(
+    quick_machine: dict[str, str], faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    place = "shardsift.worker.service.attempt:Attempt._score_and_record"
+    faults.at(place, "before", "runtime error", program="__main__.py")
+    machine, best = quick_machine | faults.environment | {"SHARDSIFT_MAX_ATTEMPTS": "1"}, tmp_path / "best"
+    job = ("--input", shards, "--model", tiny_model, "--output", best, "--keep-top", "30%", "--scorer", STAND_IN)
+
+    failed = run_command("producer", "run", *job, environment=machine)
+    published = run_command("producer", "finalize", environment=machine)
+    done = run_command("producer", "run", *job, environment=machine)
+
+    assert (failed.returncode, published.returncode, done.returncode) == (1, 1, 1), done.stderr
+    assert "published without its failed shards" in done.stdout
+    assert published_rows(best).num_rows == pytest.approx(0.3 * (96 - 12), abs=3)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [None, "30%"])
 def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published_unless_it_was_the_first_of_two(
     quick_machine: dict[str, str],
