@@ -247,6 +247,7 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
     """Print what a run would do, and what it is estimated to take. Raises UsageError if the output cannot be used."""
     from shardsift.producer.planning.enqueue import check_output
     from shardsift.producer.planning.estimate import estimate_run, ledger_if_it_answers, plan_report
+    from shardsift.producer.status import ExitCode
 
     settings = read_settings()
     found = plan_report(plan)
@@ -256,12 +257,14 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
     estimate = estimate_run(plan, counted_rows=rows, ledger=ledger, price_per_gpu_hour=settings.price_per_gpu_hour)
     if as_json:
         print_json(found | {"estimate": estimate.as_json()})
-        return
-    for name, value in found.items():
-        shown = f"{value:,}" if isinstance(value, int) else value
-        typer.echo(f"{name.replace('_', ' ')}: {shown}")
-    for line in estimate.lines():
-        typer.echo(line)
+    else:
+        for name, value in found.items():
+            shown = f"{value:,}" if isinstance(value, int) else value
+            typer.echo(f"{name.replace('_', ' ')}: {shown}")
+        for line in estimate.lines():
+            typer.echo(line)
+    if estimate.refused:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _say_begun(done: "Enqueued") -> None:

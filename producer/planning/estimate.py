@@ -4,16 +4,19 @@ Rows and tokens are from a sample, hours from an earlier run or from a GPU's pea
 torch and downloads no weights.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 
 import redis
 
-from shardsift.fleet.errors import ShardsiftError, UsageError
+from shardsift.fleet.errors import ShardError, ShardsiftError, UsageError
 from shardsift.fleet.inputs.formats import has_footer
+from shardsift.fleet.inputs.input_file import FirstBadRows, too_many_bad_rows
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.process.wording import counted, shown_bytes
+from shardsift.fleet.process.wording import counted, left_out_line, shown_bytes
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.producer.planning.gpus import GPUS, TABLE, ListPrices, gpu_called, list_prices
 from shardsift.producer.planning.inputs import count_rows
@@ -85,6 +88,9 @@ class Estimate:
     sampled_shards: int = 0
     devices: tuple[DeviceEstimate, ...] = ()
     notes: tuple[str, ...] = ()
+    bad_rows: dict[str, int] = field(default_factory=dict)  # reason → rows of the sample that cannot be read
+    refused: str = ""  # why the run would fail, if all of it is as the sample
+    left_out: dict[str, int] = field(default_factory=dict)  # field that the run does not have → rows of the sample
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
@@ -105,6 +111,13 @@ class Estimate:
         yield from (f"  {note}" for note in self.notes)
         if self.devices:
             yield "  Starts of workers and their idle time come on top."
+        if self.bad_rows:
+            causes = ", ".join(f"{rows:,} {reason}" for reason, rows in self.bad_rows.items())
+            yield f"bad rows: {causes}, of {self.sampled_rows:,} rows that were looked at"
+        if self.left_out:
+            yield f"left out: {left_out_line(self.left_out)} of {self.sampled_rows:,} rows that were looked at"
+        if self.refused:
+            yield f"the run would fail: {self.refused}"
 
 
 def plan_report(plan: Plan) -> dict[str, int | str]:
@@ -142,22 +155,45 @@ def estimate_run(
     try:
         sample = sample_shards(spec, plan.shards)
         rows = rows_by_size(spec, plan.shards, sample) if rows is None else rows
-        if rows is None:
-            return Estimate(notes=("rows are unknown: files of lines do not say how many they have",))
-        work = [work_of(scoring, sample, rows) for scoring in spec.scorings]
     except ShardsiftError as error:
-        return Estimate(rows=rows, notes=(f"tokens are unknown: {str(error).rstrip('.')}",))
-    prices = list_prices() if price_per_gpu_hour is None else TABLE
-    devices = tuple(_devices(spec, work, ledger, price_per_gpu_hour, prices))
-    return Estimate(
+        refused = str(error) if isinstance(error, ShardError) else ""
+        return Estimate(rows=rows, notes=(f"tokens are unknown: {str(error).rstrip('.')}",), refused=refused)
+    looked_at = Estimate(
         rows=rows,
         rows_are_counted=counted_rows is not None,
-        tokens=sum(one.tokens for one in work),
         sampled_rows=sum(len(one.table) for one in sample),
         sampled_shards=len(sample),
+        bad_rows=_most_first(bad.reason for one in sample for bad in one.noted.values()),
+        refused=_refusal(spec, sample),
+        left_out=_most_first(chain.from_iterable(chain.from_iterable(one.noted.left_out.values() for one in sample))),
+    )
+    if rows is None:
+        return replace(looked_at, notes=("rows are unknown: files of lines do not say how many they have",))
+    try:
+        work = [work_of(scoring, sample, rows) for scoring in spec.scorings]
+    except ShardsiftError as error:
+        return replace(looked_at, notes=(f"tokens are unknown: {str(error).rstrip('.')}",))
+    prices = list_prices() if price_per_gpu_hour is None else TABLE
+    devices = tuple(_devices(spec, work, ledger, price_per_gpu_hour, prices))
+    return replace(
+        looked_at,
+        tokens=sum(one.tokens for one in work),
         devices=devices,
         notes=tuple(_notes(work, devices)),
     )
+
+
+def _most_first(names: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(names).most_common())
+
+
+def _refusal(spec: RunSpec, sample: Sequence[SampledShard]) -> str:
+    """Why the run would fail, with the first bad rows. The sample is judged as a run of its own."""
+    found, rows = FirstBadRows(), sum(len(one.table) for one in sample)
+    for one in sample:
+        found.add(one.noted.values())
+    why = too_many_bad_rows(found.number, rows, spec.max_bad_rows, of_run=True)
+    return f"{why}. {found}" if why else ""
 
 
 def ledger_if_it_answers(settings: Settings) -> Ledger | None:

@@ -255,7 +255,7 @@ def _first_rows(shards: tuple[Shard, ...], limit: int) -> Iterator[Shard]:
 
 def _rows(shard: Shard, most: int | None = None) -> int:
     limits = [limit for limit in (shard.row_limit, most) if limit is not None]
-    with open_input(shard.uri, first_row=shard.first_row) as file:
+    with open_input(shard.uri, (), first_row=shard.first_row) as file:
         return file.count_rows(min(limits, default=None))
 
 

@@ -136,7 +136,10 @@ class Reading:
     max_bad_rows: Annotated[
         float,
         reading_option(
-            min=0, max=1, metavar="SHARE", help="Fail a shard if more than this share of its rows cannot be read."
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="Fail if more than this share of the rows cannot be read. A shard may have ten in any case.",
         ),
     ] = 0.01
 

@@ -14,10 +14,10 @@ from huggingface_hub import DatasetCardData
 from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
 from shardsift.fleet.errors import OutputTaken, ShardError, UsageError
-from shardsift.fleet.inputs.columns import SEEN, Columns
+from shardsift.fleet.inputs.columns import SEEN, Columns, has_json, schema_of
 from shardsift.fleet.inputs.folder_columns import folder_values
-from shardsift.fleet.inputs.formats import has_footer
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.formats import has_footer, kind_of
+from shardsift.fleet.inputs.opening import columns_of_lines, open_input
 from shardsift.fleet.ledger.records import Description
 from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.wording import first_of, is_url, local_path
@@ -103,9 +103,10 @@ def plan_run(options: RunOptions) -> Plan:
         if not chosen and has_footer(source.shards[0].uri):
             chosen = None
     source = with_folder_columns(source, folder_columns)
-    schema = _schema_of_rows(source, chosen)
+    columns, schema = _columns_of_rows(source, chosen)
     for name in folder_columns:
         schema = schema.append(pa.field(name, pa.string()))
+        columns = (*columns, (name, "string"))
     models = {column: _model(options.scorer, name) for column, name in names.items()}
     given = options_by_model(models, options)
     recipes = {column: recipe_options(model, given[column]) for column, model in models.items()}
@@ -117,7 +118,7 @@ def plan_run(options: RunOptions) -> Plan:
         input_uris=source.uris,
         input_revision=source.revision,
         crawl=options.crawl,
-        columns=describe_columns(schema),
+        columns=columns,
         only_columns=chosen is not None,
         folder_columns=folder_columns,
         scorings=scorings,
@@ -145,6 +146,7 @@ def plan_run(options: RunOptions) -> Plan:
             *_kept_lines(keep, scorings),
             *source.notes,
             *twins_line(source.shards),
+            *_text_lines(columns, options.columns),
             *_then_lines(spec, then),
             *place_lines(options.output_uri),
         ),
@@ -172,7 +174,8 @@ def resumed(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
     """The run and its shards. Files that have changed since, and that `producer retry` accepted, make no other run."""
     with suppress(ShardError):  # reserving the output says what is wrong with it
         for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():
-            earlier = replace(spec, input_revision=digest_of(map(accepted.as_enqueued, source.listed)))
+            revision = digest_of(map(accepted.as_enqueued, source.listed))
+            earlier = replace(spec, input_revision=revision, columns=accepted.columns or spec.columns)
             if earlier.run_id == run_id:
                 shards = source.shards
                 if accepted.ranges:  # the files have other lengths now, from which other shards would follow
@@ -274,29 +277,46 @@ def _has_field(shard: Shard, name: str) -> bool:
         return False
 
 
-def _schema_of_rows(source: Input, chosen: Columns | None) -> pa.Schema:
-    """The columns of the first shard that knows their types: pandas writes a file without rows with the type null."""
-    first = schema_of(source.shards[0], chosen)
-    if pa.null() not in first.types:
-        return first
-    others = (schema_of(shard, chosen) for shard in source.shards[1:_LOOKS_FOR_TYPES])
-    return next((schema for schema in others if pa.null() not in schema.types), first)
+def _columns_of_rows(source: Input, chosen: Columns | None) -> tuple[Columns, pa.Schema]:
+    """The columns of the first shard that knows their types; of files of lines, those of a sample of all of them.
 
-
-def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
-    """The columns of a shard, or only the chosen ones. Raises UsageError if it cannot be read."""
-    if chosen is not None and has_footer(shard.uri):
-        raise UsageError(
-            "Of Parquet files every column is read. --columns is for JSON Lines and CSV files, and for the values of folders "
-            f"like year=2024, of which {shard.uri} has: {', '.join(folder_values(shard.uri)) or 'none'}. Leave out --columns."
-        )
+    Pandas writes a file without rows with the type null. Raises UsageError if no shard that is looked at can be read.
+    """
+    first = source.shards[0]
     try:
-        with open_input(shard.uri, chosen, only=chosen is not None) as file:
-            return file.schema
+        if not has_footer(first.uri):
+            files = dict.fromkeys(one.uri for one in source.shards if kind_of(one.uri) == kind_of(first.uri))
+            columns = columns_of_lines([*files], chosen)
+            return columns, schema_of(columns, first.uri)
+        if chosen is not None:
+            raise UsageError(
+                "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave out --columns."
+            )
+        schemas = (_schema_of(shard) for shard in source.shards[:_LOOKS_FOR_TYPES])
+        own = next(schemas)
+        schema = (
+            own if pa.null() not in own.types else next((one for one in schemas if pa.null() not in one.types), own)
+        )
+        return describe_columns(schema), schema
     except ShardError as error:
-        is_model = shard.uri.endswith(("/config.json", "/tokenizer.json"))
+        is_model = first.uri.endswith(("/config.json", "/tokenizer.json"))
         hint = " Is this the folder of a model? It belongs to --model." if is_model else ""
         raise UsageError(f"The first shard cannot be read. {error}{hint}") from error
+
+
+def _schema_of(shard: Shard) -> pa.Schema:
+    with open_input(shard.uri) as file:
+        return file.schema
+
+
+def _text_lines(columns: Columns, chosen: str | None) -> list[str]:
+    """Say which columns of files of lines have a type of last resort."""
+    names = [name for name, kind in columns if chosen is None and has_json(kind)]
+    if not names:
+        return []
+    return [
+        f"Kept as JSON text, wholly or in part, because the sample has no value that says a type: {', '.join(names)}."
+    ]
 
 
 def refuse_secrets(option: str, uri: str) -> None:

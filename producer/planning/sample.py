@@ -6,7 +6,7 @@ The same input gives the same sample. Passages and labels are counted roughly: a
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +18,9 @@ from huggingface_hub import hf_hub_download
 
 from shardsift.fleet.errors import ShardError, ShardsiftError
 from shardsift.fleet.inputs.formats import has_footer
-from shardsift.fleet.inputs.input_file import IgnoredBadRows, InputFile
+from shardsift.fleet.inputs.input_file import InputFile, NotedRows
 from shardsift.fleet.inputs.opening import open_shard
+from shardsift.fleet.inputs.parquet_file import ParquetInput
 from shardsift.fleet.run.flops import shape_of
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from shardsift.fleet.run.model_config import read_object, sizes_in
@@ -52,6 +53,7 @@ class SampledShard:
     shard: Shard
     rows: int | None
     table: pa.Table
+    noted: NotedRows = field(default_factory=NotedRows)  # of these rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,8 @@ def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work
     texts = [text for one in sample for text in texts_in(one.table, scoring)]
     if not texts:
         raise ShardsiftError("the shards that were looked at have no rows")
+    if len(texts) == sum(len(one.noted) for one in sample):
+        raise ShardsiftError("none of the rows that were looked at can be read")
     sizes = _sizes(model)
     counter, why_not_counted = _counter(model)
     lengths = _lengths(texts, scoring, counter)
@@ -128,14 +132,22 @@ def _sampled(shard: Shard, *, spec: RunSpec, most_rows: int) -> SampledShard:
                 f'Shard {shard.name} has no column "{missing[0]}"; it has: {", ".join(file.schema.names)}.'
             )
         wanted = most_rows if shard.row_limit is None else min(most_rows, shard.row_limit)
-        return SampledShard(shard=shard, rows=rows, table=_first_rows(file, columns, wanted))
+        noted = NotedRows()
+        table = _first_rows(file, columns, wanted, noted)
+        end = shard.first_row + len(table)
+        for found in (noted, noted.left_out):
+            for row in [row for row in found if row >= end]:
+                del found[row]
+        return SampledShard(shard=shard, rows=rows, table=table, noted=noted)
 
 
-def _first_rows(file: InputFile, columns: list[str], wanted: int) -> pa.Table:
+def _first_rows(file: InputFile, columns: list[str], wanted: int, noted: NotedRows) -> pa.Table:
+    """All columns are read, if lines may have a bad value in each."""
+    read = columns if isinstance(file, ParquetInput) else None
     batches: list[pa.RecordBatch] = []
     missing = wanted
-    for batch in file.batches(columns, bad=IgnoredBadRows(), most_rows=_STEP_ROWS, use_threads=False):
-        batches.append(batch.slice(0, missing))
+    for batch in file.batches(read, bad=noted, most_rows=_STEP_ROWS, use_threads=False):
+        batches.append(batch.slice(0, missing).select(columns))
         missing -= len(batches[-1])
         if not missing:
             break

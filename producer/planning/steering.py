@@ -128,5 +128,5 @@ def _record(ledger: Ledger, spec: RunSpec, changes: Sequence[tuple[Shard, Shard]
     output = open_output(spec.output_uri, run_id)
     shards = ledger.shards(run_id) if spec.limit_rows or spec.rows_per_task else ()
     ranges = {shard.name: (shard.first_row, shard.row_limit) for shard in shards}
-    known = output.accepted().get(run_id, AcceptedFiles(run_id=run_id, ranges=ranges))
+    known = output.accepted().get(run_id, AcceptedFiles(run_id=run_id, ranges=ranges, columns=spec.columns))
     output.accept(known.after(changes))

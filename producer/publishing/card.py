@@ -11,7 +11,7 @@ from huggingface_hub.constants import ENDPOINT
 
 from shardsift.fleet.inputs.formats import kind_of, without_ending
 from shardsift.fleet.ledger.records import Description
-from shardsift.fleet.process.wording import counted, shown_duration
+from shardsift.fleet.process.wording import counted, left_out_line, shown_duration
 from shardsift.fleet.run.filter import columns_in
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.output_columns import ERROR
@@ -123,7 +123,7 @@ def _text(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
 | Rows in | {rows["rows_in"]:,} |
 {_kept(spec, rows)}\
 | Not scored | {rows["rows_errored"]:,}{" (the `error` column of `scores/` says why)" if rows["rows_errored"] else ""} |
-{_work(receipts, rows["rows_in"], beside.prices)}| Run | `{spec.run_id}` |
+{_left_out(receipts)}{_work(receipts, rows["rows_in"], beside.prices)}| Run | `{spec.run_id}` |
 {models_section(spec, receipts)}{how_to_make_it_again(spec)}
 ## Limitations
 
@@ -148,6 +148,14 @@ def _files(spec: RunSpec) -> str:
         return f"There is a line for *every* row that was read. {manifest}"
     return f"""The subset `scores` has a line for *every* row that was read, kept or not, so that another threshold needs no new \
 scoring: `shard` and `row` say which row it is{_join(spec)}. {manifest}"""
+
+
+def _left_out(receipts: Sequence[Receipt]) -> str:
+    """The table's row about fields that few rows of the source have."""
+    fields = Counter[str]()
+    for receipt in receipts:
+        fields.update(receipt.left_out)
+    return f"| Fields left out | {cell(left_out_line(dict(fields.most_common())))} |\n" if fields else ""
 
 
 def _filter(spec: RunSpec) -> str:

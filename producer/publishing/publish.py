@@ -4,6 +4,7 @@ A run counts as published only after its manifest and files have been found in t
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -11,9 +12,10 @@ from hashlib import sha256
 from itertools import takewhile
 
 from shardsift.fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
+from shardsift.fleet.inputs.input_file import too_many_bad_rows
 from shardsift.fleet.ledger import Ledger, Publication
 from shardsift.fleet.ledger.records import Description
-from shardsift.fleet.process.wording import counted, place_taken
+from shardsift.fleet.process.wording import counted, first_of, place_taken
 from shardsift.fleet.run.receipt import Receipt, Receipts
 from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of
 from shardsift.fleet.storage.inspection import Finding, Problem, lines_of
@@ -29,6 +31,7 @@ from shardsift.producer.scores.distribution import score_picture
 from shardsift.producer.status import Checked, RunStatus
 
 _LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
+_NAMED_REASONS = 5
 logger = logging.getLogger(__name__)
 
 
@@ -55,6 +58,8 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     shards = ledger.counts(run_id).shards
     if len(receipts) + len(failed) != shards:
         return NotReady(reason="its record has changed meanwhile; the next sweep looks again")
+    if not without_failed:
+        _refuse_bad_rows(spec, receipts)
     output = open_output(spec.output_uri, run_id)
     if version is None and not _was_published(ledger, spec, output, receipts):
         return NotReady(reason=_why_cancelled(ledger, run_id))
@@ -117,8 +122,8 @@ def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, .
         ledger.withdraw_publication(run_id)
         try:
             finalize_run(ledger, run_id, without_failed=publication is not None, hashes=hashes)
-        except TransientError as error:  # the finalizer tries again
-            ledger.record_publish_error(run_id, str(error))
+        except (TransientError, UsageError) as error:  # of the first, the finalizer tries again
+            ledger.record_publish_error(run_id, str(error), is_permanent=isinstance(error, UsageError))
     return tuple(findings)
 
 
@@ -168,6 +173,21 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
     if counts.failed and not without_failed:
         return f"{counted(counts.failed, 'shard')} failed; `producer retry` them, or `producer finalize` without them"
     return None if counts.done else "no shard is done"
+
+
+def _refuse_bad_rows(spec: RunSpec, receipts: Sequence[Receipt]) -> None:
+    """Raises UsageError for more of them than the run allows. A shard knows only its own, and may have a few in any case."""
+    bad = rows = 0
+    reasons = Counter[str]()
+    for receipt in receipts:
+        bad, rows = bad + receipt.rows_bad, rows + receipt.rows_in
+        reasons.update(receipt.errors if receipt.rows_bad else {})
+    if why := too_many_bad_rows(bad, rows, spec.max_bad_rows, of_run=True):
+        causes = first_of([f"{number:,} {reason}" for reason, number in reasons.most_common()], _NAMED_REASONS)
+        raise UsageError(
+            f"In all shards together, {why} in another run. Errored rows: {causes}. All others are scored, and "
+            "`producer finalize` publishes them without these."
+        )
 
 
 def _why_cancelled(ledger: Ledger, run_id: str) -> str:

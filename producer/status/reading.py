@@ -62,6 +62,7 @@ def run_status(
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),
         error_reasons=ledger.error_reasons(run_id),
+        left_out=ledger.fields_left_out(run_id),
         publish_failed=ledger.publish_failed(run_id),
         steering=steering,
         number_format=ledger.number_format(run_id),

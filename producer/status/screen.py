@@ -8,7 +8,7 @@ from rich.table import Table
 
 from shardsift.fleet.ledger import RunningShard
 from shardsift.fleet.presence.announcements import machines_line
-from shardsift.fleet.process.wording import counted, shown_duration
+from shardsift.fleet.process.wording import counted, left_out_line, shown_duration
 from shardsift.fleet.run.receipt import AttemptReport, Histogram
 from shardsift.producer.scores.distribution import score_bins
 from shardsift.producer.status.advice import verdict, what_next
@@ -88,6 +88,8 @@ def spread_line(histogram: Histogram) -> str:
 def _errored(status: RunView) -> Iterator[str]:
     if status.error_reasons:
         yield f"errored  {', '.join(f'{rows:,} {reason}' for reason, rows in status.error_reasons.items())}"
+    if status.left_out:
+        yield f"left out {left_out_line(status.left_out)}"
 
 
 def _unfinished(status: RunView) -> str:

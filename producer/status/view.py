@@ -84,6 +84,7 @@ class RunView:
     checked: Checked | None = None  # None if the output was not checked
     formats: dict[str, str] = field(default_factory=dict)  # score column → its number format, if that is a slower one
     error_reasons: dict[str, int] = field(default_factory=dict)  # reason → errored rows; most rows first
+    left_out: dict[str, int] = field(default_factory=dict)  # field that the run does not have → rows; most rows first
 
     def __repr__(self) -> str:
         counts = self.counts

@@ -9,16 +9,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
 from hubserver import HubServer
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.storage.opening import open_output
+from shardsift.producer.cli import cli
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.estimate import Estimate, earlier_speeds, estimate_run, plan_report
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.worker.scoring.load import load_scorer
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from support.line_files import write_file
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.processes import run_command
@@ -46,6 +50,40 @@ def tokens_of_run(ledger: Ledger, scorer: Scorers, plan: Plan, scratch: Path) ->
     open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
     ledger.create_run(plan.spec, plan.shards, now=1.0)
     return sum(one.provenance.tokens for one in score(ledger, scorer, plan.spec, plan.shards, scratch=scratch))
+
+
+class TestBadRows:
+    """A dry run says which rows of its sample cannot be read, and fails if the run would."""
+
+    def dry_run(self, folder: Path, model: Path, lines: list[str], *options: str) -> Result:
+        write_file(folder / "in/a.jsonl", "\n".join(lines).encode())
+        given = ("run", "--input", str(folder / "in"), "--model", str(model), "--output", str(folder / "out"))
+        return CliRunner().invoke(cli, [*given, "--keep-all", "--dry-run", *options])
+
+    GOOD, CUT, ODD = '{"text": "a", "meta": {"n": 1}}', '{"text": "a', '{"text": "b", "meta": {"n": "N/A"}}'
+
+    def test_that_are_few_are_counted_by_cause(self, tiny_model: Path, tmp_path: Path) -> None:
+        done = self.dry_run(tmp_path, tiny_model, [self.GOOD] * 72 + [self.CUT, self.ODD, self.ODD])
+
+        assert done.exit_code == 0
+        assert "bad rows: 2 meta.n is not int64, 1 not valid JSON, of 75 rows that were looked at" in done.stdout
+
+    def test_that_are_too_many_fail_it(self, tiny_model: Path, tmp_path: Path) -> None:
+        done = self.dry_run(tmp_path, tiny_model, [self.GOOD] * 72 + [self.ODD] * 9)
+
+        assert done.exit_code == 1
+        assert "the run would fail: 9 rows of 81 cannot be read, and --max-bad-rows 0.01 allows 8" in done.stdout
+        assert "--columns text,meta:json" in done.stdout
+        assert 'line 73: meta.n is "N/A", not int64' in done.stdout
+
+    def test_that_are_all_fail_it_and_no_tokens_are_told(self, tiny_model: Path, tmp_path: Path) -> None:
+        done = self.dry_run(tmp_path, tiny_model, ["<html>"] * 3, "--columns", "text:string", "--json")
+
+        assert done.exit_code == 1
+        estimate = json.loads(done.stdout)["estimate"]
+        assert estimate["bad_rows"] == {"not valid JSON": 3}
+        assert estimate["tokens"] is None
+        assert "3 rows of 3 cannot be read" in estimate["refused"]
 
 
 class TestAgainstARun:

@@ -9,22 +9,30 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from celery import Celery
 
 from shardsift.fleet.errors import Stopped, UsageError
 from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.storage.opening import open_output
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.estimate import plan_report
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.refilter import plan_refilter
+from shardsift.producer.planning.steering import retry_run
+from shardsift.producer.publishing.publish import finalize_run
+from shardsift.producer.status import run_status
+from shardsift.producer.status.screen import status_screen
 from shardsift.producer.verify.verify import verify
 from shardsift.worker.scoring import Scores
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.claimed_shards import Office
-from support.line_files import write_as_lines, write_file
+from support.enqueued_runs import Command
+from support.ledger_states import claimed
+from support.line_files import write_as_lines, write_file, write_json_lines
 from support.outputs import data_digests, manifest_lines, published_rows
-from support.small_run import publish, publish_plan
+from support.small_run import publish, publish_plan, score
 
 SHARDS, ROWS = 2, 30
 ENDINGS = [".jsonl", ".jsonl.zst", ".json.gz", ".csv.gz"]
@@ -117,10 +125,11 @@ class TestBadRows:
         assert (checked.faults, checked.compared_with_source) == ((), True)
         assert (checked.rows_in, checked.rows_errored) == (SHARDS * ROWS + 4, SHARDS + 4)
         assert dict(manifest_lines(output)[0]["errors"]) == {
-            "does not fit the run's columns": 1,
             "not valid JSON": 3,
             "null text": 1,
+            "token_count is not int64": 1,
         }
+        assert [line["rows_bad"] for line in manifest_lines(output)] == [4, 0]
         side = pq.read_table(output / "scores/000_00000.parquet")
         errors = {row: error for row, error in enumerate(side["error"].to_pylist()) if error is not None}
         assert {row: error.partition(":")[0] for row, error in errors.items()} == {
@@ -148,6 +157,62 @@ class TestBadRows:
 
         assert data_digests(tmp_path / "again") == data_digests(fresh)
         assert manifest_lines(tmp_path / "again")[0]["errors"] == manifest_lines(fresh)[0]["errors"]
+
+
+def test_too_many_bad_rows_in_small_shards_are_told_before_the_run_is_published(
+    ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path
+) -> None:
+    for name in "abcd":
+        write_file(tmp_path / f"in/{name}.jsonl", b'{"text": "good"}\n' * 70 + b"<html>\n" * 5)
+    options = options_of(tmp_path, "", tiny_model, tmp_path / "out", keep_all=True, where=None)
+    plan = plan_run(replace(options, input_uris=(str(tmp_path / "in"),)))
+
+    spec = plan.spec
+    open_output(spec.output_uri, spec.run_id).reserve(spec)
+    ledger.create_run(spec, plan.shards, now=1.0)
+    score(ledger, scorer, spec, plan.shards, scratch=tmp_path / "scratch")
+
+    with pytest.raises(
+        UsageError, match="20 rows of 300 cannot be read.*0.01 allows 10; --max-bad-rows 0.067 would do"
+    ):
+        finalize_run(ledger, spec.run_id, without_failed=False)
+
+    finalize_run(ledger, spec.run_id, without_failed=True)
+    assert len(published_rows(tmp_path / "out")) == 280
+
+
+def test_fields_beyond_the_sample_are_left_out_and_told(
+    ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path
+) -> None:
+    lines = [{"text": "a", "meta": {"n": 1, "pad": "x" * (1 << 20)}}] * 25 + [
+        {"text": "b", "meta": {"n": 2, "by": "me"}}
+    ]
+    write_json_lines(tmp_path / "in/a.jsonl", lines)
+    options = options_of(tmp_path, "", tiny_model, tmp_path / "out", keep_all=True, where=None)
+
+    spec = publish(ledger, scorer, replace(options, input_uris=(str(tmp_path / "in"),)), scratch=tmp_path / "scratch")
+
+    assert published_rows(tmp_path / "out")["meta"].to_pylist()[-1] == {"n": 2, "pad": None}
+    assert dict(manifest_lines(tmp_path / "out")[0]["left_out"]) == {"meta.by": 1}
+    assert "left out meta.by (1 row)" in status_screen(run_status(ledger, spec.run_id))
+    assert "| Fields left out | `meta.by (1 row)` |" in (tmp_path / "out/README.md").read_text()
+
+
+def test_a_changed_file_that_is_accepted_makes_no_other_run_although_it_has_other_fields(
+    ledger: Ledger, app: Celery, tiny_model: Path, tmp_path: Path
+) -> None:
+    write_file(tmp_path / "in/a.jsonl", b'{"text": "good"}\n' * 3)
+    options = options_of(tmp_path, "", tiny_model, tmp_path / "out", keep_all=True, where=None)
+    command = Command(options=replace(options, input_uris=(str(tmp_path / "in"),)), ledger=ledger, app=app)
+    run_id = command.do().run_id
+    (shard,) = ledger.shards(run_id)
+    write_file(tmp_path / "in/a.jsonl", b'{"text": "good", "more": 1}\n')
+    ledger.fail(claimed(ledger, run_id, shard), "the input changed", "")
+
+    assert retry_run(ledger, run_id).changed == ("a",)
+    ledger.redis.flushall()
+
+    assert command.do().run_id == run_id
 
 
 def test_chosen_columns_are_published_alone(published: Published, folder: Path, ledger: Ledger, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardsift.fleet.inputs.columns import Columns
+from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.input_file import BadRows
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.opening import columns_of_lines, open_input
 from shardsift.fleet.run.output_columns import describe_columns
 
 
@@ -69,7 +70,9 @@ def read_with_bad(path: Path, columns: Columns, *, only: bool = False) -> tuple[
 
 def columns_of(path: Path, chosen: Columns | None = None) -> Columns:
     """The columns of a run whose first shard this is."""
-    with open_input(str(path), chosen, only=chosen is not None) as file:
+    if not has_footer(str(path)):
+        return columns_of_lines([str(path)], chosen)
+    with open_input(str(path)) as file:
         return describe_columns(file.schema)
 
 

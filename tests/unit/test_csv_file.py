@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.columns import SEEN
 from shardsift.fleet.inputs.csv_file import CsvFile
+from shardsift.fleet.inputs.input_file import NotedRows
+from shardsift.fleet.inputs.opening import columns_of_lines, open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file
 
 TEXT = (("text", "string"),)
@@ -82,33 +84,53 @@ class TestChosenColumns:
         assert columns == (("text", "string"), ("id", "string"))
         assert rows_of(file, columns, only=True) == [{"text": "a", "id": "1"}, {"text": "b", "id": "2"}]
 
-    @pytest.mark.parametrize(
-        ("name", "kind", "error", "problem"),
-        [
-            (
-                "title",
-                "string",
-                ShardError,
-                'a.csv has no column "title"; it has: id, text, ups. Commas separate fields',
-            ),
-            ("title", SEEN, UsageError, 'a.csv has no field "title" in its first rows; it has: id, text, ups. Commas'),
-        ],
-    )
-    def test_a_column_that_is_not_there_is_told(
-        self, tmp_path: Path, name: str, kind: str, error: type[Exception], problem: str
-    ) -> None:
+    @pytest.mark.parametrize("kind", ["string", SEEN])
+    def test_a_column_that_no_file_has_is_told(self, tmp_path: Path, kind: str) -> None:
         file = write_file(tmp_path / "a.csv", self.CONTENT)
 
-        with pytest.raises(error, match=problem):
-            columns_of(file, ((name, kind),))
+        with pytest.raises(
+            UsageError, match='has no field "title" in its first rows; it has: id, text, ups. Commas sep'
+        ):
+            columns_of(file, (("text", SEEN), ("title", kind)))
+
+
+class TestRaggedFiles:
+    """Files of one folder whose lines of names differ."""
+
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> list[Path]:
+        contents = [b"id,text\n1,a\n", b"1,a\n2,b\n", b"text,ups,id\nb,0.5,2\n", b"id,text\n3,c\n"]
+        return [write_file(tmp_path / f"{place}.csv", content) for place, content in enumerate(contents)]
+
+    def test_have_the_columns_of_all_and_null_for_those_that_one_lacks(self, files: list[Path]) -> None:
+        columns = columns_of_lines([*map(str, files)])
+
+        assert columns == (("id", "int64"), ("text", "string"), ("ups", "double"))
+        assert rows_of(files[0], columns) == [{"id": 1, "text": "a", "ups": None}]
+        assert rows_of(files[0], (("id", "int64"), ("tags", "list<item: string>"))) == [{"id": 1, "tags": None}]
+        assert rows_of(files[2], columns) == [{"id": 2, "text": "b", "ups": 0.5}]
+
+    def test_that_have_no_line_of_names_are_refused(self, files: list[Path]) -> None:
+        with pytest.raises(
+            ShardError, match="1.csv has no column of the run, which reads id, text; it has: 1, a. Commas"
+        ):
+            read(files[1], (("id", "int64"), ("text", "string")))
+
+    def test_lose_the_columns_that_the_run_does_not_have(self, files: list[Path]) -> None:
+        noted = NotedRows()
+
+        with open_input(str(files[2]), (("id", "int64"), ("text", "string"))) as opened:
+            assert [row for batch in opened.batches(bad=noted) for row in batch.to_pylist()] == [{"id": 2, "text": "b"}]
+
+        assert noted.left_out == {0: ("ups",)}
 
 
 class TestRefusals:
     @pytest.mark.parametrize(
         ("row", "problem"),
         [
-            ("x,1", '"id" has a value that the run cannot read as int64. All rows of a run need the same'),
-            ("007,1", '"id" has a value that the run cannot read as int64'),
+            ("x,1", 'id is "x", not int64. To keep all of its values as text: --columns id:json,text, in'),
+            ("007,1", 'id is "007", not int64'),
             ("1,a\rb", r'a quote \("\) or a CR inside a field'),
             ("1,\udcff", "not UTF-8"),
             ("1", "another number of fields than the line of names, which has 2. Commas separate fields"),
@@ -183,7 +205,7 @@ def test_whatever_the_fields_and_blocks_rows_are_what_python_wrote(
     file = write_file(tmp_path / "a.csv", written.getvalue().encode())
 
     columns = (("one", "string"), ("two", "string"))
-    opened = CsvFile(partial(open, file, "rb"), None, "a.csv", columns, block_bytes=block_bytes)
+    opened = CsvFile(partial(open, file, "rb"), "a.csv", columns, block_bytes=block_bytes)
 
     read_rows = [row for batch in opened.batches() for row in batch.to_pylist()]
     assert [[row["one"] or "", row["two"] or ""] for row in read_rows] == rows

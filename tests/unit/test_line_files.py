@@ -54,7 +54,7 @@ def test_bad_rows_of_many_are_found_wherever_they_are(
     file = write_file(tmp_path / "a", content)
 
     for block_bytes in (40, 1_000, BLOCK_BYTES):
-        opened = kind(partial(open, file, "rb"), None, "a", COLUMNS, block_bytes=block_bytes)
+        opened = kind(partial(open, file, "rb"), "a", COLUMNS, block_bytes=block_bytes)
         bad: BadRows = {}
         rows = [row for batch in opened.batches(bad=bad) for row in batch.to_pylist()]
 

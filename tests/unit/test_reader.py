@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardsift.fleet.errors import ShardError
-from shardsift.fleet.inputs.input_file import BadRowLimit
+from shardsift.fleet.inputs.input_file import too_many_bad_rows
 from shardsift.fleet.inputs.json_lines import JsonLines
 from shardsift.fleet.inputs.opening import open_input
 from shardsift.fleet.run.output_columns import describe_columns
@@ -91,7 +91,7 @@ def test_windows_are_the_same_for_the_same_rows_in_each_format_and_do_not_depend
     jsonl = write_json_lines(tmp_path / "s.jsonl", rows)
     sizes = {"window_rows": window_rows, "window_bytes": window_bytes}
     spec = a_spec(columns=describe_columns(schema), **sizes)
-    in_blocks = JsonLines(partial(open, jsonl, "rb"), None, "s.jsonl", spec.columns, block_bytes=block_bytes)
+    in_blocks = JsonLines(partial(open, jsonl, "rb"), "s.jsonl", spec.columns, block_bytes=block_bytes)
 
     windows = list(read_windows(in_blocks, a_shard("s"), spec))
 
@@ -182,42 +182,44 @@ class TestBadRows:
         assert windows[1].bad[0].place == "line 101"
         assert [window.rows["text"].null_count for window in windows] == [2, 1, 1]
 
-    def test_that_are_too_many_fail_the_shard_with_the_first_of_them(self, tmp_path: Path) -> None:
-        lines = ['{"text": "a"}', "null", "", '{"text": 1}', "{", "}", '{"text": "b"}']
+    def test_that_are_too_many_fail_the_shard_with_the_first_of_them_and_the_share_that_would_do(
+        self, tmp_path: Path
+    ) -> None:
+        lines = ['{"text": "a"}', "null", "", '{"text": 1}', "{", *["}"] * 8, *['{"text": "b"}'] * 88]
 
         with pytest.raises(
             ShardError,
-            match="Shard 000_00000: 4 rows of 6 cannot be read, and --max-bad-rows allows 0.66 of them. line 2: not a JSON "
-            r'object.*; line 4: "text" has a value.*; line 5: not valid JSON: .*; and 1 more\.',
+            match="Shard 000_00000: 11 rows of 100 cannot be read, and --max-bad-rows 0.05 allows 10; --max-bad-rows 0.11 would "
+            r"do. line 2: not a JSON object.*; line 4: text is 1, not string; line 5: not valid JSON: .*; and 8 more\.",
         ):
-            self.windows(tmp_path, lines, 0.66)
-        assert len(self.windows(tmp_path, lines, 4 / 6)) == 1
+            self.windows(tmp_path, lines, 0.05)
+        assert len(self.windows(tmp_path, lines, 0.11)) == 1
 
-    def test_that_are_too_many_for_the_whole_parquet_file_fail_it_at_the_window_that_shows_it(
-        self, tmp_path: Path
-    ) -> None:
-        raw = pa.array([b"\xff"] * 3 + [b"good"] * 197, pa.binary())
+    def test_of_a_small_shard_are_judged_with_those_of_the_run(self, tmp_path: Path) -> None:
+        """One line of 75 is more than 1 %."""
+        windows = self.windows(tmp_path, ["null"] * 10 + ['{"text": "a"}'] * 65, 0.01)
+
+        assert len(windows[0].bad) == 10
+        with pytest.raises(ShardError, match="1 row of 75 cannot be read, and --max-bad-rows 0 allows 0"):
+            self.windows(tmp_path, ["null"] + ['{"text": "a"}'] * 74, 0)
+
+    def test_of_parquet_count_too(self, tmp_path: Path) -> None:
+        raw = pa.array([b"\xff"] * 11 + [b"good"] * 189, pa.binary())
         pq.write_table(pa.table({"text": raw.view(pa.string())}), tmp_path / "a.parquet")
         spec = a_spec(columns=self.COLUMNS, max_bad_rows=0.01, window_rows=10)
 
         with (
             open_input(str(tmp_path / "a.parquet")) as file,
-            pytest.raises(ShardError, match="3 rows of 200 cannot be read"),
+            pytest.raises(ShardError, match="11 rows of 200 cannot be read.*--max-bad-rows 0.055 would do"),
         ):
-            next(read_windows(file, a_shard("000_00000", uri=str(tmp_path / "a.parquet")), spec))
-
-    def test_fail_a_file_of_lines_at_once_if_none_is_allowed(self, tmp_path: Path) -> None:
-        file = write_file(tmp_path / "a.jsonl", b"\n".join([b"null"] + [b'{"text": "a"}'] * 250))
-        spec = a_spec(columns=self.COLUMNS, max_bad_rows=0.0, window_rows=100)
-
-        with (
-            open_input(str(file), spec.columns) as lines,
-            pytest.raises(ShardError, match=r"1 row of 100 cannot be read.*line 1: not a JSON object"),
-        ):
-            next(read_windows(lines, a_shard("000_00000", uri=str(file)), spec))
+            list(read_windows(file, a_shard("000_00000", uri=str(tmp_path / "a.parquet")), spec))
 
 
-def test_as_many_rows_may_be_bad_as_the_share_says() -> None:
+def test_as_many_rows_may_be_bad_as_the_share_says_and_in_any_case_a_few() -> None:
     for number in range(101):
-        BadRowLimit(most_share=float(f"0.{number:02}") if number < 100 else 1.0, number=number).check(100, "a")
-        BadRowLimit(most_share=0.0).check(0, "a")
+        share = float(f"0.{number:02}") if number < 100 else 1.0
+        assert not too_many_bad_rows(number, 100, share, of_run=True)
+        assert bool(too_many_bad_rows(number, 100, 0.01, of_run=False)) == (number > 10)
+        assert bool(too_many_bad_rows(number, 100, 0.01, of_run=True)) == (number > 10)
+    assert not too_many_bad_rows(0, 0, 0.0, of_run=True)
+    assert "0.334 would do" in too_many_bad_rows(1, 3, 0.01, of_run=True)

@@ -1,6 +1,7 @@
 """Read a shard window by window. Memory is bounded by the window, not by the size of the file, its row groups or blocks."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardsift.fleet.errors import ShardError
-from shardsift.fleet.inputs.formats import has_footer
-from shardsift.fleet.inputs.input_file import BadRow, BadRowLimit, BadRows, InputFile
+from shardsift.fleet.inputs.columns import type_named
+from shardsift.fleet.inputs.input_file import BadRow, BadRows, FirstBadRows, InputFile, NotedRows, too_many_bad_rows
 from shardsift.fleet.run.output_columns import describe_columns, repeated_column
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.errors import translated
@@ -23,30 +24,30 @@ class Window:
     first_row: int  # in the file
     rows: pa.Table
     bad: dict[int, BadRow] = field(default_factory=dict)  # by their place in `rows`, where they are null
+    left_out: tuple[tuple[str, ...], ...] = ()  # of each row that has some, the fields that the run has not
 
 
 def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Window]:
     """The shard's windows in order.
 
-    Raises ShardError if the file is broken, if its columns differ from the run's, or if more of its rows cannot be read than
-    the run allows: as soon as that is certain, but for a file of lines, whose rows are not counted before, after the last
-    window unless the run allows none.
+    Raises ShardError if the file is broken, if its columns differ from the run's, or, after the last window, if more of its
+    rows cannot be read than the run allows.
     """
     _check_columns(file.schema, shard, spec)
     first_row = shard.first_row
-    bad: BadRows = {}
-    limit = BadRowLimit(most_share=spec.max_bad_rows)
-    known_rows = file.count_rows(shard.row_limit) if has_footer(shard.uri) else None
-    for batches in _grouped(_batches(file, shard, bad), spec):
+    noted, all_bad = NotedRows(), FirstBadRows()
+    for batches in _grouped(_batches(file, shard, noted), spec):
         rows = pa.Table.from_batches(batches)
-        of_window = {row - first_row: bad.pop(row) for row in sorted(bad) if row < first_row + len(rows)}
-        limit.add(of_window.values())
-        if known_rows or not spec.max_bad_rows:
-            limit.check(known_rows or first_row - shard.first_row + len(rows), f"Shard {shard.name}")
-        yield Window(first_row=first_row, rows=rows, bad=of_window)
-        first_row += len(rows)
+        end = first_row + len(rows)
+        bad = {row - first_row: noted.pop(row) for row in sorted(noted) if row < end}
+        left_out = tuple(noted.left_out.pop(row) for row in sorted(noted.left_out) if row < end)
+        all_bad.add(bad.values())
+        yield Window(first_row=first_row, rows=rows, bad=bad, left_out=left_out)
+        first_row = end
         pa.default_memory_pool().release_unused()  # otherwise the allocator keeps freed memory of every size
-    limit.check(first_row - shard.first_row, f"Shard {shard.name}")
+    rows_in = first_row - shard.first_row
+    if why := too_many_bad_rows(all_bad.number, rows_in, spec.max_bad_rows, of_run=False):
+        raise ShardError(f"Shard {shard.name}: {why}. {all_bad}")
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[pa.RecordBatch]]:
@@ -87,7 +88,8 @@ def _check_columns(schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
     if repeated := repeated_column(schema):
         raise ShardError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
     here = dict(describe_columns(schema))
-    expected = {name: kind.replace(" not null", "") for name, kind in spec.columns}  # as earlier releases described it
+    # Earlier releases described types with "not null".
+    expected = {name: _stored_as(kind.replace(" not null", "")) for name, kind in spec.columns}
     if here == expected:
         return
     missing = [f'no "{name}"' for name in expected if name not in here]
@@ -101,6 +103,12 @@ def _check_columns(schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
         f"Shard {shard.name} has other columns than the run's first shard: {', '.join(missing + extra + other)}. "
         "Score it in a run of its own."
     )
+
+
+def _stored_as(kind: str) -> str:
+    with suppress(ValueError):  # a type whose name does not say all of it
+        return str(type_named(kind))
+    return kind
 
 
 # The size of each row's values, which is the same however the rows are cut into batches.

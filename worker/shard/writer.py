@@ -6,6 +6,7 @@ The bytes depend only on the rows and the spec. The files do not say who wrote t
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardsift.fleet.run.output_columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
-from shardsift.fleet.run.receipt import Histogram, empty_histogram, with_values
+from shardsift.fleet.run.receipt import OTHER_FIELDS, Histogram, empty_histogram, with_values
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, Shard
 from shardsift.fleet.run.text import as_metadata
 from shardsift.fleet.storage.parquet import ParquetFileWriter, WrittenFile
 from shardsift.worker.scoring import Scores, apply
 from shardsift.worker.shard.reader import Window
+
+_MOST_LEFT_OUT = 20  # fields by name
 
 
 @dataclass
@@ -31,6 +34,8 @@ class RowCounts:
     rows_in: int = 0
     rows_kept: int = 0
     errors: dict[str, int] = field(default_factory=dict)
+    rows_bad: int = 0  # of the errored ones, those that could not be read
+    left_out: dict[str, int] = field(default_factory=dict)  # field → rows that have it
 
     @property
     def rows_errored(self) -> int:
@@ -82,6 +87,10 @@ class ShardWriter:
         for row, error in errors.items():
             reason = window.bad[row].reason if row in window.bad else error
             self.counts.errors[reason] = self.counts.errors.get(reason, 0) + 1
+        self.counts.rows_bad += len(window.bad)
+        for name in chain.from_iterable(window.left_out):
+            name = name if name in self.counts.left_out or len(self.counts.left_out) < _MOST_LEFT_OUT else OTHER_FIELDS
+            self.counts.left_out[name] = self.counts.left_out.get(name, 0) + 1
 
     def close(self) -> tuple[WrittenFile, WrittenFile]:
         """Close the data file and the scores file."""

@@ -1,26 +1,30 @@
 """The columns of files that do not say their types."""
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
 
-Columns = tuple[tuple[str, str], ...]  # (name, Arrow type), as in RunSpec.columns
-SEEN = ""  # instead of a type: that of the first rows
-NAMED_TYPES = ("string", "int64", "double", "bool")  # of --columns
-REMEDY = "All rows of a run need the same types. Leave the field out with --columns, or convert the files to Parquet."
-RUN_REMEDY = f"{REMEDY} Either is a new run, with another --output."
+Columns = tuple[tuple[str, str], ...]  # (name, type), as in RunSpec.columns; a type is Arrow's name of it, or JSON
+SEEN = ""  # instead of a type: that of the sample
+JSON = "json"  # texts as they are, and other values as JSON: of values that no other column can hold
+NAMED_TYPES = ("string", "int64", "double", "bool", JSON)  # of --columns
+_MOST_SHOWN = 40  # characters of a value
+_MOST_NAME = 100  # characters of a field's name
 
 
 def seen_names(columns: Columns) -> list[str]:
-    """The columns whose types are those of the first rows."""
+    """The columns whose types are those of the sample."""
     return [name for name, kind in columns if kind == SEEN]
 
 
 def no_such_field(name: str, names: Iterable[str], uri: str, *, hint: str = "") -> UsageError:
-    """About a field of --columns that the first rows do not have. They have those of `names`."""
+    """About a field of --columns that the sample does not have. It has those of `names`."""
     known = list(names)
     field, _, kind = name.rpartition(":")
     if field in known:
@@ -29,12 +33,9 @@ def no_such_field(name: str, names: Iterable[str], uri: str, *, hint: str = "") 
     return UsageError(f'{uri} has no field "{name}" in its first rows; it has: {", ".join(known)}. {hint}'.rstrip())
 
 
-def typed(columns: Columns, seen: Mapping[str, pa.DataType], uri: str) -> pa.Schema:
-    """The columns, of which those without a type have that of the first rows.
-
-    Raises ShardError for a type that only Parquet has.
-    """
-    return pa.schema([(name, _type(name, kind, uri) if kind else seen[name]) for name, kind in columns])
+def schema_of(columns: Columns, uri: str) -> pa.Schema:
+    """The columns as Arrow's. Raises ShardError for a type that only Parquet has."""
+    return pa.schema([(name, _type(name, kind, uri)) for name, kind in columns])
 
 
 _OF_PARQUET = re.compile(r"dictionary<|map<|large_list<|fixed_size_|decimal\d+\(|, tz=| not null")
@@ -46,25 +47,77 @@ def _type(name: str, kind: str, uri: str) -> pa.DataType:
             raise ValueError(kind)
         return type_named(kind)
     except ValueError as error:
-        raise ShardError(f'{uri} cannot have the column "{name}" of the run, which is {kind}. {RUN_REMEDY}') from error
+        raise ShardError(
+            f'{uri} cannot have the column "{name}" of the run, which is {kind}. Score the file in a run of its own.'
+        ) from error
 
 
-def misfit(name: str, data_type: pa.DataType) -> str:
-    """Say that a row has a value of another type."""
-    return f'"{name}" has a value that the run cannot read as {data_type}'
+class Misfit(ValueError):
+    """A value does not have its column's type. `reason` counts such rows, and has no value."""
+
+    def __init__(self, path: str, value: Any, kind: str) -> None:
+        super().__init__(f"{path} is {_shown(value)}, not {kind}")
+        self.path = path
+        self.reason = f"{path} is not {kind}"
+
+    def remedy(self, columns: Columns) -> str:
+        names = ",".join(f"{name}:{JSON}" if self._is_in(name) else name for name, _ in columns)
+        return f"To keep all of its values as text: --columns {shlex.quote(names)}, in a new run with another --output."
+
+    def _is_in(self, column: str) -> bool:
+        name = field_path("", column)
+        return self.path == name or self.path.startswith((f"{name}.", f"{name}["))
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON, and of a long one the beginning or the kind."""
+    if isinstance(value, str):
+        value = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
+    elif len(str(value)) > _MOST_SHOWN:
+        return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a longer number"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def field_path(parent: str, name: str) -> str:
+    """The field of an object, such as `meta.rating`. A name that is no word is quoted."""
+    shown = name[:_MOST_NAME].encode(errors="replace").decode()
+    shown = shown if re.fullmatch(r"[\w\- /:@$]+", shown) else json.dumps(shown, ensure_ascii=False)
+    return f"{parent}.{shown}" if parent else shown
 
 
 # Arrow types from their names, such as `struct<id: int64, tags: list<item: string>>`.
 
+JSON_TEXT = pa.json_()
 _FIELD, _NOT_NULL = re.compile(r"(.*?): "), " not null"
 
 
 def type_named(name: str) -> pa.DataType:
-    """The type whose `str` is this name. Raises ValueError if there is none, or more than one might be meant."""
+    """The type of a column of this type; JSON is stored as text. Raises ValueError as `read_as` does."""
+    return _stored(read_as(name))
+
+
+def read_as(name: str) -> pa.DataType:
+    """The type whose `str` is this name, with JSON_TEXT for JSON.
+
+    Raises ValueError if there is none, or more than one might be meant.
+    """
     found, rest = _parsed(name)
-    if rest or str(found) != name:
+    if rest or str(found).replace(str(JSON_TEXT), JSON) != name:
         raise ValueError(f"{name} is not the name of one type")
     return found
+
+
+def has_json(name: str) -> bool:
+    """Whether a type has JSON text in it."""
+    return bool(re.search(rf"(^|: |<){JSON}($|[,>])", name))
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_stored(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_stored(kind.value_type)))
+    return pa.string() if kind == JSON_TEXT else kind
 
 
 def _parsed(name: str) -> tuple[pa.DataType, str]:
@@ -85,7 +138,7 @@ def _parsed(name: str) -> tuple[pa.DataType, str]:
         return pa.map_(key, value), rest.removeprefix(">")
     plain = _PLAIN.match(name)
     assert plain
-    return _plain(plain[0]), name[plain.end() :]
+    return JSON_TEXT if plain[0] == JSON else _plain(plain[0]), name[plain.end() :]
 
 
 _PLAIN = re.compile(r"dictionary<[^<>]*>|(?:[^,>(\[ ]|\([^)]*\)|\[[^]]*\])*")

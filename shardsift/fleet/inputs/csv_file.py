@@ -7,18 +7,20 @@ also read some rows that are no CSV, otherwise than they are meant, so a pattern
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from shardsift.fleet.errors import ShardError, ShardsiftError
-from shardsift.fleet.inputs.columns import RUN_REMEDY, SEEN, misfit, no_such_field, seen_names, typed
+from shardsift.fleet.errors import ShardError
+from shardsift.fleet.inputs.columns import Columns, Misfit, field_path, schema_of
 from shardsift.fleet.inputs.formats import CSV_LAYOUT
-from shardsift.fleet.inputs.input_file import BadRow, BadRows, without
+from shardsift.fleet.inputs.input_file import BadRow, BadRows, LeftOut, without
 from shardsift.fleet.inputs.line_blocks import Block, LineRows, is_utf8
 
 _FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)'
@@ -26,7 +28,7 @@ _END = rb"\r?(?:\n|\Z)"
 _ANY_ROW = rb"%b(?:,%b)*+%b" % (_FIELD, _FIELD, _END)
 _LINE = rb"[^\n]*+(?:\n|\Z)"
 _HEADER = re.compile(rb"%b|(?P<odd>%b)" % (_ANY_ROW, _LINE))
-_MISFIT, _FIELDS = "does not fit the run's columns", "another number of fields"
+_FIELDS = "another number of fields"
 _ODD, _ODD_DETAIL = "a quote or CR inside a field", 'a quote (") or a CR inside a field'
 _NO_END = "a quoted field has no end, or a quote stands inside a field"
 _ODD_REMEDY = 'Quote such a field whole, with two quotes for one: "a ""b"" c".'
@@ -37,20 +39,32 @@ _Problems = dict[int, tuple[str, str, str]]  # place of a row in its block → r
 class CsvFile(LineRows):
     @cached_property
     def schema(self) -> pa.Schema:
-        """In the order of the run's columns, then those that the run does not have. Raises ShardError or UsageError."""
-        columns = tuple((name, SEEN) for name in self._names) if self.columns is None else self.columns
-        for name, kind in columns if self.only else ():
-            if name not in self._names:
-                raise self._no_such_column(name, kind)
-        here = tuple((name, kind) for name, kind in columns if name in self._names)
-        known = typed(here, self._seen_types(seen_names(here)), self.uri)
+        """Raises ShardError if the file has none of the run's columns. One that it lacks is null."""
+        if not {name for name, _ in self.columns} & {*self._names}:
+            wanted, here = (", ".join(names) for names in (dict(self.columns), self._names))
+            raise ShardError(f"{self.uri} has no column of the run, which reads {wanted}; it has: {here}. {CSV_LAYOUT}")
+        known = schema_of(self.columns, self.uri)
         for field in known:
-            if field.type not in (pa.string(), *_PATTERNS):
+            if field.name in self._names and field.type not in (pa.string(), *_PATTERNS):
                 raise ShardError(
-                    f'{self.uri} cannot have the column "{field.name}" of the run, which is {field.type}. {RUN_REMEDY}'
+                    f'{self.uri} cannot have the column "{field.name}" of the run, which is {field.type}. Score the file in '
+                    "a run of its own."
                 )
-        more = [] if self.only else [name for name in self._names if name not in known.names]
-        return pa.schema([*known, *((name, pa.string()) for name in more)])
+        return known
+
+    def sample(self, sample_bytes: int) -> pa.Table:
+        texts = (self._texts(block)[0] for block in self._first_blocks(sample_bytes))
+        return pa.concat_tables([self._no_texts(), *texts])
+
+    @staticmethod
+    def columns_of(samples: Sequence[Any]) -> Columns:
+        """Those of all files that have a column of the most common line of names: the others have no such line."""
+        common = {*Counter(tuple(one.column_names) for one in samples).most_common(1)[0][0]}
+        read = [one for one in samples if common & {*one.column_names}]
+        chunks: dict[str, list[pa.Array]] = {}
+        for name, texts in ((name, one[name]) for one in read for name in one.column_names):
+            chunks.setdefault(name, []).extend(texts.chunks)
+        return tuple((name, str(type_of(pa.chunked_array(found, pa.string())))) for name, found in chunks.items())
 
     def _blocks(self) -> Iterator[Block]:
         """Without the line of names."""
@@ -100,30 +114,25 @@ class CsvFile(LineRows):
             rb"%b(?:,%b){%d}%b|(?P<fields>%b)|(?P<odd>%b)" % (_FIELD, _FIELD, more, _END, _ANY_ROW, _LINE)
         )
 
-    def _no_such_column(self, name: str, kind: str) -> ShardsiftError:
-        if kind == SEEN:
-            return no_such_field(name, self._names, self.uri, hint=CSV_LAYOUT)
-        names = ", ".join(self._names)
-        return ShardError(f'{self.uri} has no column "{name}"; it has: {names}. {CSV_LAYOUT}')
-
-    def _seen_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
-        if not names:
-            return {}
-        texts = pa.concat_tables([self._no_texts(), *(self._texts(block)[0] for block in self._sample())])
-        return {name: type_of(texts[name]) for name in names}
-
     def _no_texts(self) -> pa.Table:
         return pa.schema([(name, pa.string()) for name in self._names]).empty_table()
 
-    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
+    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows, LeftOut]:
         schema = pa.schema([self.schema.field(name) for name in columns])
         texts, starts, problems = self._texts(block)
+        has = {*texts.column_names}
         for field in schema:
-            for place in misfits(texts[field.name], field.type):
-                problems.setdefault(place, (_MISFIT, misfit(field.name, field.type), RUN_REMEDY))
-        texts = without(texts, problems)
-        values = [texts[field.name].cast(field.type) for field in schema]
-        return pa.table(values, schema=schema), _bad_rows(block, starts, problems)
+            for place in misfits(texts[field.name], field.type) if field.name in has else ():
+                error = Misfit(field_path("", field.name), texts[field.name][place].as_py(), str(field.type))
+                problems.setdefault(place, (error.reason, str(error), error.remedy(self.columns)))
+        read = without(texts, problems)
+        absent = partial(pa.nulls, len(texts))
+        values = [read[one.name].cast(one.type) if one.name in has else absent(one.type) for one in schema]
+        others = (
+            () if self.only else tuple(field_path("", name) for name in self._names if name not in self.schema.names)
+        )
+        left_out = {place: others for place in range(len(texts)) if others and place not in problems}
+        return pa.table(values, schema=schema), _bad_rows(block, starts, problems), left_out
 
     def _texts(self, block: Block) -> tuple[pa.Table, list[int], _Problems]:
         """The fields of a block, before they are numbers, where its rows start, and what is wrong with some of them."""

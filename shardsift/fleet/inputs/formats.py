@@ -1,10 +1,9 @@
-"""The formats of input files, which are known by the endings of their names."""
+"""The formats of input files, which are known by the endings of their names, in small letters or capitals."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["Parquet", "JSON Lines", "CSV"]
-Codec = Literal["gzip", "zstd"]
 
 _KINDS: dict[str, Kind] = {
     ".parquet": "Parquet",
@@ -13,7 +12,7 @@ _KINDS: dict[str, Kind] = {
     ".json": "JSON Lines",  # as C4 and Dolma call it
     ".csv": "CSV",
 }
-_CODECS: dict[str, Codec] = {".gz": "gzip", ".zst": "zstd"}
+_COMPRESSED = (".gz", ".zst")
 ENDINGS = ".parquet, .jsonl, .ndjson, .json or .csv; each but .parquet also with .gz or .zst"
 
 CSV_LAYOUT = "Commas separate fields, and the first line holds their names."
@@ -21,24 +20,26 @@ CSV_LAYOUT = "Commas separate fields, and the first line holds their names."
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """How the rows of a file are stored. `ending` is the part of the name that says so."""
+    """How the rows of a file are stored. `ending` is the part of the name that says so.
+
+    Whether a file is compressed is known by its first bytes; see `line_blocks`.
+    """
 
     kind: Kind
-    codec: Codec | None = None
     ending: str
 
 
 _FORMATS = tuple(
-    Format(kind=kind, codec=codec, ending=ending + last)
+    Format(kind=kind, ending=ending + last)
     for ending, kind in _KINDS.items()
-    for last, codec in (("", None), *_CODECS.items())
-    if kind != "Parquet" or not codec
+    for last in ("", *_COMPRESSED)
+    if kind != "Parquet" or not last
 )
 
 
 def format_of(name: str) -> Format | None:
     """The format that the ending of a name or URI means; None if it means none."""
-    return next((known for known in _FORMATS if name.endswith(known.ending)), None)
+    return next((known for known in _FORMATS if name.lower().endswith(known.ending)), None)
 
 
 def kind_of(name: str) -> Kind:
@@ -54,4 +55,4 @@ def has_footer(name: str) -> bool:
 
 def without_ending(name: str) -> str:
     known = format_of(name)
-    return name.removesuffix(known.ending) if known else name
+    return name[: -len(known.ending)] if known else name

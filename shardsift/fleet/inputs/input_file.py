@@ -1,5 +1,6 @@
 """The interface of an input file to the rest of the code."""
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -30,6 +31,15 @@ class BadRow:
 
 
 BadRows = dict[int, BadRow]  # by the number of the row in its file, from 0
+LeftOut = dict[int, tuple[str, ...]]  # likewise, the fields of a row that the run does not have
+
+
+class NotedRows(BadRows):
+    """The bad rows, and the fields of the others that were left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left_out: LeftOut = {}
 
 
 class IgnoredBadRows(BadRows):
@@ -39,7 +49,9 @@ class IgnoredBadRows(BadRows):
         pass
 
 
-def note_bad_rows(found: BadRows, bad: BadRows | None, *, first_row: int, uri: str) -> None:
+def note_bad_rows(
+    found: BadRows, bad: BadRows | None, *, first_row: int, uri: str, left_out: LeftOut | None = None
+) -> None:
     """Add what a reader found, numbered from `first_row`, to `bad`. If that is None, raises ShardError about the first."""
     if bad is None:
         for row in found.values():
@@ -47,6 +59,8 @@ def note_bad_rows(found: BadRows, bad: BadRows | None, *, first_row: int, uri: s
     else:
         for place, row in found.items():
             bad[first_row + place] = row
+    if isinstance(bad, NotedRows) and left_out:
+        bad.left_out |= {first_row + place: names for place, names in left_out.items()}
 
 
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
@@ -68,11 +82,30 @@ def _taken(column: pa.Array | pa.ChunkedArray, places: pa.Int64Array) -> pa.Arra
     return column.take(places)
 
 
-@dataclass(kw_only=True)
-class BadRowLimit:
-    """Counts the bad rows of a file, and refuses the file if they are too many."""
+_ROUNDING = 1e-9  # 0.29 of 100 rows are 28.999999999999996 in floats
+_FLOOR = 10  # bad rows that any shard may have, and a run if they are no more than a tenth of it
 
-    most_share: float  # of its rows
+
+def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool) -> str:
+    """Why a shard or a run with so many bad rows is refused, and which option would do; empty if it is not.
+
+    The share is that of the run, so a small shard may have more.
+    """
+    floor = min(_FLOOR, rows // 10) if of_run else _FLOOR
+    allowed = math.floor(max(most_share * rows, floor if most_share else 0) + _ROUNDING)
+    if number <= allowed:
+        return ""
+    would_do = math.ceil(1000 * number / rows) / 1000
+    return (
+        f"{counted(number, 'row')} of {rows:,} cannot be read, and --max-bad-rows {most_share:g} allows {allowed:,}; "
+        f"--max-bad-rows {would_do:g} would do"
+    )
+
+
+@dataclass(kw_only=True)
+class FirstBadRows:
+    """Counts the bad rows of a file."""
+
     number: int = 0
     first: list[BadRow] = field(default_factory=list)
 
@@ -80,16 +113,10 @@ class BadRowLimit:
         self.number += len(rows)
         self.first += list(rows)[: _SHOWN - len(self.first)]
 
-    def check(self, rows: int, name: str) -> None:
-        """`rows` are all rows of the file. Raises ShardError that names the first bad ones."""
-        if not rows or self.number / rows <= self.most_share:
-            return
+    def __str__(self) -> str:
+        """The first of them, and what to do about the first."""
         more = self.number - len(self.first)
-        raise ShardError(
-            f"{name}: {counted(self.number, 'row')} of {rows:,} cannot be read, and --max-bad-rows allows "
-            f"{self.most_share:.4g} of them. {'; '.join(map(str, self.first))}{f'; and {more:,} more' if more else ''}. "
-            f"{self.first[0].remedy}"
-        )
+        return f"{'; '.join(map(str, self.first))}{f'; and {more:,} more' if more else ''}. {self.first[0].remedy}".rstrip()
 
 
 STEP_ROWS = 1024

@@ -1,13 +1,15 @@
 """Rows of a JSON Lines file: one object a line, in UTF-8. A field that a line lacks is null; blank lines are no rows.
 
-pyarrow reads the lines of a block at once. If it refuses them, halving finds the lines that it refuses, and Python says what is
-wrong with those. Messages hold no values.
+pyarrow reads the lines of a block at once. If it refuses one, or a line has a field that the run does not have, Python reads each
+line of that block, to the same values.
 """
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,41 +18,24 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from shardsift.fleet.errors import ShardError
-from shardsift.fleet.inputs.columns import REMEDY, RUN_REMEDY, SEEN, misfit, no_such_field, seen_names, typed
-from shardsift.fleet.inputs.input_file import BadRow, BadRows
+from shardsift.fleet.inputs.columns import JSON, JSON_TEXT, Columns, Misfit, field_path, read_as, schema_of
+from shardsift.fleet.inputs.input_file import BadRow, BadRows, LeftOut
 from shardsift.fleet.inputs.line_blocks import Block, LineRows, is_utf8
 
 _WHITE = b" \t\r\n"
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
-_NOTHING = b"{}"  # stands for a bad row, since it is read as a row of nulls
-_NOT_JSON, _MISFIT = "not valid JSON", "does not fit the run's columns"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_NOT_JSON = "not valid JSON"
 
 
 class JsonLines(LineRows):
     @cached_property
     def schema(self) -> pa.Schema:
-        """Raises ShardError if the first rows have no columns, UsageError if they lack a field whose type they decide."""
-        if self.columns is not None and not seen_names(self.columns):
-            return typed(self.columns, {}, self.uri)
-        rows = self._first_rows()
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        columns = tuple((name, SEEN) for name in names) if self.columns is None else self.columns
-        for name in seen_names(columns):
-            if name not in names:
-                raise no_such_field(name, names, self.uri)
-        seen = {name: self._seen_type(name, rows) for name in seen_names(columns)}
-        return typed(columns, seen, self.uri)
+        return schema_of(self.columns, self.uri)
 
-    def _last_end(self, piece: bytes) -> int:
-        return piece.rfind(b"\n") + 1
-
-    def _count(self, block: Block) -> int:
-        return sum(1 for _ in _filled_lines(block))
-
-    def _first_rows(self) -> list[dict[str, Any]]:
-        """The objects of the first lines that have one. Raises ShardError if none has a field."""
+    def sample(self, sample_bytes: int) -> list[dict[str, Any]]:
         rows, refused = [], ""
-        for block in self._sample():
+        for block in self._first_blocks(sample_bytes):
             for line, text in _filled_lines(block):
                 try:
                     rows.append(_object(text))
@@ -60,59 +45,57 @@ class JsonLines(LineRows):
             raise ShardError(f"{self.uri} has no row with a field, so its columns are not known.{refused}")
         return rows
 
-    def _seen_type(self, name: str, rows: list[dict[str, Any]]) -> pa.DataType:
-        try:
-            return type_of(row.get(name) for row in rows)
-        except ValueError as error:
-            raise ShardError(f'{self.uri}: "{name}" has {error}. {REMEDY}') from error
+    @staticmethod
+    def columns_of(samples: Sequence[Any]) -> Columns:
+        values = _by_field(row for rows in samples for row in rows)
+        return tuple((name, kind_of(found)) for name, found in values.items())
 
-    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
-        table, bad = self._all_columns(block)
-        return table.select(columns), bad
+    def _last_end(self, piece: bytes) -> int:
+        return piece.rfind(b"\n") + 1
 
-    def _all_columns(self, block: Block) -> tuple[pa.Table, BadRows]:
-        table = self._parsed(block.data.rstrip(_WHITE))
-        if table is not None:
-            return table, {}
-        lines = list(_filled_lines(block))
-        if not lines:
-            return self.schema.empty_table(), {}
-        refused = dict.fromkeys(self._refused([text for _, text in lines]))
-        table = self._parsed(
-            b"\n".join(_NOTHING if place in refused else text for place, (_, text) in enumerate(lines))
-        )
+    def _count(self, block: Block) -> int:
+        return sum(1 for _ in _filled_lines(block))
+
+    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows, LeftOut]:
+        table, bad, left_out = self._parsed(block.data.rstrip(_WHITE)), BadRows(), LeftOut()
         if table is None:
-            raise self._error(block.first_line, "not readable as JSON Lines from this line on.")
-        return table, {place: self._bad_row(*lines[place]) for place in refused}
+            table = self._read_by_line(block, bad, left_out)
+        return table.select(columns), bad, left_out
 
-    def _refused(self, lines: list[bytes], first: int = 0) -> list[int]:
-        """The places of the lines that pyarrow does not read, of which the first line has the place `first`."""
-        if self._parsed(b"\n".join(lines)) is not None:
-            return []
-        if len(lines) == 1:
-            return [first]
-        half = len(lines) // 2
-        return [*self._refused(lines[:half], first), *self._refused(lines[half:], first + half)]
+    def _read_by_line(self, block: Block, bad: BadRows, left_out: LeftOut) -> pa.Table:
+        rows: list[dict[str, Any]] = []
+        for line, text in _filled_lines(block):
+            row, others = {}, set[str]()  # a bad row is null in every column
+            try:
+                row = self._row(text, others)
+            except ValueError as error:
+                reason, remedy = _NOT_JSON, ""
+                if isinstance(error, Misfit):
+                    reason, remedy = error.reason, error.remedy(self.columns)
+                bad[len(rows)] = BadRow(place=f"line {line:,}", reason=reason, detail=str(error), remedy=remedy)
+            else:
+                if others and not self.only:
+                    left_out[len(rows)] = tuple(sorted(others))
+            rows.append(row)
+        return pa.Table.from_struct_array(pa.array(rows, pa.struct(list(self.schema))))
 
-    def _bad_row(self, line: int, text: bytes) -> BadRow:
+    def _row(self, text: bytes, others: set[str]) -> dict[str, Any]:
+        """The values of a line, of which `others` gets the fields that the run does not have. Raises Misfit or ValueError."""
         try:
-            detail = self._misfit(_object(text))
-        except ValueError as error:
-            return BadRow(place=f"line {line:,}", reason=_NOT_JSON, detail=str(error), remedy="")
-        return BadRow(place=f"line {line:,}", reason=_MISFIT, detail=detail, remedy=RUN_REMEDY)
+            row = _object(text)
+        except ValueError:  # perhaps in a field that is not read
+            table = self._parsed(text)
+            if table is None:
+                raise
+            return dict(table.to_pylist()[0])
+        return dict(self._reader(row, others))
 
-    def _misfit(self, row: dict[str, Any]) -> str:
-        """Which field of a row the run cannot read. Raises ValueError if it can read each: then the JSON is invalid."""
-        for name, value in row.items():
-            if name in self.schema.names:
-                if self._parsed(json.dumps({name: value}).encode()) is None:
-                    return misfit(name, self.schema.field(name).type)
-            elif not self.only:
-                return f'"{name}" is a field that the run does not have'
-        raise ValueError("not valid JSON, perhaps because a field stands twice in an object or a number is too large")
+    @cached_property
+    def _reader(self) -> "_Reader":
+        return _reader_of(pa.struct([(name, read_as(kind)) for name, kind in self.columns]))
 
     def _parsed(self, data: bytes) -> pa.Table | None:
-        """The rows of some lines. None unless each is one object that pyarrow reads with the schema."""
+        """The rows of some lines. None unless each is one object that pyarrow reads exactly with the schema."""
         if not is_utf8(data) or not _are_objects(data):
             return None
         try:
@@ -127,14 +110,7 @@ class JsonLines(LineRows):
             )
         except pa.ArrowException:
             return None
-        if len(table) != data.count(b"\n") + 1 or (any(map(_has_large, table.columns)) and self._is_rounded(data)):
-            return None
-        return table
-
-    def _is_rounded(self, data: bytes) -> bool:
-        """Whether pyarrow reads a whole number as a double that does not hold it."""
-        row_type = pa.struct(list(self.schema))
-        return any(rounds(json.loads(line), row_type) for line in data.split(b"\n"))
+        return None if len(table) != data.count(b"\n") + 1 or any(map(_has_large, table.columns)) else table
 
 
 def _has_large(values: pa.ChunkedArray) -> bool:
@@ -144,17 +120,6 @@ def _has_large(values: pa.ChunkedArray) -> bool:
     if pa.types.is_list(values.type):
         return _has_large(pc.list_flatten(values))
     return bool(pa.types.is_floating(values.type) and pc.any(pc.greater_equal(pc.abs(values), float(1 << 53))).as_py())
-
-
-def rounds(value: Any, data_type: pa.DataType) -> bool:
-    """Whether a whole number in a JSON value is one that a column of doubles does not hold."""
-    if isinstance(value, dict):
-        return any(rounds(value[inner.name], inner.type) for inner in data_type if inner.name in value)
-    if isinstance(value, list):
-        return any(rounds(item, data_type.value_type) for item in value)
-    if type(value) is not int or not pa.types.is_floating(data_type):
-        return False
-    return value.bit_length() > 1_023 or int(float(value)) != value
 
 
 def _filled_lines(block: Block) -> Iterator[tuple[int, bytes]]:
@@ -184,56 +149,182 @@ def _object(text: bytes) -> dict[str, Any]:
     if not text.startswith(b"{"):
         raise ValueError("not a JSON object. Each line has to be one object, like {…}")
     try:
-        row: dict[str, Any] = json.loads(text)
-        if b"\\u" in text:
+        row: dict[str, Any] = _DECODER.decode(text.decode())
+        if _SURROGATE.search(text):
             json.dumps(row, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise ValueError(f"not valid JSON: {error.msg} (character {error.pos + 1:,})") from error
     except UnicodeEncodeError as error:
         raise ValueError("not valid JSON: half of a surrogate pair, which is not Unicode") from error
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise ValueError("not valid JSON: lists or objects are too deep") from error
+    except ValueError as error:
         raise ValueError(f"not valid JSON: {error}") from error
     return row
 
 
-# The Arrow types of JSON values.
+def _without_doubles(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(fields)
+    if len(found) < len(fields):
+        names = [name for name, _ in fields]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{field_path('', twice)} stands twice in an object")
+    return found
 
-_MOST_DEPTH = 64
-_INT64, _INTEGERS = range(-(1 << 63), 1 << 63), range(-(1 << 63), 1 << 64)  # of int64, and of any integer column
+
+def _finite(number: str) -> float:
+    found = float(number)
+    if math.isinf(found):
+        raise ValueError("a number is too large")
+    return found
 
 
-def type_of(values: Iterable[Any], depth: int = 0) -> pa.DataType:
+_DECODER = json.JSONDecoder(object_pairs_hook=_without_doubles, parse_float=_finite)
+
+
+# From JSON's values to those of a column. The functions raise ValueError or its like for a value that the column does not hold.
+
+_Reader = Callable[[Any, set[str]], Any]  # of a value, and of a set that gets the fields that are not read
+_REFUSALS = (ValueError, TypeError, NotImplementedError, OverflowError)
+_EXACT = 1 << 53  # below this, a double holds every whole number
+_INT64, _UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
+
+
+def _reader_of(kind: pa.DataType, path: str = "") -> _Reader:
+    """How values of this type are read; `path` says where they are. The function raises Misfit for another value."""
+    if pa.types.is_struct(kind):
+        return _object_reader({one.name: _reader_of(one.type, field_path(path, one.name)) for one in kind}, path)
+    if pa.types.is_list(kind):
+        return _list_reader(_reader_of(kind.value_type, f"{path}[]"), path)
+    convert = _CONVERTED.get(kind, partial(_cast, kind))
+
+    def read(value: Any, _: set[str]) -> Any:
+        try:
+            return None if value is None else convert(value)
+        except _REFUSALS as error:
+            raise Misfit(path, value, str(kind)) from error
+
+    return read
+
+
+def _object_reader(fields: dict[str, _Reader], path: str) -> _Reader:
+    def read(value: Any, others: set[str]) -> Any:
+        if value is None:
+            return None
+        if type(value) is not dict:
+            raise Misfit(path, value, "an object")
+        if not value.keys() <= fields.keys():
+            others.update(field_path(path, name) for name in value.keys() - fields.keys())
+        return {name: read_field(value.get(name), others) for name, read_field in fields.items()}
+
+    return read
+
+
+def _list_reader(read_item: _Reader, path: str) -> _Reader:
+    def read(value: Any, others: set[str]) -> Any:
+        if value is None:
+            return None
+        if type(value) is not list:
+            raise Misfit(path, value, "a list")
+        return [read_item(item, others) for item in value]
+
+    return read
+
+
+def _only(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError
+    return value
+
+
+def _whole(held: range, value: Any) -> int:
+    found = int(value) if type(value) is float and abs(value) < _EXACT and value.is_integer() else value
+    if type(found) is not int or found not in held:
+        raise ValueError
+    return found
+
+
+def _number(value: Any) -> float:
+    if type(value) is float:
+        return value
+    found = float(_only(int, value))
+    if int(found) != value:
+        raise ValueError
+    return found
+
+
+def _as_text(value: Any) -> str:
+    return value if type(value) is str else json.dumps(value, ensure_ascii=False)
+
+
+def _cast(kind: pa.DataType, value: Any) -> Any:
+    """To a type that JSON has not, of a run that begins with Parquet."""
+    if isinstance(value, (bool, dict, list)):
+        raise TypeError
+    return pa.scalar(value).cast(kind).as_py()
+
+
+_CONVERTED: dict[pa.DataType, Callable[[Any], Any]] = {
+    pa.string(): partial(_only, str),
+    pa.large_string(): partial(_only, str),
+    pa.bool_(): partial(_only, bool),
+    pa.int64(): partial(_whole, _INT64),
+    pa.uint64(): partial(_whole, _UINT64),
+    pa.float64(): _number,
+    JSON_TEXT: _as_text,
+}
+
+
+# The types of columns, from the values of a sample.
+
+_MOST_DEPTH, _MOST_FIELDS = (
+    64,
+    256,
+)  # of an object; one with more is no record, but a map with keys of its own in each row
+
+
+def kind_of(values: Iterable[Any], depth: int = 0) -> str:
     """The type that most of the values have; rows with others are bad ones. Strings stay strings, whatever they look like.
 
-    Raises ValueError if no column can hold the values. The message ends a sentence that begins with "The field has".
+    JSON if no other column can hold the values, or there is none.
     """
-    if depth > _MOST_DEPTH:
-        raise ValueError(f"lists or objects more than {_MOST_DEPTH} deep")
     by_kind: dict[type, list[Any]] = {}
     for value in values:
         by_kind.setdefault(float if type(value) is int else type(value), []).append(value)
     by_kind.pop(type(None), None)
-    kind = max(by_kind, key=lambda kind: len(by_kind[kind]), default=str)
+    kind = max(by_kind, key=lambda kind: len(by_kind[kind]), default=None)
+    if depth > _MOST_DEPTH:
+        return JSON
     if kind is list:
-        return pa.list_(type_of((item for value in by_kind[list] for item in value), depth + 1))
+        return f"list<item: {kind_of((item for value in by_kind[list] for item in value), depth + 1)}>"
     if kind is dict:
-        return _struct_of(by_kind[dict], depth)
+        return _kind_of_objects(by_kind[dict], depth)
     if kind is float:
-        return _number_of(by_kind[float])
-    return pa.bool_() if kind is bool else pa.string()
+        return _kind_of_numbers(by_kind[float])
+    return JSON if kind is None else "bool" if kind is bool else "string"
 
 
-def _struct_of(objects: list[dict[str, Any]], depth: int) -> pa.DataType:
+def _kind_of_objects(objects: list[dict[str, Any]], depth: int) -> str:
+    values = _by_field(objects)
+    if not values or len(values) > _MOST_FIELDS:
+        return JSON
+    kind = f"struct<{', '.join(f'{name}: {kind_of(found, depth + 1)}' for name, found in values.items())}>"
+    try:
+        names = read_as(kind).names
+    except ValueError:  # for the names of its fields
+        return JSON
+    return kind if names == [*values] else JSON
+
+
+def _kind_of_numbers(numbers: list[int | float]) -> str:
+    if any(isinstance(number, float) for number in numbers):
+        return "double"
+    held = [number for number in numbers if number in _INT64 or number in _UINT64]
+    return "uint64" if max(held, default=0) not in _INT64 and min(held) >= 0 else "int64"
+
+
+def _by_field(objects: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
     values: dict[str, list[Any]] = {}
     for name, value in (item for one in objects for item in one.items()):
         values.setdefault(name, []).append(value)
-    if not values:
-        raise ValueError("only objects without fields, which Parquet cannot hold")
-    return pa.struct([(name, type_of(found, depth + 1)) for name, found in values.items()])
-
-
-def _number_of(numbers: list[int | float]) -> pa.DataType:
-    if any(isinstance(number, float) for number in numbers):
-        return pa.float64()
-    held = [number for number in numbers if number in _INTEGERS]
-    return pa.uint64() if max(held, default=0) not in _INT64 and min(held) >= 0 else pa.int64()
+    return values

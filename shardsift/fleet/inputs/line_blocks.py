@@ -3,23 +3,29 @@
 The blocks of a file are the same on every pass. Memory is bounded by a block, or by the longest record if that is longer.
 """
 
+import gzip
+import io
+import re
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.inputs.columns import Columns
-from shardsift.fleet.inputs.formats import Codec
-from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRows, note_bad_rows
+from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRows, LeftOut, note_bad_rows
 from shardsift.fleet.storage.errors import translated
 
 BLOCK_BYTES = 8 << 20  # decompressed
 MOST_RECORD_BYTES = 64 << 20  # as much as a window; a record of a block more is an error
-SAMPLE_BYTES = 16 << 20  # the types of columns are those of so much of the first shard
 _BOM = b"\xef\xbb\xbf"
+# The first bytes, whatever the file is called.
+_GZIP = b"\x1f\x8b"
+_ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # a frame, or one to be skipped
+_NOT_LINES = {b"PK\x03\x04": "a zip", b"BZh": "a bzip2", b"\xfd7zXZ": "an xz", b"PAR1": "a Parquet"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +46,12 @@ class Block:
 class LineRows(ABC):
     """A file of lines, perhaps compressed, as an InputFile. Each pass opens it again.
 
-    Without `columns`, it has those of its first rows; with `only`, others are left out.
+    It has the run's `columns`. Others are left out, and noted unless `only` says that the user has chosen.
     """
 
     opened: Callable[[], BinaryIO]
-    codec: Codec | None
     uri: str
-    columns: Columns | None
+    columns: Columns
     _: KW_ONLY
     only: bool = False
     block_bytes: int = BLOCK_BYTES
@@ -57,12 +62,21 @@ class LineRows(ABC):
     def schema(self) -> pa.Schema: ...
 
     @abstractmethod
+    def sample(self, sample_bytes: int) -> Any:
+        """The values of the first rows, for `columns_of`. Raises ShardError if there are none."""
+
+    @staticmethod
+    @abstractmethod
+    def columns_of(samples: Sequence[Any]) -> Columns:
+        """The columns of a run over files with such first rows."""
+
+    @abstractmethod
     def _last_end(self, piece: bytes) -> int:
         """The place after the last record that ends in a piece that begins with one; 0 if none does."""
 
     @abstractmethod
-    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows]:
-        """These columns of the rows of a block, of which the bad ones are null, and what is wrong with those."""
+    def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows, LeftOut]:
+        """These columns of the rows of a block, of which the bad ones are null, what is wrong with those, and other fields."""
 
     @abstractmethod
     def _count(self, block: Block) -> int:
@@ -79,8 +93,8 @@ class LineRows(ABC):
         """Reads on the caller's thread only."""
         first_row = 0
         for block in self._blocks():
-            table, found = self._rows(block, columns or self.schema.names)
-            note_bad_rows(found, bad, first_row=first_row, uri=self.uri)
+            table, found, left_out = self._rows(block, columns or self.schema.names)
+            note_bad_rows(found, bad, first_row=first_row, uri=self.uri, left_out=left_out)
             yield from table.combine_chunks().to_batches(max_chunksize=most_rows)
             first_row += len(table)
 
@@ -94,7 +108,7 @@ class LineRows(ABC):
 
     def _blocks(self) -> Iterator[Block]:
         """Raises ShardError if the file is truncated or damaged, or a record is too long."""
-        with translated(f"Reading {self.uri}"), self.opened() as file:
+        with translated(f"Reading {self.uri}"), self.opened() as raw, io.BufferedReader(raw) as file:  # type: ignore[type-var]
             rest, line = b"", 1
             for piece in self._pieces(file):
                 rest += piece
@@ -108,9 +122,8 @@ class LineRows(ABC):
             if rest:
                 yield Block(data=rest, first_line=line)
 
-    def _sample(self) -> Iterator[Block]:
-        """The first blocks, which decide about types."""
-        left = SAMPLE_BYTES
+    def _first_blocks(self, sample_bytes: int) -> Iterator[Block]:
+        left = sample_bytes
         for block in self._blocks():
             yield block
             left -= len(block.data)
@@ -120,16 +133,27 @@ class LineRows(ABC):
     def _error(self, line: int, problem: str) -> ShardError:
         return ShardError(f"{self.uri}, line {line:,}: {problem}")
 
-    def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
+    def _pieces(self, file: "io.BufferedReader[Any]") -> Iterator[bytes]:
         """The decompressed content in pieces of equal size, without a byte order mark."""
-        source = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), self.codec) if self.codec else file
+        source = self._decompressed(file)
         first = self._next_piece(source)
         if first:
             yield first.removeprefix(_BOM)
-        elif self.codec and not file.tell():  # no compressor writes nothing at all
-            raise ShardError(f"Reading {self.uri}: the file is empty, so it is not a {self.codec} file.")
         while first and (piece := self._next_piece(source)):
             yield piece
+
+    def _decompressed(self, file: "io.BufferedReader[Any]") -> BinaryIO:
+        start = file.peek()
+        for beginning, kind in _NOT_LINES.items():
+            if start.startswith(beginning):
+                raise ShardError(
+                    f"{self.uri} is {kind} file, whatever its name says. Unpack it, or give it its own ending."
+                )
+        if not start and self.uri.lower().endswith((".gz", ".zst")):  # no compressor writes nothing at all
+            raise ShardError(f"Reading {self.uri}: the file is empty, so it is not a compressed file.")
+        if start.startswith(_GZIP):
+            return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+        return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd") if _ZSTD.match(start) else file
 
     def _next_piece(self, source: BinaryIO) -> bytes:
         parts: list[bytes] = []
@@ -142,12 +166,11 @@ class LineRows(ABC):
     def _read(self, source: BinaryIO, count: int) -> bytes:
         try:
             return source.read(count)
-        except OSError as error:
-            if self.codec is None or error.errno is not None or type(error) is not OSError:  # not from the codec
+        except (EOFError, zlib.error, OSError) as error:
+            is_of_zstd = isinstance(source, pa.CompressedInputStream) and type(error) is OSError and error.errno is None
+            if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile) and not is_of_zstd:
                 raise
-            raise ShardError(
-                f"Reading {self.uri}: not a readable {self.codec} file ({error}).{_hint(error)}"
-            ) from error
+            raise ShardError(f"Reading {self.uri}: not a readable compressed file ({error}).{_hint(error)}") from error
 
 
 def is_utf8(data: bytes) -> bool:
@@ -161,7 +184,7 @@ def is_utf8(data: bytes) -> bool:
     return True
 
 
-def _hint(error: OSError) -> str:
+def _hint(error: Exception) -> str:
     if "too much memory" not in str(error):
         return " Replace it, then repeat the command or run `producer retry`."
     return " It was compressed with zstd --long. Compress it again without: zstd -dc --long=31 OLD | zstd -o NEW"

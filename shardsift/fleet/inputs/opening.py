@@ -2,7 +2,8 @@
 
 import glob
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,21 +12,26 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from shardsift.fleet.errors import UsageError
-from shardsift.fleet.inputs.columns import Columns
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.columns import Columns, no_such_field, seen_names
 from shardsift.fleet.inputs.csv_file import CsvFile
 from shardsift.fleet.inputs.folder_columns import WithFolderColumns
-from shardsift.fleet.inputs.formats import ENDINGS, format_of, has_footer
+from shardsift.fleet.inputs.formats import CSV_LAYOUT, ENDINGS, format_of, has_footer, kind_of
 from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.inputs.json_lines import JsonLines
+from shardsift.fleet.inputs.line_blocks import BLOCK_BYTES, LineRows
 from shardsift.fleet.inputs.parquet_file import open_parquet_input
 from shardsift.fleet.inputs.tables import refuse_tables
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.errors import did_you_mean, translated
 from shardsift.fleet.storage.hub_files import filesystem_of
 
-_LINES = {"JSON Lines": JsonLines, "CSV": CsvFile}
+_LINES: dict[str, type[LineRows]] = {"JSON Lines": JsonLines, "CSV": CsvFile}
 _READ_AHEAD_BYTES = 32 << 20  # of a file of lines, which is read in order
+# The columns of files of lines are those of a sample: the first rows of all files, or of so many from the first to the last.
+_MOST_SAMPLED = 256
+_SAMPLE_BYTES, _LEAST_SAMPLE_BYTES = 16 << 20, 128 << 10  # decompressed: of all files together, and of each
+_SAMPLE_THREADS = 16
 _GLOB = set("*?[")
 _OFTEN_METADATA = ".json"  # also the ending of what stands beside data, such as `dataset_info.json`
 _BESIDE_DATA = ("readme", "license", "checksums", "md5sum", "sha1sum", "sha256sum", "sha512sum")
@@ -38,20 +44,60 @@ def open_input(
 ) -> Iterator[InputFile]:
     """Open a file for streaming. A file whose name means no format is Parquet.
 
-    JSON Lines and CSV files do not say the types of their columns: they have those of `columns`, or else those of their first
-    rows. With `only`, they may have other columns, which are left out. A Parquet file has its own columns, in that order, and
-    may be read from `first_row` on.
+    JSON Lines and CSV files have the run's `columns`, or else those of their own first rows. Other columns are left out, and
+    noted unless `only` says that the user has chosen. A Parquet file has its own columns, in that order, and may be read from
+    `first_row` on.
     Raises ShardError if the file is missing or broken, TransientError if the network is.
     """
-    known = format_of(uri)
-    if known is None or has_footer(uri):
+    if has_footer(uri):
         with open_parquet_input(uri, columns, first_row) as file:
             yield file
-        return
+    elif columns is None or seen_names(columns):
+        yield _opened(uri, columns_of_lines([uri], columns), only=only)
+    else:
+        yield _opened(uri, columns, only=only)
+
+
+def columns_of_lines(uris: Sequence[str], chosen: Columns | None = None) -> Columns:
+    """The columns of a run over these files of lines, or those `chosen` with their types. The same files give the same.
+
+    A file that cannot be read is passed over. Raises ShardError if none can, UsageError if a chosen column is not there.
+    """
+    kind = _LINES[kind_of(uris[0])]
+    if chosen is not None and not seen_names(chosen) and kind is JsonLines:
+        return chosen
+    files = min(len(uris), _MOST_SAMPLED)
+    sampled = [uris[place * (len(uris) - 1) // max(1, files - 1)] for place in range(files)]
+    sample_bytes = max(_LEAST_SAMPLE_BYTES, _SAMPLE_BYTES // files)
+
+    def sample_of(uri: str) -> Any:
+        try:
+            with translated(f"Reading {uri}"):
+                return _opened(uri, (), read_bytes=sample_bytes).sample(sample_bytes)
+        except ShardError as error:
+            if error.of_machine:  # another machine would find other columns
+                raise
+            return error
+
+    with ThreadPoolExecutor(_SAMPLE_THREADS) as pool:
+        found = list(pool.map(sample_of, sampled))
+    errors = [one for one in found if isinstance(one, ShardError)]
+    if len(errors) == files:
+        raise errors[0]
+    seen = dict(kind.columns_of([one for one in found if not isinstance(one, ShardError)]))
+    if chosen is None:
+        return tuple(seen.items())
+    for name in seen_names(chosen) if kind is JsonLines else dict(chosen):
+        if name not in seen:
+            raise no_such_field(name, seen, uris[0], hint="" if kind is JsonLines else CSV_LAYOUT)
+    return tuple((name, kind or seen[name]) for name, kind in chosen)
+
+
+def _opened(uri: str, columns: Columns, *, only: bool = False, read_bytes: int = _READ_AHEAD_BYTES) -> LineRows:
     with translated(f"Opening {uri}"):
         filesystem, path = filesystem_of(uri)
-        opened = partial(filesystem.open, path, "rb", block_size=_READ_AHEAD_BYTES)
-    yield _LINES[known.kind](opened, known.codec, uri, columns, only=only)
+        opened = partial(filesystem.open, path, "rb", block_size=read_bytes)
+    return _LINES[kind_of(uri)](opened, uri, columns, only=only, block_bytes=min(BLOCK_BYTES, read_bytes))
 
 
 @contextmanager
@@ -103,7 +149,7 @@ def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input"
             f"No input files at {shown}. Give {option} a file, a folder or a glob of files whose names end in {ENDINGS}."
             f"{marked}{did_you_mean(_folder(shown))}"
         )
-    files = tuple(info for info in found if not str(info["name"]).endswith(_OFTEN_METADATA)) or tuple(found)
+    files = tuple(info for info in found if not str(info["name"]).lower().endswith(_OFTEN_METADATA)) or tuple(found)
     _refuse_several_formats([str(info["name"]) for info in files], shown, option)
     return Listing(filesystem=filesystem, root=root, files=files, left_out=others)
 

@@ -126,6 +126,7 @@ class Keys:
         self.taken = f"{self.run}:taken"
         self.histograms = f"{self.run}:histograms"
         self.errored = f"{self.run}:errored"
+        self.left_out = f"{self.run}:left_out"
         self.counted = f"{self.run}:counted"
 
     def attempts(self, shard: str) -> str:

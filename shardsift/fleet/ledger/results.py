@@ -160,7 +160,14 @@ class Results(LedgerBase):
 
     def error_reasons(self, run_id: str) -> dict[str, int]:
         """Why rows of the shards that are done are errored: reason → rows, most rows first."""
-        rows = {reason: int(rows) for reason, rows in self._fields(Keys(run_id).errored).items()}
+        return self._rows_by_name(Keys(run_id).errored)
+
+    def fields_left_out(self, run_id: str) -> dict[str, int]:
+        """Which fields of the input the run does not have, as far as its done shards know: field → rows, most rows first."""
+        return self._rows_by_name(Keys(run_id).left_out)
+
+    def _rows_by_name(self, key: str) -> dict[str, int]:
+        rows = {name: int(rows) for name, rows in self._fields(key).items()}
         return dict(sorted(rows.items(), key=lambda one: (-one[1], one[0])))
 
     def receipts(self, run_id: str) -> Iterator[Receipt]:

@@ -3,7 +3,7 @@
 import os
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shardsift.fleet.errors import UsageError
@@ -12,6 +12,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _BYTES = {"TB": 10**12, "GiB": 2**30, "GB": 10**9, "MiB": 2**20, "MB": 10**6, "kB": 10**3, "B": 1}
 _COMMAND = re.compile(r"(?<=: )(?:producer|worker|shardsift) .+$")
 _LABEL = re.compile(r" *(?:[a-z]+ {2,})?")  # that a line of a status begins with
+_MOST_FIELDS = 10  # in a line
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
 
 
@@ -32,6 +33,11 @@ def wrapped(line: str, width: int) -> str:
     indent = " " * len(label[0] if label else "") or "  "
     filled = textwrap.fill(kept, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return filled.replace("\xa0", " ")
+
+
+def left_out_line(fields: Mapping[str, int]) -> str:
+    """Which fields of the input are not in the output, and in how many rows they are: `meta.by (38 rows) and 2 more`."""
+    return first_of([f"{name} ({counted(rows, 'row')})" for name, rows in fields.items()], _MOST_FIELDS)
 
 
 def place_taken(run_id: str) -> str:

@@ -32,8 +32,9 @@ Columns = Annotated[
     str | None,
     reading_option(
         metavar="NAME[:TYPE],…",
-        help="Columns to read of JSON Lines and CSV files. TYPE is string, int64, double or bool. Default: the fields and types "
-        "of the first shard's first 16 MiB. Of all formats, also names of folders like year=2024, whose values are text.",
+        help="Columns to read of JSON Lines and CSV files. TYPE is string, int64, double, bool or json, which keeps any value "
+        "as text. Default: the fields and types of a sample of all files. Of all formats, also names of folders like year=2024, "
+        "whose values are text.",
     ),
 ]
 TextColumn = Annotated[

@@ -129,6 +129,9 @@ class Provenance:
     tokens: int = 0  # with those of texts that an interrupted attempt had begun
 
 
+OTHER_FIELDS = "others"  # in place of a name, if there are many
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
     """`rows_in == rows_kept + rows_dropped + rows_errored`, always."""
@@ -148,7 +151,9 @@ class Receipt:
     rows_kept: int
     rows_dropped: int
     rows_errored: int
+    rows_bad: int = 0  # of the errored ones, those that could not be read
     errors: dict[str, int]  # reason → rows
+    left_out: dict[str, int] = field(default_factory=dict)  # field that the run does not have → rows that have it
     scorings: tuple[ScoringReceipt, ...]  # in the order of the spec's
     provenance: Provenance
     scores_provenance: Provenance | None = None  # of the attempt that computed the scores, if an earlier run did

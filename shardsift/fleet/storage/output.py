@@ -33,6 +33,7 @@ class AcceptedFiles:
     identities: dict[str, tuple[str, str]] = field(default_factory=dict)  # shard → as enqueued, as accepted
     # Of each shard its first row and its limit, for a run in which they follow from the lengths of files.
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    columns: tuple[tuple[str, str], ...] = ()  # of the run: a sample of the files as they are now may give others
 
     def after(self, changes: Iterable[tuple[Shard, Shard]]) -> "AcceptedFiles":
         """With the changed files of these shards, each before and after it was accepted."""

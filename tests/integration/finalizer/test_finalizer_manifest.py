@@ -21,7 +21,7 @@ class TestManifest:
     def test_it_has_a_line_a_shard(self, manifest: pa.Table) -> None:
         assert manifest.column_names == [
             *("shard", "source_uri", "source_identity", "source_changed", "first_row"),
-            *("rows_in", "rows_kept", "rows_dropped", "rows_errored", "errors", "scorings"),
+            *("rows_in", "rows_kept", "rows_dropped", "rows_errored", "rows_bad", "errors", "left_out", "scorings"),
             *("data", "scores"),
             *("worker", "attempt", "device"),
             *("versions", "started_at", "finished_at", "tokens"),

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardsift.fleet.errors import UsageError
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.opening import open_input
 from shardsift.producer.planning.inputs import count_rows, limited, list_input
-from shardsift.producer.planning.plan import schema_of
 from support.input_shards import names, shard
 from support.line_files import write_file, write_json_lines
 
@@ -141,8 +141,11 @@ class TestFormats:
         endings = r"\.parquet, \.jsonl, \.ndjson, \.json or \.csv; each but \.parquet also with \.gz or \.zst"
         with pytest.raises(UsageError, match=rf"No input files at .* end in {endings}"):
             list_input(str(tmp_path))
-        with pytest.raises(UsageError, match=rf"not a readable Parquet file.* end in {endings}"):
-            schema_of(list_input(str(tmp_path / name)).shards[0])
+        with (
+            pytest.raises(ShardError, match=rf"not a readable Parquet file.* end in {endings}"),
+            open_input(list_input(str(tmp_path / name)).shards[0].uri),
+        ):
+            pass
 
 
 class TestLinks:

@@ -4,6 +4,7 @@ local run, shards, waiting, sent, running, failed, receipts = unpack(KEYS)
 local histograms, errored, attempts, scores, refused = unpack(KEYS, 8)
 
 local counted = run .. ':counted'
+local left_out = run .. ':left_out'
 
 local function attempts_of(name)
   return run .. ':attempts:' .. name
@@ -159,13 +160,14 @@ local function receipts_changed()
   redis.call('HINCRBY', run, 'receipts_version', 1)
 end
 
--- Reasons of errored rows that are counted one by one. A scorer of a user's own may invent any number of them.
-local MOST_REASONS = 50
+-- Reasons of errored rows, and fields that were left out, that are counted one by one. A scorer of a user's own may invent any
+-- number of reasons, and the input has any number of fields.
+local MOST_NAMES = 50
 
-local function count_errored(reason, rows)
-  local is_new = redis.call('HEXISTS', errored, reason) == 0
-  if is_new and (rows < 0 or redis.call('HLEN', errored) >= MOST_REASONS) then reason = 'other reasons' end
-  if redis.call('HINCRBY', errored, reason, rows) <= 0 then redis.call('HDEL', errored, reason) end
+local function count_by_name(key, name, rows, others)
+  local is_new = redis.call('HEXISTS', key, name) == 0
+  if is_new and (rows < 0 or redis.call('HLEN', key) >= MOST_NAMES) then name = others end
+  if redis.call('HINCRBY', key, name, rows) <= 0 then redis.call('HDEL', key, name) end
 end
 
 -- The bytes of a file, or the share of a shard's rows if the file has rows of other shards too.
@@ -179,7 +181,8 @@ local function count_receipt(said, sign)
   for _, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
     redis.call('HINCRBY', run, total, 0 + sign * said[total]) -- 0 +: Redis does not accept Lua's -0 as an integer
   end
-  for reason, rows in pairs(said.errors) do count_errored(reason, sign * rows) end
+  for reason, rows in pairs(said.errors) do count_by_name(errored, reason, sign * rows, 'other reasons') end
+  for field, rows in pairs(said.left_out or {}) do count_by_name(left_out, field, sign * rows, 'others') end
   local bytes = share_of(said.data, said.rows_kept) + share_of(said.scores, said.rows_in)
   redis.call('HINCRBY', run, 'stored_bytes', sign * bytes)
   local function count_scores(column, histogram)
