@@ -290,7 +290,8 @@ def _columns_of_rows(source: Input, chosen: Columns | None) -> tuple[Columns, pa
             return columns, schema_of(columns, first.uri)
         if chosen is not None:
             raise UsageError(
-                "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave out --columns."
+                "Of Parquet files every column is read. --columns is for JSON Lines and CSV files, and for the values of folders "
+                f"like year=2024, of which {first.uri} has: {', '.join(folder_values(first.uri)) or 'none'}. Leave out --columns."
             )
         schemas = (_schema_of(shard) for shard in source.shards[:_LOOKS_FOR_TYPES])
         own = next(schemas)

@@ -17,6 +17,8 @@ _LISTED = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, t
 FILES = [name for name in _LISTED if name and (ROOT / name).is_file()]
 _NAMED = re.compile(r"(?<![\w/.:~<{$*-])((?:[\w.-]+/)*[\w-]+\.(?:py|lua|md|toml|yaml|yml|sh|conf))(?![\w/*])")
 _OF_OTHERS = {
+    "flowerconfig.py",  # of Flower
+    "script.py",  # that a test writes
     "tf_batching.py",  # of finepdfs
     "modeling.py",  # of Alibaba-NLP's new-impl
     "modeling_custom.py",

@@ -148,12 +148,15 @@ def test_a_run_is_enqueued_from_the_wheel(
 
 
 def test_each_public_function_works_beside_a_users_modules_of_our_names(
-    installed: Callable[[str], Installed], fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+    installed: Callable[[str], Installed], fleet: Fleet, shards: Path, tmp_path: Path
 ) -> None:
-    machine = replace(installed(PYTHONS[0]), folder=folder_of_a_user(tmp_path, shards))
+    machine, model = replace(installed(PYTHONS[0]), folder=folder_of_a_user(tmp_path, shards)), tmp_path / "model"
     settings = {"REDIS_URL": fleet.redis_url, "HF_HUB_OFFLINE": "1", "SHARDSIFT_PARITY_ROWS": "0"}
+    make = "import sys, pathlib, support.models; support.models.tiny_classifier(pathlib.Path(sys.argv[1]))"
+    made = machine.run("python", "-P", "-c", make, model, seconds=300, PYTHONPATH=str(ROOT / "tests"))
+    assert made.returncode == 0, made.stderr
 
-    done = machine.run("python", "script.py", tiny_model, seconds=600, **settings)
+    done = machine.run("python", "script.py", model, seconds=600, **settings)
 
     assert (done.returncode, done.stdout) == (0, SAYS), done.stderr
     assert not (tmp_path / "imported").exists()
