@@ -371,7 +371,7 @@ def test_what_is_known_of_a_run_has_a_line_and_is_in_the_json(ledger: Ledger, ru
     scored = a_scoring_receipt(refused_dtypes=("bfloat16",))
     for shard, errors in ((A, {"blank text": 1}), (B, {"blank text": 2, "null text": 4})):
         errored = sum(errors.values())
-        counts = {"rows_in": 9 + errored, "rows_errored": errored, "errors": errors}
+        counts = {"rows_in": 9 + errored, "rows_errored": errored, "errors": errors, "left_out": {"meta.by": errored}}
         ledger.complete(claimed(ledger, run, shard.name), a_receipt(run, shard, scorings=(scored,), **counts))
     ledger.steer(run, Steering(max_workers=8))
 
@@ -379,6 +379,7 @@ def test_what_is_known_of_a_run_has_a_line_and_is_in_the_json(ledger: Ledger, ru
 
     told = {
         "errored  4 null text, 3 blank text",
+        "left out meta.by (7 rows)",
         "format   score in float32 (in bfloat16 the scores differ too much)",
         "workers  none; at most 8 have shards at once",
         f"output   {SPEC.output_uri}; 400 bytes in 2 shards",
@@ -387,6 +388,7 @@ def test_what_is_known_of_a_run_has_a_line_and_is_in_the_json(ledger: Ledger, ru
     assert {"workers  none", f"output   {SPEC.output_uri}"} <= set(before)
     assert not [line for line in before if line.startswith(("errored", "format"))]
     assert status.as_json()["error_reasons"] == {"null text": 4, "blank text": 3}
+    assert status.as_json()["left_out"] == {"meta.by": 7}
     assert status.as_json()["steering"] == asdict(Steering(max_workers=8))
 
 
@@ -626,18 +628,20 @@ class TestEnds:
             f"After fixing the cause: producer finalize {done}",
         ]
 
-    def test_a_scorer_that_invents_a_reason_for_each_row_does_not_fill_the_ledger(
+    def test_a_scorer_that_invents_a_reason_and_an_input_with_a_field_for_each_row_do_not_fill_the_ledger(
         self, ledger: Ledger, claim: Claim
     ) -> None:
         errors = {f"reason {number}": 1 for number in range(80)}
-        receipt = a_receipt(claim.run_id, claim.shard, rows_in=89, rows_errored=80, errors=errors)
+        counts = {"rows_in": 89, "rows_errored": 80, "errors": errors, "left_out": errors}
+        receipt = a_receipt(claim.run_id, claim.shard, **counts)
 
         ledger.complete(claim, receipt)
-        reasons = ledger.error_reasons(claim.run_id)
+        reasons, left_out = ledger.error_reasons(claim.run_id), ledger.fields_left_out(claim.run_id)
         ledger.requeue(claim.run_id, {A.name: "lost"}, of=[receipt])
 
         assert (len(reasons), reasons["other reasons"], sum(reasons.values())) == (51, 30, 80)
-        assert ledger.error_reasons(claim.run_id) == {}
+        assert (len(left_out), left_out["others"], sum(left_out.values())) == (51, 30, 80)
+        assert ledger.error_reasons(claim.run_id) == ledger.fields_left_out(claim.run_id) == {}
 
     def test_the_status_says_how_thoroughly_a_published_output_was_checked(
         self, ledger: Ledger, tmp_path: Path
