@@ -156,7 +156,9 @@ def status(
     progress: bool = True,
     redis_url: str | None = None,
 ) -> RunStatus:
-    """The state of a run: of the newest one under way, otherwise the newest, if no id is given. Checks the output if the run is published.
+    """The state of a run: without an id of the newest one under way, otherwise the newest.
+
+    Checks the output if the run is published.
 
     >>> print(shardsift.status())
     on track, 3 h 20 min to 4 h 5 min left
