@@ -275,7 +275,7 @@ CATEGORY = pa.dictionary(pa.int32(), TEXT)
         (pa.struct([("a", pa.struct([("b", pa.large_list(CATEGORY))]))]), lambda text: {"a": {"b": [text]}}),
         (pa.map_(TEXT, CATEGORY), lambda text: [("k", text)]),
     ],
-    ids=str,
+    ids=["list", "struct", "list in structs", "map"],
 )
 def test_a_dictionary_inside_another_type_is_read_whatever_its_pieces(
     tmp_path: Path, kind: pa.DataType, nested: Callable[[str], Any], row_group_rows: int
