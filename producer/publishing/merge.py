@@ -11,7 +11,7 @@ import hashlib
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from shardsift.fleet.errors import OutputDamaged, ShardError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.output_columns import plain_type
 from shardsift.fleet.run.receipt import OutputFile, Receipt, Receipts, RowsOfFile
 from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of, whole_name
 from shardsift.fleet.run.text import as_metadata, digests_in
@@ -179,9 +180,8 @@ def _merged(output: Output, group: Sequence[Receipt], kind: Kind, *, is_alike: b
     with scratch_folder(None) as folder, translated(f"Merging shards into {path}"):
         stored = _stored(output, group, kind, folder / "stored.parquet")
         first = next(stored)
-        schema = first[0].file.schema_arrow
-        metadata = schema.metadata
-        schema = schema if is_alike else schema.remove_metadata()
+        metadata = first[0].file.schema_arrow.metadata
+        schema = _as_written(first[0].file.schema_arrow, metadata if is_alike else None)
         writer, rest = ParquetFileWriter(folder / "merged.parquet", schema), schema.empty_table()
         texts: dict[int, Sequence[str]] = {}  # their digests, by the first row of a window in the merged file
         for (groups, receipt), first_row in zip(chain([first], stored), _first_rows(group, kind), strict=True):
@@ -205,6 +205,11 @@ def _merged(output: Output, group: Sequence[Receipt], kind: Kind, *, is_alike: b
             sha256=merged.sha256,
             rows=sum(kind.part_of(receipt).rows for receipt in group),
         )
+
+
+def _as_written(schema: pa.Schema, metadata: Mapping[bytes, bytes] | None) -> pa.Schema:
+    """The schema with which a worker wrote a file. pyarrow reads the entries of a map by the name of the map."""
+    return pa.schema([field.with_type(plain_type(field.type)) for field in schema], metadata=metadata)
 
 
 def _stored(output: Output, group: Sequence[Receipt], kind: Kind, copy: Path) -> Iterator[tuple[RowGroups, Receipt]]:

@@ -390,7 +390,7 @@ class TestOnTheHub:
         assert {path for path in before.keys() & now.keys() if before[path] == now[path]} >= {
             path for path in before if path.startswith("scores/")
         }
-        assert run.data() == [FIRST, f"data/{NAMES[4]}.parquet"]
+        assert run.data() == [FIRST, SECOND]
         assert run.user.call(plan_in_place, run.plan).spec.run_id == again.spec.run_id
         assert run.user.call(verify, run.plan.spec.output_uri).faults == ()
 

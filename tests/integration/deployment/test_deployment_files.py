@@ -27,7 +27,7 @@ def test_the_dockerfile_copies_only_what_the_repository_has_and_docker_is_shown(
 
     assert copied == shown
     assert {source for source in copied if not list(ROOT.glob(source))} == set()
-    assert copied >= {"fleet", "producer", "worker"}
+    assert copied >= {"producer", "shardsift", "worker"}
 
 
 def test_every_image_that_compose_builds_is_a_target_of_the_dockerfile(services: dict[str, dict[str, Any]]) -> None:

@@ -124,8 +124,8 @@ class TestRefusals:
             ),
             ({"where": "LABEL <> 'label_0'", "buckets": 3}, "does not give: 'label_0'. Did you mean 'LABEL_0'"),
             ({"where": "label = 1"}, "does not give: '1'"),
-            ({"keep_top": "10%", "within": "Shard"}, '--within Shard: the output would also have a column "shard"'),
-            ({"keep_top": "10%", "within": "ROW"}, '--within ROW: the output would also have a column "row"'),
+            ({"keep_top": "10%", "within": "Shard"}, "--within Shard: name a column of the input"),
+            ({"keep_top": "10%", "within": "ROW"}, "--within ROW: name a column of the input"),
             ({"keep_top": "10%", "within": "topic"}, '--within topic: the output would also have a column "Topic"'),
             ({"keep_top": "10%", "within": "Topic"}, '--within Topic: the output would also have a column "topic"'),
             ({"keep_top": "10%", "within": "LABEL"}, "--within LABEL: name a column of the input"),
@@ -137,7 +137,7 @@ class TestRefusals:
     ) -> None:
         for file in source.iterdir():
             rows = pq.read_table(file)
-            for name in ("Shard", "ROW", "topic", "Topic"):
+            for name in ("topic", "Topic"):
                 rows = rows.append_column(name, pa.array(["x"] * len(rows)))
             pq.write_table(rows, file)
         model = tiny_classifier(tmp_path / "two", labels=2)
