@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from shardsift.fleet.errors import UsageError
 from shardsift.producer.local.demo_data import write_shards
@@ -18,6 +19,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
 )  # set before torch is imported: the threads of two test processes would mostly wait
+
+
+settings.register_profile("busy machine", deadline=None)
+settings.load_profile("busy machine")
 
 
 def pytest_report_header() -> str:
