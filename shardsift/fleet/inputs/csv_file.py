@@ -213,8 +213,15 @@ def _parsed(data: bytes, names: list[str]) -> pa.Table | None:
 
 # The types of CSV's texts. A text is a number only if the number says all that the text says: `007` and `1.` are texts.
 
-_WHOLE = "^(0|-?[1-9][0-9]{0,17}|-?[1-8][0-9]{18})$"  # each fits int64
-_NUMBER = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,17})?([eE][+-][0-9]{1,3})?$"  # 7e3 may well be somebody's id
+_WHOLE = "^(0|-?[1-9][0-9]{0,18})$"
+_LEAST_WHOLE, _MOST_WHOLE = str(-(1 << 63)), str((1 << 63) - 1)
+_DIGITS = 17  # from the first that is not 0; with so many, each double is written
+_FRACTIONS = rf"0(\.0*[0-9]{{1,{_DIGITS}}})?|" + "|".join(
+    rf"[1-9][0-9]{{{more}}}(\.[0-9]{{1,{_DIGITS - 1 - more}}})?" for more in range(15)
+)
+_BIG_FRACTION = r"[1-8][0-9]{15}(\.[0-9])?"  # below 2**53
+# 7e3 may well be somebody's id, but 7.0E3 is how Java writes a double.
+_NUMBER = rf"^-?((({_FRACTIONS}|{_BIG_FRACTION})([eE][+-][0-9]{{1,3}})?)|[0-9]\.[0-9]{{1,{_DIGITS - 1}}}E[0-9]{{1,3}})$"
 _BOOL = "^(true|false|True|False|TRUE|FALSE)$"
 _PATTERNS = {pa.bool_(): _BOOL, pa.int64(): _WHOLE, pa.float64(): _NUMBER}
 
@@ -230,5 +237,17 @@ def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
     """The places of the values that have not got this type."""
     if data_type == pa.string():
         return []
-    fits = pc.fill_null(pc.match_substring_regex(texts, _PATTERNS[data_type]), True)
+    fits = pc.match_substring_regex(texts, _PATTERNS[data_type])
+    if data_type != pa.bool_():
+        fits = pc.and_kleene(fits, _is_held(pc.if_else(fits, texts, None), data_type))
+    fits = pc.fill_null(fits, True)
     return pc.indices_nonzero(pc.invert(fits)).to_pylist()  # type: ignore[no-any-return]
+
+
+def _is_held(numbers: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    """Whether the type has numbers so large."""
+    if data_type == pa.float64():
+        return pc.is_finite(numbers.cast(data_type))
+    digits = pc.utf8_ltrim(numbers, "-")
+    is_small = pc.or_(pc.less(pc.utf8_length(digits), len(_MOST_WHOLE)), pc.less_equal(digits, _MOST_WHOLE))
+    return pc.or_(is_small, pc.equal(numbers, _LEAST_WHOLE))
