@@ -312,12 +312,13 @@ def _on_refused(status: RunView) -> Iterator[str]:
 
 _MOST_CAUSES = 5
 _MOST_CHARACTERS = 360  # of an error
-_CLAUSE = re.compile(r"(?<=[;.!?]) ")
+_VALUE = r'(?<=\bis\ )"(?:[^"\\]|\\.)*"'  # as shardsift/fleet/inputs says it
+_CLAUSE = re.compile(rf"((?:{_VALUE}|.)+?(?:(?<=[;.!?])(?= )|$))")
 _ENDS = re.compile(r";(?= [A-Z]|$)")  # a list of which the end is left out
 _PLACE = re.compile(r"(?:line|row) #")
 _REST = "and # more"  # of a list
 _DETAIL = re.compile(
-    r"""(?<=\bis\ )"[^"]*"                                           # a value
+    rf"""{_VALUE}
     | \S*/\S*                                                     # a path, a URI or a worker
     | [\w.-]+\.(?:parquet|jsonl|ndjson|json|csv|tsv|gz|zst|arrow)\b  # a file
     | \b(?!(?:(?<=answered\ )|(?<=status\ )|(?<=code\ )|(?<=HTTP\ )|(?<=\())[45]\d\d\b)  # 403 is not 503, but any other
@@ -378,7 +379,7 @@ def _clauses(failure: Failure) -> dict[str, str]:
     """The clauses of the error by what they say, without the names and numbers. Of the places in a file, the first."""
     error = " ".join(failure.error.split()).removeprefix(f"Shard {failure.shard}: ").removeprefix(f"{failure.shard}: ")
     found, has_place = dict[str, str](), False
-    for clause in _CLAUSE.split(error):
+    for clause in map(str.strip, _CLAUSE.findall(error)):
         said = _masked(failure, clause).rstrip(";.")
         is_place = _PLACE.match(said) is not None
         if said not in found and said != _REST and not (is_place and has_place):

@@ -78,6 +78,14 @@ def test_bad_rows_of_many_shards_are_a_line_for_each_column_with_all_their_rows_
     assert max(map(len, (meta, rating))) < 500
 
 
+def test_the_stops_in_a_value_end_no_clause() -> None:
+    rows = r'line 1: n is "Mr. A; \"B\". C", not int64; line 2: n is "Dr. D", not int64; and 10 more'
+
+    (line,) = failure_lines([failure("a", f"Shard a: 12 rows of 20 cannot be read. {rows}. {REMEDY}")])
+
+    assert line.endswith(rf'cannot be read. line 1: n is "Mr. A; \"B\". C", not int64. {REMEDY}')
+
+
 def failure_of_bad_rows(shard: str, *, rows: int, column: str) -> Failure:
     """As a worker fails a shard with too many rows that cannot be read: it names the first three."""
     of, allowed = (1000, "10") if rows > 10 else (75, "0.75")
