@@ -96,9 +96,7 @@ class TestChosenColumns:
     def test_a_column_that_no_file_has_is_told(self, tmp_path: Path, kind: str) -> None:
         file = write_file(tmp_path / "a.csv", self.CONTENT)
 
-        with pytest.raises(
-            UsageError, match='has no field "title" in its first rows; it has: id, text, ups. Commas sep'
-        ):
+        with pytest.raises(UsageError, match='have no field "title"; they have: id, text, ups. Commas sep'):
             columns_of(file, (("text", SEEN), ("title", kind)))
 
 

@@ -198,7 +198,8 @@ class TestRowsThatDoNotFitTheRun:
             ('{"f": 1e400}', "not valid JSON: a number is too large"),
             ('{"text": "a"', "not valid JSON: .+"),
             ('{"text": "a"} {"text": "b"}', r"not valid JSON: Extra data \(character 15\)"),
-            ("[", "not a JSON object"),
+            ('{"n": %s}' % ("1" * 5000), "not valid JSON: a number is too large"),
+            ("[", r"not a JSON object: each line has to be one, like {…}"),
         ],
     )
     def test_are_refused_by_line_and_field(self, tmp_path: Path, row: str, problem: str) -> None:
@@ -277,10 +278,25 @@ class TestChosenColumns:
         assert read_rows["meta"].to_pylist() == [{"n": 1}, None, None]
         assert list(bad) == [2]
 
+    def test_keep_their_types_in_the_remedy_for_a_value_of_another_type(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.jsonl", b'{"text": "a", "ups": true}\n')
+
+        _, bad = read_with_bad(
+            file, (("text", "string"), ("ups", "int64"), ("x", "double"), ("meta", "struct<n: int64>")), only=True
+        )
+
+        assert "--columns text:string,ups:json,x:double,meta," in bad[0].remedy
+
+    def test_one_that_no_file_has_is_told_with_the_fields_of_all(self, tmp_path: Path) -> None:
+        files = [write_file(tmp_path / f"{name}.jsonl", b'{"%s": 1}' % name.encode()) for name in ("a", "b")]
+
+        with pytest.raises(UsageError, match='The first rows of 2 files have no field "c"; they have: a, b.'):
+            columns_of_lines([*map(str, files)], (("c", SEEN),))
+
     @pytest.mark.parametrize(
         ("column", "problem"),
         [
-            ("title", 'a.jsonl has no field "title" in its first rows; it has: edited, id, text, gildings, meta, ups.'),
+            ("title", 'a.jsonl have no field "title"; they have: edited, id, text, gildings, meta, ups.'),
             ("ups:float", "'float' is not a type of --columns: string, int64, double, bool or json."),
         ],
     )

@@ -23,14 +23,16 @@ def seen_names(columns: Columns) -> list[str]:
     return [name for name, kind in columns if kind == SEEN]
 
 
-def no_such_field(name: str, names: Iterable[str], uri: str, *, hint: str = "") -> UsageError:
+def no_such_field(name: str, names: Iterable[str], where: str, *, hint: str = "") -> UsageError:
     """About a field of --columns that the sample does not have. It has those of `names`."""
     known = list(names)
     field, _, kind = name.rpartition(":")
     if field in known:
         *most, last = NAMED_TYPES
         return UsageError(f"{kind!r} is not a type of --columns: {', '.join(most)} or {last}.")
-    return UsageError(f'{uri} has no field "{name}" in its first rows; it has: {", ".join(known)}. {hint}'.rstrip())
+    return UsageError(
+        f'The first rows of {where} have no field "{name}"; they have: {", ".join(known)}. {hint}'.rstrip()
+    )
 
 
 def schema_of(columns: Columns, uri: str) -> pa.Schema:
@@ -60,8 +62,10 @@ class Misfit(ValueError):
         self.path = path
         self.reason = f"{path} is not {kind}"
 
-    def remedy(self, columns: Columns) -> str:
-        names = ",".join(f"{name}:{JSON}" if self._is_in(name) else name for name, _ in columns)
+    def remedy(self, columns: Columns, *, are_chosen: bool) -> str:
+        """The command's option. Types are only said of columns that the user has chosen: others are those of the sample."""
+        read = [(name, JSON if self._is_in(name) else kind if are_chosen else SEEN) for name, kind in columns]
+        names = ",".join(f"{name}:{kind}" if kind in NAMED_TYPES else name for name, kind in read)
         return f"To keep all of its values as text: --columns {shlex.quote(names)}, in a new run with another --output."
 
     def _is_in(self, column: str) -> bool:

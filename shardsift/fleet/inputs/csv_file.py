@@ -124,7 +124,7 @@ class CsvFile(LineRows):
         for field in schema:
             for place in misfits(texts[field.name], field.type) if field.name in has else ():
                 error = Misfit(field_path("", field.name), texts[field.name][place].as_py(), str(field.type))
-                problems.setdefault(place, (error.reason, str(error), error.remedy(self.columns)))
+                problems.setdefault(place, (error.reason, str(error), error.remedy(self.columns, are_chosen=self.only)))
         read = without(texts, problems)
         absent = partial(pa.nulls, len(texts))
         values = [read[one.name].cast(one.type) if one.name in has else absent(one.type) for one in schema]

@@ -71,7 +71,7 @@ class JsonLines(LineRows):
             except ValueError as error:
                 reason, remedy = _NOT_JSON, ""
                 if isinstance(error, Misfit):
-                    reason, remedy = error.reason, error.remedy(self.columns)
+                    reason, remedy = error.reason, error.remedy(self.columns, are_chosen=self.only)
                 bad[len(rows)] = BadRow(place=f"line {line:,}", reason=reason, detail=str(error), remedy=remedy)
             else:
                 if others and not self.only:
@@ -147,7 +147,7 @@ def _object(text: bytes) -> dict[str, Any]:
     if not is_utf8(text):
         raise ValueError("not UTF-8")
     if not text.startswith(b"{"):
-        raise ValueError("not a JSON object. Each line has to be one object, like {…}")
+        raise ValueError("not a JSON object: each line has to be one, like {…}")
     try:
         row: dict[str, Any] = _DECODER.decode(text.decode())
         if _SURROGATE.search(text):
@@ -179,7 +179,12 @@ def _finite(number: str) -> float:
     return found
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_without_doubles, parse_float=_finite)
+def _whole_number(number: str) -> int:
+    _finite(number)
+    return int(number)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_without_doubles, parse_float=_finite, parse_int=_whole_number)
 
 
 # From JSON's values to those of a column. The functions raise ValueError or its like for a value that the column does not hold.

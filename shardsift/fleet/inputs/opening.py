@@ -89,7 +89,8 @@ def columns_of_lines(uris: Sequence[str], chosen: Columns | None = None) -> Colu
         return tuple(seen.items())
     for name in seen_names(chosen) if kind is JsonLines else dict(chosen):
         if name not in seen:
-            raise no_such_field(name, seen, uris[0], hint="" if kind is JsonLines else CSV_LAYOUT)
+            where = uris[0] if files == 1 else f"{files:,} files"
+            raise no_such_field(name, seen, where, hint="" if kind is JsonLines else CSV_LAYOUT)
     return tuple((name, kind or seen[name]) for name, kind in chosen)
 
 
