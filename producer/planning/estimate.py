@@ -99,10 +99,10 @@ class Estimate:
         """A line about rows and tokens, one for each kind of device, and what is missing."""
         known = []
         if self.rows is not None:
-            known.append(f"{self.rows:,} rows" if self.rows_are_counted else f"{_about(self.rows)} rows")
+            known.append(counted(self.rows, "row") if self.rows_are_counted else f"{_about(self.rows)} rows")
         if self.tokens is not None:
             known.append(f"{_about(self.tokens)} tokens")
-            known.append(f"from {self.sampled_rows:,} rows of {counted(self.sampled_shards, 'shard')}")
+            known.append(f"from {counted(self.sampled_rows, 'row')} of {counted(self.sampled_shards, 'shard')}")
         yield f"estimate: {', '.join(known) or 'unknown'}"
         if self.devices and all(one.gpu_hours.high < _LEAST for one in self.devices):
             yield "  under a minute of work on each kind of GPU; a CPU takes far longer"
@@ -113,9 +113,9 @@ class Estimate:
             yield "  Starts of workers and their idle time come on top."
         if self.bad_rows:
             causes = ", ".join(f"{rows:,} {reason}" for reason, rows in self.bad_rows.items())
-            yield f"bad rows: {causes}, of {self.sampled_rows:,} rows that were looked at"
+            yield f"bad rows: {causes}, of {counted(self.sampled_rows, 'row')} that were looked at"
         if self.left_out:
-            yield f"left out: {left_out_line(self.left_out)} of {self.sampled_rows:,} rows that were looked at"
+            yield f"left out: {left_out_line(self.left_out)} of {counted(self.sampled_rows, 'row')} that were looked at"
         if self.refused:
             yield f"the run would fail: {self.refused}"
 
@@ -188,10 +188,10 @@ def _most_first(names: Iterable[str]) -> dict[str, int]:
 
 
 def _refusal(spec: RunSpec, sample: Sequence[SampledShard]) -> str:
-    """Why the run would fail, with the first bad rows. The sample is judged as a run of its own."""
+    """Why the run would fail, with the first bad rows and their shards. The sample is judged as a run of its own."""
     found, rows = FirstBadRows(), sum(len(one.table) for one in sample)
     for one in sample:
-        found.add(one.noted.values())
+        found.add([replace(bad, place=f"shard {one.shard.name}, {bad.place}") for bad in one.noted.values()])
     why = too_many_bad_rows(found.number, rows, spec.max_bad_rows, of_run=True)
     return f"{why}. {found}" if why else ""
 

@@ -316,7 +316,7 @@ def _text_lines(columns: Columns, chosen: str | None) -> list[str]:
     if not names:
         return []
     return [
-        f"Kept as JSON text, wholly or in part, because the sample has no value that says a type: {', '.join(names)}."
+        f"Kept as JSON text, wholly or in part, because the sample shows no type that holds all values: {', '.join(names)}."
     ]
 
 

@@ -74,7 +74,7 @@ class TestBadRows:
         assert done.exit_code == 1
         assert "the run would fail: 9 rows of 81 cannot be read, and --max-bad-rows 0.01 allows 8" in done.stdout
         assert "--columns text,meta:json" in done.stdout
-        assert 'line 73: meta.n is "N/A", not int64' in done.stdout
+        assert 'shard a, line 73: meta.n is "N/A", not int64; shard a, line 74: ' in done.stdout
 
     def test_that_are_all_fail_it_and_no_tokens_are_told(self, tiny_model: Path, tmp_path: Path) -> None:
         done = self.dry_run(tmp_path, tiny_model, ["<html>"] * 3, "--columns", "text:string", "--json")
