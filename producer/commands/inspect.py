@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.command_line import (
     Commands,
     check_chart,
@@ -145,6 +146,8 @@ def scores(
     from shardsift.producer.scores.distribution import chart
     from shardsift.producer.scores.report import edge_lines, edges_of_run, near_lines, rows_of_run_near, scored_run
 
+    if edges is None and (ranking.by or ranking.within):
+        raise UsageError("--by and --within are about equal parts of the rows: add --edges N.")
     if png:
         check_chart(png, option="--png", otherwise="leave out --png")
     run = scored_run(target, read_settings())

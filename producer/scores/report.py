@@ -1,5 +1,6 @@
 """Report how the scores of a run are spread, and show rows near a threshold, so that a person can judge where to cut."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -206,6 +207,8 @@ def rows_of_run_near(
 
     Raises UsageError for a source that is not its input, and for several score columns of which none is named.
     """
+    if not math.isfinite(near):
+        raise UsageError(f"--near {near:g} is not a number that a score can be near.")
     uris = source or run.input_uris
     shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
     return rows_near(run, run.column(column), near=near, count=count, source=shards)

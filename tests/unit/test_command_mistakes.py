@@ -37,6 +37,13 @@ class TestOptions:
         assert f"No such option: {option} (Possible options: " in message
         assert meant in message
 
+    @pytest.mark.parametrize("option", ["--by", "--within"])
+    def test_one_that_would_change_nothing_is_refused(self, option: str) -> None:
+        done = CliRunner().invoke(cli, ["scores", "./kept", option, "topic"])
+
+        assert isinstance(done.exception, UsageError)
+        assert "add --edges N" in str(done.exception)
+
     def test_one_like_no_other_is_told_alone(self) -> None:
         message = said("run", "--qqq")
 

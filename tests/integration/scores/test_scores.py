@@ -200,6 +200,13 @@ def test_of_several_score_columns_one_must_be_named_unless_the_filter_does(score
         run.column("edu")
 
 
+def test_no_row_is_near_to_what_is_no_number(scored: Scored) -> None:
+    run = scored_run(scored.output, scored.settings)
+
+    with pytest.raises(UsageError, match="--near nan is not a number"):
+        rows_of_run_near(run, None, near=math.nan, count=1, source=())
+
+
 def test_the_rows_nearest_to_a_threshold_come_with_url_and_text_of_the_input(scored: Scored) -> None:
     run = scored_run(scored.output, scored.settings)
 
