@@ -86,6 +86,18 @@ def test_bytes_and_times_that_python_does_not_have_are_no_bad_rows(tmp_path: Pat
     assert rows["x"].to_pylist() == [b"\xff"]
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_time_of_spark_or_hive_is_what_it_was_whatever_its_year(tmp_path: Path, nested: bool) -> None:
+    times = [datetime.datetime(year, 12, 31, 1, 2, 3, 456_789) for year in (1, 1677, 2024, 2263, 9999)]
+    values = [[{"t": time}] for time in times] if nested else times
+    unit = pa.timestamp("us")
+    column = pa.array(values, pa.list_(pa.struct([("t", unit)])) if nested else unit)
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": column}), file, use_deprecated_int96_timestamps=True, store_schema=False)
+
+    assert read(file)["x"].to_pylist() == values
+
+
 def test_columns_come_in_the_runs_order_and_others_last(tmp_path: Path) -> None:
     file = parquet(tmp_path, more=pa.array([0]), text=pa.array(["a"]), x=pa.array([datetime.date(2024, 2, 29)]))
 

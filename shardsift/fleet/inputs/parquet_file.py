@@ -25,6 +25,7 @@ from shardsift.fleet.storage.hub_files import filesystem_of
 _BLOCK_BYTES, _BLOCKS_KEPT = 8 << 20, 8
 _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
 _ALIKE = ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
+_INT96_UNIT = "us"  # Spark's. In nanoseconds, Arrow makes another time of one before 1677 or after 2262
 _UNITS = ["s", "ms", "us", "ns"]
 _UNREADABLE = re.compile("dictionary<|list_view<")  # inside another type
 
@@ -62,12 +63,17 @@ def _parquet_file(file: BinaryIO, uri: str) -> tuple[pq.ParquetFile, pa.Schema]:
     """The file, and the schema that it was written with."""
     try:
         metadata = pq.read_metadata(file)
-        written = pq.ParquetFile(file, metadata=metadata).schema_arrow
+        written = pq.ParquetFile(file, metadata=metadata, coerce_int96_timestamp_unit=_INT96_UNIT).schema_arrow
         names = [field.name for field in written if pa.types.is_dictionary(field.type)]
         if any(pa.types.is_nested(field.type) and _UNREADABLE.search(str(field.type)) for field in written):
             metadata = _of_parquets_types(metadata)
         parquet = pq.ParquetFile(
-            file, metadata=metadata, read_dictionary=names, buffer_size=_BUFFER_BYTES, pre_buffer=False
+            file,
+            metadata=metadata,
+            read_dictionary=names,
+            buffer_size=_BUFFER_BYTES,
+            pre_buffer=False,
+            coerce_int96_timestamp_unit=_INT96_UNIT,
         )
         return parquet, written
     except pa.ArrowInvalid as error:
