@@ -98,6 +98,19 @@ def test_a_time_of_spark_or_hive_is_what_it_was_whatever_its_year(tmp_path: Path
     assert read(file)["x"].to_pylist() == values
 
 
+def test_a_file_with_fewer_rows_than_its_footer_says_is_not_read_to_the_end(tmp_path: Path) -> None:
+    file = parquet(tmp_path, text=pa.array([f"text {number}" for number in range(77)]))
+    content = file.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    rows, more = b"\x9a\x01", b"\x9e\x01"  # 77 and 79 as varints
+    file.write_bytes(content[:footer] + content[footer:].replace(rows, more))
+
+    with pytest.raises(
+        ShardError, match=r"a\.parquet is damaged, .*: 2 of the rows that its footer counts are missing"
+    ):
+        read(file)
+
+
 def test_columns_come_in_the_runs_order_and_others_last(tmp_path: Path) -> None:
     file = parquet(tmp_path, more=pa.array([0]), text=pa.array(["a"]), x=pa.array([datetime.date(2024, 2, 29)]))
 

@@ -152,7 +152,11 @@ class ParquetInput:
                 step = ahead.step(most_rows)
                 batches = batches or self._parquet.iter_batches(step, groups, columns, use_threads=use_threads)
                 self._parquet.reader.set_batch_size(step)  # of the next batch; `iter_batches` sets that of the first
-                batch = next(batches)
+                if (batch := next(batches, None)) is None:
+                    raise ShardError(
+                        f"{self._uri} is damaged, or pyarrow cannot decode it: {ahead.rows:,} of the rows that its footer "
+                        "counts are missing. Write it again, with another encoding or writer."
+                    )
                 ahead.decoded(batch)
                 yield batch
 
