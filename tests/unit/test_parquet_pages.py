@@ -99,6 +99,23 @@ def read_with_peak(file: Path) -> tuple[list[int], int]:
         pa.set_memory_pool(usual)
 
 
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_step_has_few_megabytes_if_lists_of_one_size_are_null(tmp_path: Path, inner: bool, statistics: bool) -> None:
+    """Arrow makes as many values of a null as of a list."""
+    rows, size = 2_000, 10_000
+    nulls = pa.nulls(rows, pa.list_(pa.list_(pa.float32(), size // 2), 2))
+    column = pa.ListArray.from_arrays(range(rows + 1), nulls) if inner else nulls
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": column, "place": range(rows)}), file, write_statistics=statistics)
+    del nulls, column
+
+    places, peak = read_with_peak(file)
+
+    assert places == [*range(rows)]
+    assert peak < MOST_BYTES
+
+
 @pytest.mark.parametrize("again", [1, 50])
 def test_ordinary_texts_are_decoded_in_whole_steps(tmp_path: Path, again: int) -> None:
     """Some of them come again. Small steps would be slow."""

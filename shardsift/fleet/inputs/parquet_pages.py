@@ -29,6 +29,7 @@ class RowsAhead:
         self._row_bytes = self._bytes = 0  # of each row, and of all of them
         self._texts: list[_Pages] = []
         lists = [0]
+        slots = [count for field in metadata.schema.to_arrow_schema() for count in _slots(field.type)]
         for place in range(found.num_columns):
             chunk, leaf = found.column(place), metadata.schema.column(place)
             if columns and not any(f"{leaf.path}.".startswith(f"{name}.") for name in columns):
@@ -36,8 +37,9 @@ class RowsAhead:
             width = _WIDTHS.get(leaf.physical_type, leaf.length)
             encoded = int(chunk.total_uncompressed_size)
             if leaf.max_repetition_level:
+                of_nulls = _nulls(chunk) * (slots[place] - 1) * (width + _OF_A_LIST) if slots[place] > 1 else 0
                 of_values = chunk.num_values * width if width else _Pages(file, chunk).bytes_of_all
-                lists.append(of_values + chunk.num_values * _OF_A_LIST)
+                lists.append(of_values + chunk.num_values * _OF_A_LIST + of_nulls)
             elif width or encoded * found.num_columns * self.rows <= _MOST_BYTES // 4:
                 self._row_bytes += width or encoded
             else:
@@ -64,6 +66,19 @@ class RowsAhead:
             pages.skip(rows)
         if not self._is_known:
             self._tried = max(1, min(2 * rows, _MOST_UNKNOWN_ROWS, _MOST_BYTES * rows // max(1, batch.nbytes)))
+
+
+def _slots(kind: pa.DataType) -> list[int]:
+    """How many values Arrow makes of a null, for each column that Parquet has of a type: of lists of one size, that size."""
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    inner = [count for number in range(kind.num_fields) for count in _slots(kind.field(number).type)]
+    return [count * (kind.list_size if pa.types.is_fixed_size_list(kind) else 1) for count in inner or [1]]
+
+
+def _nulls(chunk: pq.ColumnChunkMetaData) -> int:
+    """At most."""
+    found = chunk.statistics
+    return int(found.null_count if found is not None and found.has_null_count else chunk.num_values)
 
 
 # The format is at https://github.com/apache/parquet-format
