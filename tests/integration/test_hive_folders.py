@@ -167,6 +167,14 @@ class TestColumns:
         assert {*in_duckdb} == {*in_pandas.itertuples(index=False, name=None)} == in_datasets == expected
         assert "--columns" in (out / "README.md").read_text()
 
+    def test_with_an_equals_sign_are_in_no_folder_of_the_output(self, runs: Runs, tmp_path: Path) -> None:
+        source = write_folders(tmp_path / "in", ("math=a=1/part", "math=b/part"))
+
+        out = runs.publish(source, columns="math", target_file_size="none")
+
+        assert {*published_rows(out)["math"].to_pylist()} == {"a=1", "b"}
+        assert sorted(path.name for path in (out / "data").iterdir()) == ["math-a-1", "math-b"]
+
     def test_are_there_in_a_refilter_and_rank_rows(self, runs: Runs, tmp_path: Path) -> None:
         source = write_folders(tmp_path / "in", tuple(f"{place}/part" for place in HIVE))
         earlier = runs.publish(source, columns="year")

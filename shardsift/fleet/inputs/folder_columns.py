@@ -23,7 +23,7 @@ def renamed(shards: Iterable[Shard], folder_columns: Collection[str]) -> tuple[S
     """The shards by other names, so that readers of the output do not find these columns in its folders too."""
 
     def plain(folder: str) -> str:
-        return folder.replace("=", "-", 1) if unquote(folder.partition("=")[0]) in folder_columns else folder
+        return folder.replace("=", "-") if unquote(folder.partition("=")[0]) in folder_columns else folder
 
     def name_of(shard: Shard) -> str:
         *folders, file = shard.name.split("/")
