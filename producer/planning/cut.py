@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from itertools import cycle, groupby
@@ -60,6 +60,12 @@ class RankedRun:
     receipts: Sequence[Receipt]
     shards: Mapping[str, Shard]  # of the input, by name
     ranking: Ranking
+    _unranked: dict[str, int] = field(default_factory=dict)  # of the shards that were read, rows without a value of `--within`
+
+    def of_unranked(self, fate: str) -> tuple[str, ...]:
+        """A line on the scored rows that have no value of `--within`, if there are any. They are known when edges are."""
+        rows = sum(self._unranked.values())
+        return (f"{rows:,} scored rows, whose {self.ranking.within} is null, {fate}.",) if rows else ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -87,8 +93,10 @@ class RankedRun:
             for name, column in zip(of_input, self._read_input(receipt, of_input), strict=True):
                 table = table.append_column(name, _decoded(column))
             scores = np.fmax.reduce([table[name].to_numpy() for name in columns])
+            has_score = ~np.isnan(scores)
             has_value = table[within].is_valid().to_numpy() if within else True
-            ranked = np.flatnonzero(~np.isnan(scores) & has_value)
+            self._unranked[receipt.shard] = int(np.count_nonzero(has_score & ~np.asarray(has_value)))
+            ranked = np.flatnonzero(has_score & has_value)
             numbers = (
                 _numbers(table[within].take(ranked), within, values) if within else np.zeros(len(ranked), np.int64)
             )
@@ -195,20 +203,23 @@ def buckets_of(run: RankedRun, buckets: int) -> Buckets:
     return Buckets(columns=run.columns, within=run.ranking.within, by=run.ranking.by, edges=edges)
 
 
-def best_rows(run: RankedRun, keep_top: str) -> tuple[BestRows, str, str]:
+def best_rows(run: RankedRun, keep_top: str) -> tuple[BestRows, str, tuple[str, ...]]:
     """What to keep, the condition that only these rows meet, and what it keeps, in words."""
     check_within(run.spec, run.ranking)
     edges, within, by = run.edges([share_of(keep_top)]), run.ranking.within, run.ranking.by
     best = BestRows(share=keep_top, columns=run.columns, within=within, by=by)
     kept = sum(edge.weight for edge in edges) / sum(edge.total for edge in edges)
-    note = f"Keeps {kept:.2%} of {by or 'the scored rows'}: {sum(edge.rows for edge in edges):,} rows."
+    notes = (
+        f"Keeps {kept:.2%} of {by or 'the scored rows'}: {sum(edge.rows for edge in edges):,} rows.",
+        *run.of_unranked("are left out, and are not in these figures"),
+    )
     columns = ", ".join(f'"{column}"' for column in run.columns)
     score = f"greatest({columns})" if len(run.columns) > 1 else columns
     if within is None:
-        return best, f"{score} >= {edges[0].score!r}", note
+        return best, f"{score} >= {edges[0].score!r}", notes
     cases = (f"WHEN {_quoted(edge.value)} THEN {edge.score!r}::DOUBLE" for edge in edges)
     name = within.replace('"', '""')
-    return best, f'{score} >= CASE "{name}" {" ".join(cases)} END', note
+    return best, f'{score} >= CASE "{name}" {" ".join(cases)} END', notes
 
 
 def _quoted(value: str | int | None) -> str:

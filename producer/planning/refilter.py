@@ -53,15 +53,18 @@ def plan_refilter(
     ranked = RankedRun(spec=spec, output_uri=published.uri, receipts=published.receipts, shards=shards, ranking=options)
     notes: tuple[str, ...] = ()
     if options.keep_top is not None:
-        best, where, note = best_rows(ranked, options.keep_top)
-        options, notes, spec = replace(options, where=where), (note,), replace(spec, best=best)
+        best, where, notes = best_rows(ranked, options.keep_top)
+        options, spec = replace(options, where=where), replace(spec, best=best)
+    buckets = buckets_of(ranked, options.buckets) if options.buckets else None
+    if buckets and options.keep_top is None:
+        notes = ranked.of_unranked("have no bucket")
     new_spec = replace(
         spec,
         input_uris=source.uris,
         input_revision=source.revision,
         scorings=tuple(replace(scoring, scores_from=model_of(published)) for scoring in spec.scorings),
         where=condition(options, spec.scorings),
-        buckets=buckets_of(ranked, options.buckets) if options.buckets else None,
+        buckets=buckets,
         target_file_bytes=target_file_bytes(options, by_default=spec.target_file_bytes),
         output_uri=absolute_uri(options.output_uri),
     )

@@ -332,6 +332,7 @@ class TestACut:
         self, earlier: Earlier, source: Path, rows: pd.DataFrame, within: str
     ) -> None:
         cut = {"keep_top": "30%", "by": "token_count", "within": within}
+        nulls = int(rows[within].isna().sum())
         rows = rows[rows[within].notna()]
 
         again = earlier.refiltered(**cut)
@@ -342,7 +343,13 @@ class TestACut:
         kept = published_rows(again).to_pandas()
         pd.testing.assert_frame_equal(kept, best.reset_index(drop=True))
         share = best["token_count"].sum() / rows["token_count"].sum()
-        assert earlier.plan(**cut).notes == (f"Keeps {share:.2%} of token_count: {len(best)} rows.",)
+        told = (f"Keeps {share:.2%} of token_count: {len(best)} rows.",)
+        unranked = f"{nulls} scored rows, whose {within} is null,"
+        out = (f"{unranked} are left out, and are not in these figures.",) if nulls else ()
+        assert earlier.plan(**cut).notes == (*told, *out)
+        assert nulls or within == "label"
+        marked = earlier.plan(**{**cut, "keep_top": None}, buckets=4, keep_all=True)
+        assert marked.notes == ((f"{unranked} have no bucket.",) if nulls else ())
         card = (again / "README.md").read_text()
         assert (
             f": those with the highest `score`, which have 30% of all `token_count`, within each `{within}`. Every"
