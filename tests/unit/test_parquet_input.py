@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,10 @@ OBJECTS = pa.array([{"a": 1, "b": None}, {"a": 2, "b": "x"}])
         (pa.array(["a", None]).dictionary_encode(), "large_string"),
         (pa.array(["a", None]), "dictionary<values=string, indices=int8, ordered=0>"),
         (pa.array(["a", None]).dictionary_encode(), "dictionary<values=large_string, indices=int8, ordered=1>"),
+        (pa.array([Decimal("1.5"), None]), "decimal128(10, 2)"),
+        (pa.array([[Decimal("1.5")], None], pa.list_(pa.decimal128(3, 1))), "list<element: decimal256(40, 2)>"),
+        (pa.array([datetime.time(1), None], pa.time32("s")), "time64[us]"),
+        (pa.array([datetime.timedelta(1), None], pa.duration("s")), "duration[us]"),
         (LISTS, "list<element: int64>"),
         (OBJECTS, "struct<a: double, b: large_string>"),
     ],
@@ -226,6 +231,9 @@ def test_values_that_the_run_has_in_another_type_are_read_in_it(tmp_path: Path, 
         (pa.array([1, 2]), "string"),
         (pa.array([1.0, None]), "int64"),
         (pa.array([b"a", b"b"]), "string"),
+        (pa.array([Decimal("1.5")]), "decimal128(2, 2)"),
+        (pa.array([Decimal("1.5")]), "decimal128(10, 0)"),
+        (pa.array([datetime.timedelta(1)], pa.duration("us")), "duration[s]"),
         (OBJECTS, "struct<b: string, a: int64>"),
     ],
 )

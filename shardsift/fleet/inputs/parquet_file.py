@@ -216,6 +216,10 @@ def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_timestamp(own) and pa.types.is_timestamp(wanted):  # in other zones the same times
         has_same = (own.tz is None) == (wanted.tz is None)
         return has_same and _UNITS.index(own.unit) <= _UNITS.index(wanted.unit)
+    if any(is_kind(own) and is_kind(wanted) for is_kind in (pa.types.is_duration, pa.types.is_time)):
+        return _UNITS.index(own.unit) <= _UNITS.index(wanted.unit)
+    if pa.types.is_decimal(own) and pa.types.is_decimal(wanted):
+        return bool(own.scale <= wanted.scale and own.precision - own.scale <= wanted.precision - wanted.scale)
     if _is_number(own) and _is_number(wanted):
         return bool(np.can_cast(own.to_pandas_dtype(), wanted.to_pandas_dtype()))
     return any({own, wanted} <= alike for alike in _ALIKE)
