@@ -15,6 +15,7 @@ TABLES = {
     ".hoodie/hoodie.properties": ("a Hudi table: its .hoodie", "format('hudi').load('{table}')"),
     "metadata/00001-a.metadata.json": ("an Iceberg table: its metadata", "iceberg_scan('{table}')"),
     "metadata/v3.gz.metadata.json": ("an Iceberg table: its metadata", "iceberg_scan('{table}')"),
+    "metadata/v3.metadata.json.gz": ("an Iceberg table: its metadata", "iceberg_scan('{table}')"),
     "_spark_metadata/0": ("a Spark stream: its _spark_metadata", "spark.read.parquet('{table}')"),
 }
 INPUTS = {

@@ -12,7 +12,7 @@ from shardsift.fleet.errors import UsageError
 _HUB_REPO_PARTS = 3  # datasets/<user>/<name>
 _MARKS = "_started_", "_committed_"  # of the same number
 _EXPORT = "Write the table to Parquet with its own reader, and name that as the input"
-_ICEBERG = re.compile(r"(v\d+|\d+-.*?)(\.gz)?\.metadata\.json")
+_ICEBERG = re.compile(r"(v\d+|\d+-.*?)(\.gz)?\.metadata\.json(\.gz)?")
 _DUCKLAKE = re.compile(r"ducklake-[0-9a-f]{8}-")
 _LOGS = {  # → whose, and how to read it
     "_delta_log": ("a Delta table", "with DuckDB: COPY (FROM delta_scan('{0}')) TO 'table.parquet'"),
@@ -31,7 +31,7 @@ def refuse_tables(
         return
     below = defaultdict[str, set[str]](set)
     for path in listed:
-        if "/_" in path or "/.hoodie/" in path or path.endswith(".metadata.json"):
+        if "/_" in path or "/.hoodie/" in path or ".metadata.json" in path:
             for folder, name in _steps(path):
                 below[folder].add(name)
 
