@@ -70,7 +70,7 @@ class RankedRun:
     @property
     def columns(self) -> tuple[str, ...]:
         """The score columns. Raises UsageError if the run does not have them, or none was named of several."""
-        columns = self.ranking.score_columns
+        columns = tuple(dict.fromkeys(self.ranking.score_columns))
         if not columns and len(self.spec.scorings) == 1:
             columns = (self.spec.scorings[0].score_column,)
         names = [field.name for field in output_fields(self.spec) if field.type == pa.float32()]

@@ -402,6 +402,11 @@ class TestACut:
         assert earlier.plan(**cut, buckets=20).spec.run_id == earlier.plan(**cut, buckets=20).spec.run_id
         assert earlier.plan(**cut, buckets=20).spec.run_id != earlier.plan(**cut, buckets=10).spec.run_id
 
+    def test_by_a_score_that_is_named_twice_is_by_this_score(self, earlier: Earlier) -> None:
+        once = earlier.plan(keep_top="30%", score_columns=("score",))
+
+        assert earlier.plan(keep_top="30%", score_columns=("score", "score")).spec == once.spec
+
     def test_that_means_nothing_is_refused(self, earlier: Earlier) -> None:
         told_before_rows_are_scored: dict[str, dict[str, Any]] = {
             "Use only one of --keep-top, --min-score": {"keep_top": "5%", "keep_all": True},
