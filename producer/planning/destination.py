@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from fsspec import get_filesystem_class
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.folder_columns import folder_values
 from shardsift.fleet.process.wording import is_url, local_path
 from shardsift.fleet.run.choices import CRAWLS_DATASET
 from shardsift.fleet.run.model import with_revision
@@ -127,6 +128,17 @@ def place_lines(output: str) -> list[str]:
     if not _REPO_ID.fullmatch(output) or Path(output).parent.exists():
         return []
     return [f"--output {output} is a folder here. For a dataset on the Hub, write --output hf://datasets/{output}."]
+
+
+def check_folder_names(spec: RunSpec, shards: Iterable[Shard]) -> None:
+    """Raises UsageError if readers of the output would find a column of the run in its folders too: `score=5`."""
+    added = {name.lower() for name in (*spec.output_columns, *(spec.row_columns or ()))}
+    for shard in shards:
+        if taken := [name for name in folder_values(shard.name) if name.lower() in added]:
+            raise UsageError(
+                f'{shard.uri} is in a folder "{taken[0]}=…". Readers would take its value for that of the column "{taken[0]}", '
+                "which the run adds. Rename the folders, or the run's columns with --row-columns or --model NAME=MODEL."
+            )
 
 
 def check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:

@@ -37,6 +37,7 @@ from shardsift.fleet.storage.output import MANIFEST_PATH, Recovered
 from shardsift.producer.opening import patient
 from shardsift.producer.planning.cut import RankedRun, check_within, columns_of_input, share_of
 from shardsift.producer.planning.destination import (
+    check_folder_names,
     check_folders,
     check_hub,
     check_output_place,
@@ -80,6 +81,7 @@ class Plan:
     def __post_init__(self) -> None:
         check_tree(self.shards)
         check_folders(self.spec, self.shards)
+        check_folder_names(self.spec, self.shards)
 
 
 @patient

@@ -214,6 +214,14 @@ class TestColumns:
         with pytest.raises(UsageError, match=says):
             plan_run(runs.options(source, columns=columns))
 
+    @pytest.mark.parametrize("name", ["score", "Shard", "row"])
+    def test_that_the_run_adds_are_in_no_folder(self, runs: Runs, tmp_path: Path, name: str) -> None:
+        """DuckDB and Polars read the folder's value for the column's, and pandas reads neither."""
+        source = write_folders(tmp_path / "in", (f"{name}=5/part",))
+
+        with pytest.raises(UsageError, match=f'/part.parquet is in a folder "{name}=…"'):
+            plan_run(runs.options(source))
+
     def test_of_a_field_of_the_same_name_are_those_of_the_field(self, runs: Runs, tmp_path: Path) -> None:
         source = write_folders(tmp_path / "in", ("n=7/a",), ending=".jsonl")
 
