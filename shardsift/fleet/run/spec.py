@@ -157,6 +157,7 @@ def is_run_id(text: str) -> bool:
 _NAME_LIMIT_CHARS = 512
 _SEGMENT_LIMIT_BYTES = 255 - len(".parquet")  # of a file's name on all common disks
 _NOT_IN_NAMES = set('\\:*?"<>|[]{}#')  # of globs, URLs or Windows
+_JOINERS = str.maketrans("", "", "\u200c\u200d")  # which no one sees: in names in Persian or Hindi, and in emoji
 _PART = re.compile(r"\.part-\d+$")
 
 
@@ -176,7 +177,8 @@ class Shard:
         if not is_safe_name(self.name):
             raise ValueError(
                 f"Shard name {self.name!r} cannot be used as an output path. Rename it: no control characters, none of "
-                f"{' '.join(sorted(_NOT_IN_NAMES))}, no spaces at an end, and at most {_SEGMENT_LIMIT_BYTES} bytes a part."
+                f"{' '.join(sorted(_NOT_IN_NAMES))}, no spaces at an end, at most {_SEGMENT_LIMIT_BYTES} bytes a part, and "
+                f"{_NAME_LIMIT_CHARS} characters in all."
             )
 
     @property
@@ -218,7 +220,7 @@ def is_safe_name(name: str) -> bool:
     segments = name.split("/")
     return (
         len(name) <= _NAME_LIMIT_CHARS
-        and name.isprintable()
+        and name.translate(_JOINERS).isprintable()
         and not _NOT_IN_NAMES & set(name)
         and all(segment == segment.strip(" ") and segment not in ("", ".", "..") for segment in segments)
         and all(len(segment.encode()) <= _SEGMENT_LIMIT_BYTES for segment in segments)
