@@ -120,3 +120,43 @@ def test_a_length_that_is_no_number_is_told(model: Path, length: object) -> None
 
     with pytest.raises(ModelError, match=f"model_max_length={length!r}, which is no number of tokens"):
         load_model(settings_for(model, None))
+
+
+def configure(model: Path, file: str = "config.json", **values: object) -> None:
+    config = json.loads((model / file).read_text())
+    (model / file).write_text(json.dumps(config | values))
+
+
+@pytest.mark.parametrize("part", ["x", {"vocab_size": 3}, [1]])
+def test_a_part_of_the_config_that_is_no_config_changes_no_score(model: Path, part: object) -> None:
+    expected = load_model(settings_for(model, None)).score(["a text"]).values
+
+    configure(model, text_config=part, return_dict=False)
+
+    assert load_model(settings_for(model, None)).score(["a text"]).values == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_a_length_without_room_for_text_is_told(model: Path, tokens: int) -> None:
+    configure(model, "tokenizer_config.json", model_max_length=tokens)
+
+    with pytest.raises(ModelError, match=f"limit of tokens is {tokens}, and its tokenizer adds 2 to each text"):
+        load_model(settings_for(model, None))
+
+
+def test_weights_of_another_shape_than_the_config_says_are_named(model: Path) -> None:
+    configure(model, num_labels=3)
+
+    with pytest.raises(ModelError, match=r"classifier\.bias has the shape 1, and by its config\.json 3"):
+        load_model(settings_for(model, None))
+
+
+def test_an_error_of_torch_is_told_without_its_trace(model: Path) -> None:
+    configure(model, max_position_embeddings=10**30)
+
+    with pytest.raises(ModelError) as error:
+        load_model(settings_for(model, None))
+
+    assert "Overflow when unpacking long" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert "frame #" not in str(error.value)

@@ -3,6 +3,7 @@
 Some repositories ask for code of their own. Adapters load their weights with small classes of ours; that code is never run.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,8 @@ from shardsift.worker.scoring.backends.packed import positions_before_the_first
 from shardsift.worker.scoring.tokenizing.processes import read_tokenizer
 
 _UNLIMITED = 1 << 30  # tokens
+_REST_OF_ERROR = re.compile(r"\n\s*\n|\nException raised from ")
+_TEXT_PARTS = ("text_encoder", "decoder", "generator", "text_config")  # transformers' `get_text_config`
 _NO_PARSER = "`tiktoken` is required"  # also for SentencePiece's files, if protobuf or sentencepiece is missing
 
 
@@ -54,7 +57,12 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
             classifier = adapter.classifier
             asked["config"] = adapter.config(config)
         loaded, info = classifier.from_pretrained(
-            model, revision=revision, output_loading_info=True, trust_remote_code=False, **asked
+            model,
+            revision=revision,
+            output_loading_info=True,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,  # so that they are told below
+            **asked,
         )
         # With an adapter, the type in config.json may be unknown to transformers.
         read = partial(read_tokenizer, model, revision, by_files_alone=adapter is not None)
@@ -65,13 +73,19 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
             if _NO_PARSER in str(error)
             else ""
         )
-        raise ModelError(f"The model {model} does not load as a sequence classifier: {error}{hint}") from error
+        raise ModelError(f"The model {model} does not load as a sequence classifier: {_reason(error)}{hint}") from error
+    for weights, saved, configured in sorted(info["mismatched_keys"]):
+        raise ModelError(
+            f"The model {model} does not load: {weights} has the shape {_shape(saved)}, and by its config.json "
+            f"{_shape(configured)}. Correct config.json, most often num_labels, id2label or vocab_size."
+        )
     if info["missing_keys"]:
         missing = ", ".join(sorted(info["missing_keys"])[:3])
         raise ModelError(
             f"The model {model} has no trained classification head (missing: {missing}). Fine-tune one first."
         )
     check_tokenizer(model, tokenizer)
+    _settle(loaded.config)
     _keep_last_token(loaded, tokenizer)
     return SavedModel(
         model=loaded.eval(),
@@ -83,6 +97,23 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
         outputs=loaded.config.num_labels,
         read_tokenizer=read,
     )
+
+
+def _reason(error: Exception) -> str:
+    """The first paragraph, without the trace that torch's C++ adds."""
+    return " ".join(_REST_OF_ERROR.split(str(error))[0].split())
+
+
+def _shape(sizes: Any) -> str:
+    return " × ".join(map(str, sizes))
+
+
+def _settle(config: Any) -> None:
+    """Have the model return its outputs by name, and leave out parts of its config that are no configs: it was built without."""
+    config.return_dict = True
+    for part in _TEXT_PARTS:
+        if not isinstance(getattr(config, part, None), PreTrainedConfig | None):
+            delattr(config, part)
 
 
 def check_tokenizer(name: str, tokenizer: Any) -> None:
@@ -123,7 +154,13 @@ def tokens_taken(tokenizer: Any, model: Any) -> int:
     own = tokenizer.model_max_length  # whatever tokenizer_config.json has there
     if isinstance(own, bool) or not isinstance(own, (int, float)) or not own > 0:
         raise ModelError(f"The tokenizer has model_max_length={own!r}, which is no number of tokens.")
-    return int(min(own, allowed, _UNLIMITED))
+    taken, added = int(min(own, allowed, _UNLIMITED)), tokenizer.num_special_tokens_to_add()
+    if taken <= added:
+        raise ModelError(
+            f"The model's limit of tokens is {taken}, and its tokenizer adds {added} to each text, so that no room is left. "
+            "Correct model_max_length in tokenizer_config.json, or max_position_embeddings in config.json."
+        )
+    return taken
 
 
 @dataclass(frozen=True, kw_only=True)
