@@ -49,7 +49,7 @@ def is_free(lock: IO[str]) -> bool:
 def socket_path(state_dir: Path) -> Path | None:
     """The socket of the server that runs or ran last."""
     try:
-        return Path((state_dir / "redis.socket").read_text())
+        return Path((state_dir / "redis.socket").read_text("utf-8"))
     except FileNotFoundError:
         return None
 
@@ -63,7 +63,7 @@ def _socket_folder(state_dir: Path) -> Path:
     short = parent if len(os.fsencode(parent)) <= _LONGEST_FOLDER else "/tmp"
     folder = Path(tempfile.mkdtemp(prefix="shardsift-redis-", dir=short))
     new = state_dir / "redis.socket.new"
-    new.write_text(str(folder / "redis.sock"))
+    new.write_text(str(folder / "redis.sock"), "utf-8")
     new.rename(state_dir / "redis.socket")
     return folder
 

@@ -25,6 +25,24 @@ def test_a_terminal_without_unicode_shows_what_it_can() -> None:
     assert "--min-score" in done.stdout
 
 
+def test_our_own_files_are_read_in_a_locale_without_unicode(tmp_path: Path) -> None:
+    script = "import sys; from pathlib import Path; from shardsift.fleet.ledger import Ledger\n"
+    script += "from shardsift.fleet.process.settings import Settings\n"
+    script += "from shardsift.producer.local.redis import embedded_redis\n"
+    script += "with embedded_redis(Path(sys.argv[1])) as url: print(Ledger.connect(Settings(redis_url=url)).run_ids())"
+
+    done = subprocess.run(
+        [str(BIN / "python"), "-c", script, str(tmp_path / "data")],
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.stdout == "[]\n", done.stderr
+
+
 def test_a_working_folder_that_was_deleted_is_told(tmp_path: Path) -> None:
     script = 'cd "$1" && rmdir "$1" && exec "$2" run --input x --model me/none --output out'
     (tmp_path / "gone").mkdir()

@@ -47,14 +47,14 @@ def owner_name(hostname: str, parent_pid: int) -> str:
 def leave_loaded(device: str) -> None:
     """Report that this child has loaded its model on a device of this kind, such as `cuda`."""
     partial = Path(os.environ[FOLDER], f".{_LOADED}{os.getpid()}")
-    partial.write_text(device)
+    partial.write_text(device, "utf-8")
     partial.rename(partial.with_name(partial.name.removeprefix(".")))
 
 
 def found_loaded(folder: Path, child: int) -> str | None:
     """The kind of device on which this child has loaded its model; None while it loads."""
     try:
-        return (folder / f"{_LOADED}{child}").read_text()
+        return (folder / f"{_LOADED}{child}").read_text("utf-8")
     except FileNotFoundError:
         return None
 
@@ -96,17 +96,17 @@ def tell_why(reason: str) -> None:
     """Report why this worker ends, on stderr and to a supervisor that runs it."""
     write_last_line("worker", reason)
     if file := os.environ.get(REASON):
-        Path(file).write_text(reason)
+        Path(file).write_text(reason, "utf-8")
 
 
 def leave_failure(reason: str) -> None:
     """Report why this child cannot score any shard."""
-    Path(os.environ[FOLDER], _FAILURE).write_text(reason)
+    Path(os.environ[FOLDER], _FAILURE).write_text(reason, "utf-8")
 
 
 def found_failure(folder: Path) -> str | None:
     file = folder / _FAILURE
-    return file.read_text() if file.exists() else None
+    return file.read_text("utf-8") if file.exists() else None
 
 
 def crash_report_path() -> Path:

@@ -110,7 +110,7 @@ class Seat:
     def reason(self) -> str:
         """Why the last process ended."""
         if self._reason.exists():
-            return self._reason.read_text().strip()
+            return self._reason.read_text("utf-8").strip()
         if self.last_code < 0:
             return f"killed by {signal.Signals(-self.last_code).name}"
         return f"exit code {self.last_code}; its log above may say why"

@@ -294,7 +294,7 @@ def _claim_folder(folder: Path, wanted: dict[str, Any]) -> None:
     """Make the folder for the training that is described so. Raises UsageError if it is of another one."""
     file = folder / _DESCRIPTION
     if file.exists():
-        found = json.loads(file.read_text())
+        found = json.loads(file.read_text("utf-8"))
         changed = [name.replace("_", " ") for name in wanted if found.get(name) != wanted[name]]
         if changed:
             raise UsageError(
@@ -327,7 +327,7 @@ def _step_of(checkpoint: Path) -> int:
 def _is_whole(checkpoint: Path) -> bool:
     """Whether its state can be read, which the Trainer writes last."""
     try:
-        json.loads((checkpoint / "trainer_state.json").read_text())
+        json.loads((checkpoint / "trainer_state.json").read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return False
     return True

@@ -169,7 +169,7 @@ def _quality_lines(quality: Quality, where: str) -> list[tuple[str, str]]:
 
 def write_card(folder: Path, report: TrainReport) -> None:
     _draw_confusion(folder / _CONFUSION, report.held_out)
-    (folder / "README.md").write_text(model_card(report))
+    (folder / "README.md").write_text(model_card(report), "utf-8")
 
 
 def _draw_confusion(file: Path, metrics: Metrics) -> None:

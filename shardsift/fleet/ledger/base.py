@@ -32,9 +32,9 @@ class LedgerBase:
         self._max_attempts = settings.max_attempts
         self._max_errors = settings.max_errors
         self._checkpoint_bytes = settings.checkpoint_mib << 20
-        prelude = (_LUA / "prelude.lua").read_text()
+        prelude = (_LUA / "prelude.lua").read_text("utf-8")
         self._scripts = {
-            script.name.removesuffix(".lua"): client.register_script(prelude + script.read_text())
+            script.name.removesuffix(".lua"): client.register_script(prelude + script.read_text("utf-8"))
             for script in _LUA.iterdir()
             if script.name != "prelude.lua"
         }
