@@ -26,7 +26,8 @@ _LONGEST_REPO_ID = 96  # characters, the Hub's limit
 _REPO_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _SCORES = "-scores"
 _FILES_A_FOLDER = 10_000  # the Hub's limit: https://huggingface.co/docs/hub/storage-limits
-_FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
+_LOCAL = {"file", "local"}
+_FOR_OUTPUT = _LOCAL | {"hf", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 
 
 def with_output(options: RunOptions, models: Iterable[str]) -> RunOptions:
@@ -84,6 +85,12 @@ def scores_beside(uri: str) -> str:
 def check_output_place(uri: str, *, public: bool = False) -> None:
     """Raises UsageError for a URL that cannot hold an output, or needs another package."""
     protocol = uri.split("::")[0].partition("://")[0] if is_url(uri) else "file"
+    scheme, colon, rest = uri.partition(":/")
+    if protocol == "file" and colon and scheme in _FOR_OUTPUT and not rest.startswith("/"):  # a Path takes away a slash
+        meant = f"{scheme}://{'/' if scheme in _LOCAL else ''}{rest}"
+        raise UsageError(
+            f"--output {uri} lacks a slash, so it names a folder here. Write {meant}, or ./{uri} for that folder."
+        )
     if protocol not in _FOR_OUTPUT:
         raise UsageError(
             f"--output {uri} is of a kind that cannot be written to. Name a folder, a bucket "

@@ -71,6 +71,9 @@ def test_scores_need_a_place_beside_it(output: str) -> None:
             for uri in ("hf://datasets/one-name", "hf://buckets/one-name")
         ),
         ("out", True, "--public is for an output on the Hub"),
+        ("hf:/datasets/me/kept", False, "Write hf://datasets/me/kept, or ./hf:/datasets/me/kept for that folder"),
+        ("s3:/bucket/out", False, "Write s3://bucket/out, or"),
+        ("file:/data/out", False, "Write file:///data/out, or"),
     ],
 )
 def test_a_place_that_cannot_be_used_is_refused_in_one_line(output: str, public: bool, says: str) -> None:
