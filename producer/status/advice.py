@@ -291,9 +291,10 @@ def _on_no_finalizer(status: RunView) -> Iterator[str]:
     if status.is_of_this_machine:
         yield "No finalizer is running, so nothing is published. Run the command that started it again: it goes on."
     else:
+        none_pauses = "" if status.steering.max_cost is None else " --max-cost pauses no run meanwhile."
         yield (
-            "No finalizer is running: no finished run is published, and no lost shard is sent again. "
-            "Start one: producer finalizer"
+            "No finalizer is running: no finished run is published, and no lost shard is sent again."
+            f"{none_pauses} Start one: producer finalizer"
         )
 
 
