@@ -154,8 +154,9 @@ class RunView:
             return "queued"
         if self._only_retries:
             return "retrying"
-        lately = min(worker.activity_seconds for worker in self.serving) < STALL_SECONDS
-        return "running" if self.advances or lately else "stalled"
+        times = [worker.activity_seconds for worker in self.serving]
+        times += [seconds for seconds in (self.pace.idle_seconds, self.pace.queued_seconds) if seconds is not None]
+        return "running" if min(times) < STALL_SECONDS else "stalled"
 
     @property
     def _only_retries(self) -> bool:

@@ -94,7 +94,7 @@ def finish(ledger: Ledger, run: str, *shards: str) -> None:
 def let_pass(ledger: Ledger, run: str, seconds: int) -> None:
     """Move all recorded times of the run this far into the past."""
     key = f"shardsift:run:{run}"
-    for field in ("started_ms", "advanced_ms", "finished_ms"):
+    for field in ("started_ms", "advanced_ms", "queued_ms", "finished_ms"):
         if ledger.redis.hexists(key, field):
             ledger.redis.hincrby(key, field, -seconds * 1000)
 
@@ -299,6 +299,35 @@ class TestWorkers:
         assert what_next(of_this_machine) == [
             "No finalizer is running, so nothing is published. Run the command that started it again: it goes on."
         ]
+
+    def test_a_missing_finalizer_leaves_the_limit_of_the_cost_unwatched(self, ledger: Ledger, run: str) -> None:
+        withdraw_finalizer(ledger.redis, "box/13")
+        ledger.steer(run, Steering(max_cost=2.0, price_per_gpu_hour=1.0))
+
+        assert "--max-cost pauses no run meanwhile." in what_next(run_status(ledger, run))[-1]
+
+    @pytest.mark.parametrize("how", ["added", "failed", "paused"])
+    def test_shards_that_were_queued_just_now_do_not_stall_a_run(self, ledger: Ledger, run: str, how: str) -> None:
+        finish(ledger, run, A.name)
+        if how == "failed":
+            ledger.fail(claimed(ledger, run, B.name), "no column text", "")
+        if how == "paused":
+            ledger.pause(run)
+        let_pass(ledger, run, 400)
+        announce(ledger.redis, replace(READY, activity_seconds=400))
+
+        if how == "failed":
+            ledger.retry(run)
+        elif how == "paused":
+            ledger.resume(run)
+        else:
+            ledger.create_run(SPEC, [A, B, a_shard("crawl/c")], now=0)
+
+        status = run_status(ledger, run)
+        assert (status.word, what_next(status)) == ("running", [])
+
+        let_pass(ledger, run, 400)
+        assert run_status(ledger, run).word == "stalled"
 
     def test_the_shards_are_a_bar_until_none_is_open(self, ledger: Ledger, run: str) -> None:
         ledger.create_run(SPEC, [A, B, a_shard("crawl/c"), a_shard("crawl/d")], now=0)

@@ -69,13 +69,19 @@ class Ledger(Attempts, Results):
         self.redis.set(VERSION_KEY, VERSION)
         labels = {column: places for column, places in spec.charted.items() if places[1] is not None}
         self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now, "charted": json.dumps(labels)})
-        self.redis.hdel(keys.run, "cancelled")
+        was_cancelled = self.redis.hdel(keys.run, "cancelled")
         self.redis.zadd(RUNS, {spec.run_id: now}, nx=True)
         added = 0
         for batch in batches(shards):
             fields = [part for shard in batch for part in (shard.name, SHARD.dump_json(shard))]
             added += self._run_script("add_shards", keys.of(), fields)
+        if added or was_cancelled:
+            self._note_queued(spec.run_id)
         return added
+
+    def _note_queued(self, run_id: str) -> None:
+        """Note that workers have something to take up from now on: a run is not stalled by the time before."""
+        self.redis.hset(Keys(run_id).run, "queued_ms", self._now_ms())
 
     def mark_enqueued(self, run_id: str, *, shards: int) -> None:
         """Note that all shards of the run are written, how many they are, and that the receipts that were found are too."""
@@ -168,7 +174,10 @@ class Ledger(Attempts, Results):
 
     def resume(self, run_id: str) -> bool:
         """End a pause. Returns False if the run is not paused."""
-        return bool(self.redis.hdel(Keys(run_id).run, "paused"))
+        was_paused = bool(self.redis.hdel(Keys(run_id).run, "paused"))
+        if was_paused:
+            self._note_queued(run_id)
+        return was_paused
 
     def pause_reason(self, run_id: str) -> str | None:
         """Why the run is paused, empty if a person asked for it. None if it is not paused."""
@@ -220,6 +229,7 @@ class Ledger(Attempts, Results):
         """
         keys = Keys(run_id)
         self.redis.hdel(keys.run, "cancelled", "failed_attempts")
+        self._note_queued(run_id)
         self.clear_publish_error(run_id)
         done = self.redis.hkeys(keys.receipts) if done_too else changed
         names = {*self.redis.smembers(keys.failed), *done}
@@ -237,6 +247,8 @@ class Ledger(Attempts, Results):
         for batch in batches(damaged.items()):
             fields = [part for name, reason in batch for part in (name, reason, files.get(name, ""))]
             requeued += int(self._run_script("requeue", Keys(run_id).of(), [_MAX_DAMAGED, *fields]))
+        if requeued:
+            self._note_queued(run_id)
         return requeued
 
     def move_rows(self, run_id: str, moved: Iterable[tuple[Receipt, Receipt]]) -> int:

@@ -29,6 +29,7 @@ class Pace:
     rows: int = 0
     seconds: float = 0.0
     idle_seconds: float | None = None  # since a row was last scored; None before the first row
+    queued_seconds: float | None = None  # since shards were last queued by a command, or because a file was damaged
 
     @property
     def rows_per_second_lately(self) -> float:
@@ -41,8 +42,9 @@ class Pace:
 
 def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
     """Read the pace from the run's hash. `end_ms` is the time at which the last shard ended, or now."""
+    queued_seconds = _seconds_since(run.get("queued_ms"), now_ms)
     if "started_ms" not in run:
-        return Pace()
+        return Pace(queued_seconds=queued_seconds)
     begin_ms = int(run["started_ms"])
     lately = _slots_lately(run, now_ms // _SLOT_MS)
     return Pace(
@@ -51,6 +53,7 @@ def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
         rows=int(run.get("rows_scored", 0)),
         seconds=max(0.0, min((end_ms - begin_ms) / 1000, int(run.get("slots", 0)) * _SLOT_MS / 1000)),
         idle_seconds=_seconds_since(run.get("advanced_ms"), now_ms),
+        queued_seconds=queued_seconds,
     )
 
 
