@@ -20,6 +20,7 @@ from support.injected_faults import STAND_IN, InjectedFaults
 from support.ledger_states import claimed
 from support.ports import unused_port
 from support.records import a_shard, a_spec
+from support.redis_servers import moved, redis_server
 from support.waiting import wait_until
 
 PORT = unused_port()
@@ -127,22 +128,24 @@ def test_flower_shows_a_run_and_its_pages_lead_to_it_and_no_argument_shows_its_p
     assert f"After fixing the cause, try it again: producer retry {run_id}" in on_page["headline"]
 
 
-def test_the_pages_say_what_is_missing_and_run_nothing_that_data_holds(fleet: Fleet) -> None:
+def test_the_pages_say_what_is_missing_and_run_nothing_that_data_holds(fleet: Fleet, tmp_path: Path) -> None:
     markup = "<script>alert(1)</script>"
     spec, shard = a_spec(), a_shard("a")
-    ledger = fleet.ledger
-    ledger.create_run(spec, [shard], now=1.0)
-    ledger.fail(claimed(ledger, spec.run_id, shard, owner=markup), markup, markup)
-    with flower_of(fleet, PORT):
-        page = request(f"/runs/{spec.run_id}")
-        json_of_run = request(f"/api/runs/{spec.run_id}")
-        with pytest.raises(urllib.error.HTTPError, match="404") as unknown:
-            request("/runs/%3Cscript%3Ealert(1)%3C%2Fscript%3E")
-        with pytest.raises(urllib.error.HTTPError, match="405"):
-            request("/api/runs", method="POST")
-        ledger.redis.shutdown(nosave=True)
-        without_redis = wait_until(lambda: refused(f"/api/runs/{spec.run_id}"), description="the page notices")
-        page_without_redis = request(f"/runs/{spec.run_id}")
+    with redis_server(tmp_path) as server:
+        on_server = moved(fleet, server.url)
+        ledger = on_server.ledger
+        ledger.create_run(spec, [shard], now=1.0)
+        ledger.fail(claimed(ledger, spec.run_id, shard, owner=markup), markup, markup)
+        with flower_of(on_server, PORT):
+            page = request(f"/runs/{spec.run_id}")
+            json_of_run = request(f"/api/runs/{spec.run_id}")
+            with pytest.raises(urllib.error.HTTPError, match="404") as unknown:
+                request("/runs/%3Cscript%3Ealert(1)%3C%2Fscript%3E")
+            with pytest.raises(urllib.error.HTTPError, match="405"):
+                request("/api/runs", method="POST")
+            server.kill()
+            without_redis = wait_until(lambda: refused(f"/api/runs/{spec.run_id}"), description="the page notices")
+            page_without_redis = request(f"/runs/{spec.run_id}")
 
     assert markup not in page.text
     assert "script-src 'self'" in page.headers["Content-Security-Policy"]
