@@ -87,7 +87,7 @@ class Plan:
 @patient
 def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
-    if (options.crawl is None) == (not options.input_uris):
+    if (options.crawl is None) == (not options.input_uris) or "" in options.input_uris:  # an unset shell variable
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
     check_goes_together(options)
     names = models_by_column(options.models)  # raises UsageError before anything is asked of the Hub

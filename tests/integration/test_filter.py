@@ -130,6 +130,7 @@ class TestRefusals:
             ("score >=", " cannot be used: "),
             ("score >= 3 /*", " cannot be used: "),
             ("", " cannot be used: "),
+            ('text = "en"', "and a text is written 'en'"),
             ("score >= (select avg(score) from rows)", "a subquery or window function"),
             ("text in (select content from read_text('/etc/passwd'))", "a subquery or window function"),
             ("row_number() over () <= 10", "a subquery or window function"),

@@ -159,6 +159,8 @@ class Filter:
             name = _column_of(node, by_lower_name)
             if name not in by_lower_name:
                 line = f'there is no column "{name}"; there are: {", ".join(schema.names)}'
+                if f'"{name}"' in self.where.lower():
+                    line += f", and a text is written '{name}'"
                 raise self._refused(line, example=_example_of(schema))
             if lower_names.count(name) > 1:
                 raise self._refused(f'"{name}" names several columns, since SQL sees no difference of case')

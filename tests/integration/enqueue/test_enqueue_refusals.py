@@ -48,6 +48,7 @@ class TestRefusals:
             ({"row_columns": "row,row"}, "--row-columns takes two names"),
             ({"row_columns": "s,length"}, 'already is a column "length"'),
             ({"function_to_apply": "softmax", "keep_all": True}, "Softmax makes every score .* one output 1"),
+            ({"input_uris": ("",)}, "Say what to read"),
             ({"output_uri": ""}, "Say where to put the rows: --output"),
             ({"crawl": "CC-MAIN-2024-10"}, "either --crawl .* or --input"),
         ],
