@@ -96,6 +96,8 @@ def check_output_place(uri: str, *, public: bool = False) -> None:
             f"--output {uri} is of a kind that cannot be written to. Name a folder, a bucket "
             "(s3://, gs://, az://, hf://buckets/…), or hf://datasets/<user>/<name>[@<branch>]."
         )
+    if protocol == "file" and uri and (folder := local_path(uri)).is_symlink() and not folder.exists():
+        raise UsageError(f"--output {uri} is a link to {folder.readlink()}, which is not there. Create that folder.")
     if is_on_hub(uri):
         place_of(uri)
     elif public and protocol != "hf":

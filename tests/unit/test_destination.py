@@ -1,5 +1,7 @@
 """The output of a run: the repository of a crawl if the user names none, and what cannot be an output or input."""
 
+from pathlib import Path
+
 import pytest
 from huggingface_hub.utils._validators import validate_repo_id
 
@@ -81,6 +83,17 @@ def test_a_place_that_cannot_be_used_is_refused_in_one_line(output: str, public:
         check_output_place(output, public=public)
 
     assert "\n" not in str(refused.value)
+
+
+def test_a_link_to_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    link, folder = tmp_path / "out", tmp_path / "disk"
+    link.symlink_to(folder)
+
+    with pytest.raises(UsageError, match=rf"out is a link to {folder}, which is not there\. Create that folder\."):
+        check_output_place(str(link))
+
+    folder.mkdir()
+    check_output_place(str(link))
 
 
 @pytest.mark.parametrize(
