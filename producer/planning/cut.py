@@ -60,7 +60,9 @@ class RankedRun:
     receipts: Sequence[Receipt]
     shards: Mapping[str, Shard]  # of the input, by name
     ranking: Ranking
-    _unranked: dict[str, int] = field(default_factory=dict)  # of the shards that were read, rows without a value of `--within`
+    _unranked: dict[str, int] = field(
+        default_factory=dict
+    )  # of the shards read: scored rows without a value to rank in
 
     def of_unranked(self, fate: str) -> tuple[str, ...]:
         """A line on the scored rows that have no value of `--within`, if there are any. They are known when edges are."""
@@ -205,6 +207,7 @@ def buckets_of(run: RankedRun, buckets: int) -> Buckets:
 
 def best_rows(run: RankedRun, keep_top: str) -> tuple[BestRows, str, tuple[str, ...]]:
     """What to keep, the condition that only these rows meet, and what it keeps, in words."""
+    columns_of_input(run.spec, run.ranking)  # raises UsageError before SQL's view of the names is asked
     check_within(run.spec, run.ranking)
     edges, within, by = run.edges([share_of(keep_top)]), run.ranking.within, run.ranking.by
     best = BestRows(share=keep_top, columns=run.columns, within=within, by=by)

@@ -416,6 +416,7 @@ class TestACut:
                 "score_columns": ("label",),
             },
             "--within score: .* numbers that scoring has added: label": {"keep_top": "5%", "within": "score"},
+            "--within LABEL: name a column of the input": {"keep_top": "5%", "within": "LABEL"},
             "--by tokens: the input has no such column": {"keep_top": "5%", "by": "tokens"},
             "a percentage between 0% and 100%, like 10%, not '5'": {"keep_top": "5"},
             "--within language_score: values are texts or whole numbers, and this column has double": {
