@@ -32,6 +32,7 @@ def keep(state_dir: Path, binary: str) -> None:
         with running(command, log=log, stop_seconds=_STOP_SECONDS, pass_fds=[lock]) as server:
             while server.poll() is None and not is_free(users):
                 time.sleep(_LOOK_SECONDS)
+        fcntl.flock(users, fcntl.LOCK_SH)  # waits for a user that has ended the server and still holds the lock
         if is_free(users):  # a new user waits for the lock until this process has ended
             (folder / "redis.sock").unlink(missing_ok=True)
             folder.rmdir()

@@ -20,6 +20,7 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.keeper import is_free, keep, socket_path
 
 _START_SECONDS = 60.0  # of a busy machine
+_ANSWER_SECONDS = 5.0  # a frozen server takes the connection and never answers
 _STOP_SECONDS = 10.0
 _LOOK_SECONDS = 0.02
 _WATCH_SECONDS = 0.2
@@ -78,7 +79,7 @@ class _Keeper:
         while time.monotonic() < deadline:
             if socket := socket_path(self._state_dir):
                 try:
-                    with redis.Redis(unix_socket_path=str(socket)) as client:
+                    with redis.Redis(unix_socket_path=str(socket), socket_timeout=_ANSWER_SECONDS) as client:
                         client.ping()
                     return f"unix://{socket}"
                 except redis.BusyLoadingError:  # it is loading its data, which may take any time

