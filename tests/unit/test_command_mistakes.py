@@ -1,5 +1,6 @@
 """A wrong option, value or path is told with what the user typed and, if one is near, what was probably meant."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,14 @@ def test_an_unexpected_error_has_an_exit_code_of_its_own(capsys: pytest.CaptureF
 
     assert ended.value.code == UNEXPECTED
     assert "OverflowError: date value out of range\nproducer: this error was not expected." in capsys.readouterr().err
+
+
+def test_a_full_disk_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    def wrong() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(SystemExit) as ended:
+        run_command_line("producer", wrong)
+
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("producer: A disk is full: [Errno 28] No space left on device. Free some")

@@ -3,6 +3,7 @@
 Imports almost nothing, so that help appears at once.
 """
 
+import errno
 import importlib.util
 import inspect
 import io
@@ -309,6 +310,8 @@ def _end(line: str, code: int = USAGE) -> None:
 
 def _lacking(error: Exception) -> str:
     """What this process lacks that any library may ask for; empty if that is not why it failed."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"A disk is full: {error}. Free some space, and run the command again."
     try:
         Path.cwd()
     except FileNotFoundError:
