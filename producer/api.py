@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Unpack
+from numbers import Integral
+from typing import Any, Unpack
 
 import redis
 from kombu.exceptions import OperationalError
@@ -11,7 +12,14 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.broker import make_app
 from shardsift.fleet.process.dispatch import send_due_shards
-from shardsift.fleet.process.keywords import Location, keyword_errors, options_from, texts_of_places, with_help_of
+from shardsift.fleet.process.keywords import (
+    Location,
+    keyword_errors,
+    options_from,
+    text_of_place,
+    texts_of_places,
+    with_help_of,
+)
 from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.process.settings import Settings, read_settings
 from shardsift.fleet.process.wording import is_place
@@ -140,9 +148,10 @@ def refilter(
     """
     with _errors():
         _check_workers(workers)
-        settings, (name,) = read_settings(redis_url=redis_url), texts_of_places(target)
+        settings, name = read_settings(redis_url=redis_url), text_of_place(target)
         uri, earlier = (name, None) if is_place(name) else published_output_of(name, settings)
         where = {"output": output, "input": input or None, "target_file_size": target_file_size, "public": public}
+        options_from(Choice, keywords)  # refuses a keyword that only `run` has
         options = options_from(RunOptions, {**keywords, **where, "title": title, "license": license})
         plan = plan_refilter(uri, options, earlier=earlier, replaces=replace)
         return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
@@ -197,8 +206,7 @@ def scores(target: Location, *, redis_url: str | None = None) -> ScoredRun:
     Raises UsageError if there is no such run, or if none of its shards is done.
     """
     with _errors():
-        (name,) = texts_of_places(target)
-        return scored_run(name, read_settings(redis_url=redis_url))
+        return scored_run(text_of_place(target), read_settings(redis_url=redis_url))
 
 
 def verify(
@@ -218,8 +226,7 @@ def verify(
     Raises UsageError if shardsift has published nothing there, TransientError if the network fails.
     """
     with _errors():
-        (name,) = texts_of_places(target)
-        uri, published_run = output_of(name, read_settings(redis_url=redis_url))
+        uri, published_run = output_of(text_of_place(target), read_settings(redis_url=redis_url))
         return verify_output(uri, source=texts_of_places(input), published_run=published_run)
 
 
@@ -267,9 +274,9 @@ def retry(run_id: str | None = None, *, all: bool = False, redis_url: str | None
         return _status(settings, ledger, run)
 
 
-def _check_workers(workers: int | None) -> None:
-    if workers is not None and workers < 1:
-        raise UsageError(f"workers={workers!r} is wrong: the least is 1.")
+def _check_workers(workers: Any) -> None:
+    if workers is not None and not (isinstance(workers, Integral) and int(workers) >= 1):
+        raise UsageError(f"workers={workers!r} is wrong: it is a whole number, and the least is 1.")
 
 
 @contextmanager

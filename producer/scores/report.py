@@ -62,6 +62,8 @@ class ScoredRun:
         input: Location | Sequence[Location] = (),
     ) -> "list[NearRow]":
         """The rows whose score is nearest to this one, the lowest first; with their texts if the input is known or named."""
+        if count < 1:
+            raise UsageError(f"count={count!r} is wrong: the least is 1.")
         with keyword_errors():
             return rows_of_run_near(self, score_column, near=score, count=count, source=texts_of_places(input))
 
@@ -69,6 +71,8 @@ class ScoredRun:
         self, parts: int, *, input: Location | Sequence[Location] = (), **ranking: Unpack[RankingKeywords]
     ) -> list[Edge]:
         """The exact edges between equal parts of the rows, or of what `by` weighs them with."""
+        if parts not in range(2, 101):
+            raise UsageError(f"parts={parts!r} is wrong: it is a whole number from 2 to 100.")
         with keyword_errors():
             return edges_of_run(self, options_from(Ranking, ranking), parts, source=texts_of_places(input))
 
@@ -262,7 +266,11 @@ def _with_texts(
 ) -> list[NearRow]:
     shown: dict[NearRow, NearRow] = {}
     identities = {receipt.shard: receipt.source_identity for receipt in run.receipts}
-    for name in {row.shard for row in rows}:
+    for name in dict.fromkeys(row.shard for row in rows):
+        if name not in source:
+            raise UsageError(
+                f"Texts are read from the input. Name the input with --input: it must have the shard {name}."
+            )
         shard, wanted = source[name], [row for row in rows if row.shard == name]
         if are_of_other_bytes(shard.identity, identities[name]):
             raise ShardError(f"{shard.uri} has other bytes than those that were scored, so its rows are not shown.")

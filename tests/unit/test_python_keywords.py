@@ -122,7 +122,7 @@ def test_labels_in_one_text_are_parted_at_commas_as_on_the_command_line(given: A
         ({"input": 3}, "input=3 is wrong"),
         ({"input": ["a", 3]}, "input=.* is wrong"),
         ({"input": []}, "input is empty"),
-        ({"labels": {"a", "b"}}, "labels=.* is wrong"),
+        ({"labels": {"a"}}, r"labels=\{'a'\} is wrong: a set has no order\. Pass a list\."),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_keyword(given: dict[str, Any], says: str) -> None:
@@ -144,6 +144,21 @@ def test_an_unknown_keyword_is_a_type_error_with_the_known_ones() -> None:
         shardsift.run(text_colum="a")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"There is no option 'qqq'\. The options are: crawl, input, "):
         shardsift.run(qqq="a")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"There is no option 'limit_rows'\. The options are: min_score, "):
+        shardsift.refilter("./kept", output="./best", min_score=3, limit_rows=9)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("workers", [0, 1.5, "2"])
+def test_workers_are_a_whole_number(workers: Any) -> None:
+    with pytest.raises(UsageError, match=f"^workers={workers!r} is wrong: it is a whole number, and the least is 1"):
+        shardsift.run(workers=workers)
+
+
+@pytest.mark.parametrize("place", [None, 3, ["./a", "./b"]])
+def test_what_is_no_place_is_told(place: Any) -> None:
+    for call in (shardsift.scores, shardsift.verify, shardsift.refilter):
+        with pytest.raises(UsageError, match="is no path, URI or id of a run: pass one text or Path"):
+            call(place)
 
 
 def test_errors_name_options_as_a_python_user_writes_them() -> None:

@@ -63,6 +63,8 @@ def _keyword(field: str, annotation: Any) -> str:
 def _checked(name: str, value: Any, annotation: Any) -> Any:
     """The value, if it has the type of the option and lies within its limits. Raises UsageError, which names the keyword."""
     kind, option = get_args(annotation)
+    if isinstance(value, Set):
+        raise UsageError(f"{name}={value!r} is wrong: a set has no order. Pass a list.")
     if kind == SEVERAL:
         value = _texts(value)
     elif "," in (option.metavar or "") and isinstance(value, Sequence) and not isinstance(value, str):
@@ -85,6 +87,13 @@ def texts_of_places(places: Location | Sequence[Location]) -> tuple[str, ...]:
     return tuple(map(_plain, [places] if isinstance(places, (str, os.PathLike)) else places))
 
 
+def text_of_place(place: Location) -> str:
+    """One location as a text. Raises UsageError if it is none, or several."""
+    if not isinstance(place, (str, os.PathLike)):
+        raise UsageError(f"{place!r} is no path, URI or id of a run: pass one text or Path.")
+    return str(_plain(place))
+
+
 def _plain(value: Any) -> Any:
     return str(local_path(str(value))) if isinstance(value, os.PathLike) else value
 
@@ -98,11 +107,9 @@ def _with_commas(name: str, values: Sequence[object]) -> object:
 
 
 def _texts(value: Any) -> Any:
-    """One text or path as several, and a dict as NAME=VALUE. A set is refused, since it has no order."""
+    """One text or path as several, and a dict as NAME=VALUE."""
     if isinstance(value, (str, os.PathLike)):
         return (_plain(value),)
-    if isinstance(value, Set):
-        return None
     if isinstance(value, Mapping):
         return tuple(f"{name}={_plain(one)}" for name, one in value.items())
     return tuple(map(_plain, value)) if isinstance(value, Iterable) else value

@@ -222,6 +222,24 @@ def test_the_rows_nearest_to_a_threshold_come_with_url_and_text_of_the_input(sco
         assert (row.url, row.text) == (source["url"], source["text"])
 
 
+def test_an_input_without_the_shard_of_a_near_row_is_told(scored: Scored, tmp_path: Path) -> None:
+    run = scored_run(scored.output, scored.settings)
+    (file, *_) = (scored.folder / "source").rglob("*.parquet")
+
+    with pytest.raises(UsageError, match=r"^Texts are read from the input\. Name the input with --input: it must have"):
+        rows_of_run_near(run, None, near=2.5, count=SHARDS * ROWS, source=(str(file),))
+
+
+def test_parts_and_counts_that_cannot_be_are_told(scored: Scored) -> None:
+    run = scored_run(scored.output, scored.settings)
+
+    for parts in (0, 1, 2.5):
+        with pytest.raises(UsageError, match=f"^parts={parts} is wrong: it is a whole number from 2 to 100"):
+            run.edges(parts)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^count=-1 is wrong: the least is 1"):
+        run.near(2.5, count=-1)
+
+
 def test_without_the_input_the_rows_have_no_text(scored: Scored) -> None:
     by_uri, by_ledger = (
         rows_of_run_near(scored_run(target, scored.settings), None, near=2.5, count=3, source=())
