@@ -14,10 +14,6 @@ from huggingface_hub import DatasetCardData
 from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
 from shardsift.fleet.errors import OutputTaken, ShardError, UsageError
-from shardsift.fleet.inputs.columns import SEEN, Columns, has_json, schema_of
-from shardsift.fleet.inputs.folder_columns import folder_values
-from shardsift.fleet.inputs.formats import has_footer, kind_of
-from shardsift.fleet.inputs.opening import columns_of_lines, open_input
 from shardsift.fleet.ledger.records import Description
 from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.wording import first_of, is_url, local_path
@@ -25,16 +21,17 @@ from shardsift.fleet.run.choices import DEFAULT_MODEL
 from shardsift.fleet.run.filter import Filter, compared_with
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
 from shardsift.fleet.run.options import options_by_model, recipe_options, scoring_of
-from shardsift.fleet.run.output_columns import describe_columns, kept_schema
+from shardsift.fleet.run.output_columns import kept_schema
 from shardsift.fleet.run.recipes import recipe_line
 from shardsift.fleet.run.scorers import resolve_model
 from shardsift.fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
 from shardsift.fleet.run.sequence_classifier import threshold_of
 from shardsift.fleet.run.spec import Buckets, RunSpec, Shard, file_name
-from shardsift.fleet.run.text import chosen_columns, template_of, text_columns
+from shardsift.fleet.run.text import template_of, text_columns
 from shardsift.fleet.storage.opening import is_on_hub, manifest_at, open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH, Recovered
 from shardsift.producer.opening import patient
+from shardsift.producer.planning.columns import find_columns
 from shardsift.producer.planning.cut import RankedRun, check_within, columns_of_input, share_of
 from shardsift.producer.planning.destination import (
     check_folder_names,
@@ -55,12 +52,10 @@ from shardsift.producer.planning.inputs import (
     limited,
     list_input,
     split,
-    with_folder_columns,
 )
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.publishing.hub_cards import is_accepted
 
-_LOOKS_FOR_TYPES = 100  # shards
 _NAMED_LABELS = 10
 _BYTES = TypeAdapter(Annotated[ByteSize, Field(ge=10_000)])
 _HUB_FILE_BYTES = 512_000_000  # as long as nothing else is asked for
@@ -97,18 +92,8 @@ def plan_run(options: RunOptions) -> Plan:
     check_output_place(options.output_uri, public=options.public)
     if options.needs_all_scores:
         first = replace(options, output_uri=scores_beside(options.output_uri), title=None)
-    source = checked_input(first)
-    chosen = chosen_columns(options.columns)
-    folder_columns = _folder_columns(source.shards, chosen or ())
-    if chosen is not None:
-        chosen = tuple(column for column in chosen if column[0] not in folder_columns)
-        if not chosen and has_footer(source.shards[0].uri):
-            chosen = None
-    source = with_folder_columns(source, folder_columns)
-    columns, schema = _columns_of_rows(source, chosen)
-    for name in folder_columns:
-        schema = schema.append(pa.field(name, pa.string()))
-        columns = (*columns, (name, "string"))
+    found = find_columns(checked_input(first), options.columns)
+    source, schema = found.source, found.schema
     models = {column: _model(options.scorer, name) for column, name in names.items()}
     given = options_by_model(models, options)
     recipes = {column: recipe_options(model, given[column]) for column, model in models.items()}
@@ -120,9 +105,9 @@ def plan_run(options: RunOptions) -> Plan:
         input_uris=source.uris,
         input_revision=source.revision,
         crawl=options.crawl,
-        columns=columns,
-        only_columns=chosen is not None,
-        folder_columns=folder_columns,
+        columns=found.columns,
+        only_columns=found.are_chosen,
+        folder_columns=found.of_folders,
         scorings=scorings,
         where="false" if then else condition(keep, scorings),
         output_uri=absolute_uri(first.output_uri),
@@ -148,7 +133,7 @@ def plan_run(options: RunOptions) -> Plan:
             *_kept_lines(keep, scorings),
             *source.notes,
             *twins_line(source.shards),
-            *_text_lines(columns, options.columns),
+            *found.notes,
             *_then_lines(spec, then),
             *place_lines(options.output_uri),
         ),
@@ -252,74 +237,6 @@ def _check_labels(where: str, scoring: Scoring) -> None:
             f"The filter {where!r} names a label that {scoring.model.name} does not give: {label!r}.{hint} "
             f"Its labels: {first_of(scoring.labels, _NAMED_LABELS)}."
         )
-
-
-def _folder_columns(shards: Sequence[Shard], chosen: Columns) -> tuple[str, ...]:
-    """The chosen columns whose values are in the names of folders: those that are no fields of the first file.
-
-    Raises UsageError if a file is in no such folder.
-    """
-    there = folder_values(shards[0].uri)
-    of_folders = {name: kind for name, kind in chosen if name in there and not _has_field(shards[0], name)}
-    for name, kind in of_folders.items():
-        if kind not in (SEEN, "string"):
-            raise UsageError(f"--columns {name}:{kind}: the values of folders are text. Write {name}.")
-        if lacking := next((shard for shard in shards if name not in folder_values(shard.uri)), None):
-            raise UsageError(f"--columns {name}: {lacking.uri} is in no folder {name}=…. Leave {name} or the file out.")
-    return tuple(of_folders)
-
-
-def _has_field(shard: Shard, name: str) -> bool:
-    try:
-        with open_input(shard.uri, ((name, SEEN),), only=True) as file:
-            return name in file.schema.names
-    except ShardError as error:
-        raise UsageError(f"The first shard cannot be read. {error}") from error
-    except UsageError:
-        return False
-
-
-def _columns_of_rows(source: Input, chosen: Columns | None) -> tuple[Columns, pa.Schema]:
-    """The columns of the first shard that knows their types; of files of lines, those of a sample of all of them.
-
-    Pandas writes a file without rows with the type null. Raises UsageError if no shard that is looked at can be read.
-    """
-    first = source.shards[0]
-    try:
-        if not has_footer(first.uri):
-            files = dict.fromkeys(one.uri for one in source.shards if kind_of(one.uri) == kind_of(first.uri))
-            columns = columns_of_lines([*files], chosen)
-            return columns, schema_of(columns, first.uri)
-        if chosen is not None:
-            raise UsageError(
-                "Of Parquet files every column is read. --columns is for JSON Lines and CSV files, and for the values of folders "
-                f"like year=2024, of which {first.uri} has: {', '.join(folder_values(first.uri)) or 'none'}. Leave out --columns."
-            )
-        schemas = (_schema_of(shard) for shard in source.shards[:_LOOKS_FOR_TYPES])
-        own = next(schemas)
-        schema = (
-            own if pa.null() not in own.types else next((one for one in schemas if pa.null() not in one.types), own)
-        )
-        return describe_columns(schema), schema
-    except ShardError as error:
-        is_model = first.uri.endswith(("/config.json", "/tokenizer.json"))
-        hint = " Is this the folder of a model? It belongs to --model." if is_model else ""
-        raise UsageError(f"The first shard cannot be read. {error}{hint}") from error
-
-
-def _schema_of(shard: Shard) -> pa.Schema:
-    with open_input(shard.uri) as file:
-        return file.schema
-
-
-def _text_lines(columns: Columns, chosen: str | None) -> list[str]:
-    """Say which columns of files of lines have a type of last resort."""
-    names = [name for name, kind in columns if chosen is None and has_json(kind)]
-    if not names:
-        return []
-    return [
-        f"Kept as JSON text, wholly or in part, because the sample shows no type that holds all values: {', '.join(names)}."
-    ]
 
 
 def refuse_secrets(option: str, uri: str) -> None:

@@ -1,0 +1,120 @@
+"""The columns of a run's input: of its files, of a sample if they are files of lines, and of the names of their folders."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.columns import SEEN, Columns, has_json, schema_of
+from shardsift.fleet.inputs.folder_columns import folder_values
+from shardsift.fleet.inputs.formats import has_footer, kind_of
+from shardsift.fleet.inputs.opening import columns_of_lines, open_input
+from shardsift.fleet.run.output_columns import describe_columns
+from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.run.text import chosen_columns
+from shardsift.producer.planning.inputs import Input, with_folder_columns
+
+_LOOKS_FOR_TYPES = 100  # shards
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundColumns:
+    """The columns that each row has. `source` has shards whose names do not repeat the values of `of_folders`."""
+
+    source: Input
+    columns: Columns
+    schema: pa.Schema
+    of_folders: tuple[str, ...]
+    are_chosen: bool  # by --columns; the files may have others
+    notes: tuple[str, ...]
+
+
+def find_columns(source: Input, named: str | None) -> FoundColumns:
+    """Look at the files for their columns, or for those that --columns names. Raises UsageError if these are not there."""
+    chosen = chosen_columns(named)
+    of_folders = _folder_columns(source.shards, chosen or ())
+    if chosen is not None:
+        chosen = tuple(column for column in chosen if column[0] not in of_folders)
+        if not chosen and has_footer(source.shards[0].uri):
+            chosen = None
+    source = with_folder_columns(source, of_folders)
+    columns, schema = _columns_of_rows(source, chosen)
+    for name in of_folders:
+        schema = schema.append(pa.field(name, pa.string()))
+        columns = (*columns, (name, "string"))
+    return FoundColumns(
+        source=source,
+        columns=columns,
+        schema=schema,
+        of_folders=of_folders,
+        are_chosen=chosen is not None,
+        notes=() if named is not None else tuple(_notes(columns)),
+    )
+
+
+def _folder_columns(shards: Sequence[Shard], chosen: Columns) -> tuple[str, ...]:
+    """The chosen columns whose values are in the names of folders: those that are no fields of the first file.
+
+    Raises UsageError if a file is in no such folder.
+    """
+    there = folder_values(shards[0].uri)
+    of_folders = {name: kind for name, kind in chosen if name in there and not _has_field(shards[0], name)}
+    for name, kind in of_folders.items():
+        if kind not in (SEEN, "string"):
+            raise UsageError(f"--columns {name}:{kind}: the values of folders are text. Write {name}.")
+        if lacking := next((shard for shard in shards if name not in folder_values(shard.uri)), None):
+            raise UsageError(f"--columns {name}: {lacking.uri} is in no folder {name}=…. Leave {name} or the file out.")
+    return tuple(of_folders)
+
+
+def _has_field(shard: Shard, name: str) -> bool:
+    try:
+        with open_input(shard.uri, ((name, SEEN),), only=True) as file:
+            return name in file.schema.names
+    except ShardError as error:
+        raise UsageError(f"The first shard cannot be read. {error}") from error
+    except UsageError:
+        return False
+
+
+def _columns_of_rows(source: Input, chosen: Columns | None) -> tuple[Columns, pa.Schema]:
+    """The columns of the first shard that knows their types; of files of lines, those of a sample of all of them.
+
+    Pandas writes a file without rows with the type null. Raises UsageError if no shard that is looked at can be read.
+    """
+    first = source.shards[0]
+    try:
+        if not has_footer(first.uri):
+            files = dict.fromkeys(one.uri for one in source.shards if kind_of(one.uri) == kind_of(first.uri))
+            columns = columns_of_lines([*files], chosen)
+            return columns, schema_of(columns, first.uri)
+        if chosen is not None:
+            raise UsageError(
+                "Of Parquet files every column is read. --columns is for JSON Lines and CSV files, and for the values of folders "
+                f"like year=2024, of which {first.uri} has: {', '.join(folder_values(first.uri)) or 'none'}. Leave out --columns."
+            )
+        schemas = (_schema_of(shard) for shard in source.shards[:_LOOKS_FOR_TYPES])
+        own = next(schemas)
+        schema = (
+            own if pa.null() not in own.types else next((one for one in schemas if pa.null() not in one.types), own)
+        )
+        return describe_columns(schema), schema
+    except ShardError as error:
+        is_model = first.uri.endswith(("/config.json", "/tokenizer.json"))
+        hint = " Is this the folder of a model? It belongs to --model." if is_model else ""
+        raise UsageError(f"The first shard cannot be read. {error}{hint}") from error
+
+
+def _schema_of(shard: Shard) -> pa.Schema:
+    with open_input(shard.uri) as file:
+        return file.schema
+
+
+def _notes(columns: Columns) -> Iterator[str]:
+    """Say which columns of files of lines have a type of last resort."""
+    if names := [name for name, kind in columns if has_json(kind)]:
+        yield (
+            "Kept as JSON text, wholly or in part, because the sample shows no type that holds all values: "
+            f"{', '.join(names)}."
+        )
