@@ -17,7 +17,8 @@ from chaos.runs import run_command
 from chaos.victims import Service, Victim
 from support.outputs import data_digests
 
-_SECONDS = 300.0  # limit for each
+_KILL_SECONDS = 180.0  # of a run, in which processes are killed: progress is promised for faults that end
+_SECONDS = 300.0  # limit for each run
 _AGAIN = "Run the same command again later"  # how a command ends whose Redis was killed before the run was enqueued
 
 
@@ -58,7 +59,8 @@ class LocalRuns:
         while begins and len(self._runs) < 2:
             self._begin(now)
         self.victim.at_work(now)
-        if self._runs and self.victim.due(now) and (killed := self._kill()):
+        may_kill = bool(self._runs) and all(now - run.began_at < _KILL_SECONDS for run in self._runs)
+        if may_kill and self.victim.due(now) and (killed := self._kill()):
             yield Fault(kind=Kind.LOCAL, at=now, victim=killed)
         for run in list(self._runs):
             if now - run.began_at > _SECONDS:
