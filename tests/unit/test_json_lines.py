@@ -293,6 +293,12 @@ class TestChosenColumns:
         with pytest.raises(UsageError, match='The first rows of 2 files have no field "c"; they have: a, b.'):
             columns_of_lines([*map(str, files)], (("c", SEEN),))
 
+    def test_a_misspelt_one_is_told_although_its_type_is_named(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.jsonl", self.ROWS)
+
+        with pytest.raises(UsageError, match=r'have no field "edlted"; .*\. Did you mean "edited"\?'):
+            columns_of(file, (("text", "string"), ("edlted", "string")))
+
     @pytest.mark.parametrize(
         ("column", "problem"),
         [

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
@@ -30,8 +31,10 @@ def no_such_field(name: str, names: Iterable[str], where: str, *, hint: str = ""
     if field in known:
         *most, last = NAMED_TYPES
         return UsageError(f"{kind!r} is not a type of --columns: {', '.join(most)} or {last}.")
+    near = get_close_matches(name, known, n=1)
+    meant = f' Did you mean "{near[0]}"?' if near else ""
     return UsageError(
-        f'The first rows of {where} have no field "{name}"; they have: {", ".join(known)}. {hint}'.rstrip()
+        f'The first rows of {where} have no field "{name}"; they have: {", ".join(known)}.{meant} {hint}'.rstrip()
     )
 
 

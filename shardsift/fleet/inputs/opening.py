@@ -61,11 +61,10 @@ def open_input(
 def columns_of_lines(uris: Sequence[str], chosen: Columns | None = None) -> Columns:
     """The columns of a run over these files of lines, or those `chosen` with their types. The same files give the same.
 
-    A file that cannot be read is passed over. Raises ShardError if none can, UsageError if a chosen column is not there.
+    A file that cannot be read is passed over. Raises ShardError if none can, unless `chosen` says all types of JSON Lines.
+    Raises UsageError if a chosen column is not there.
     """
     kind = _LINES[kind_of(uris[0])]
-    if chosen is not None and not seen_names(chosen) and kind is JsonLines:
-        return chosen
     files = min(len(uris), _MOST_SAMPLED)
     sampled = [uris[place * (len(uris) - 1) // max(1, files - 1)] for place in range(files)]
     sample_bytes = max(_LEAST_SAMPLE_BYTES, _SAMPLE_BYTES // files)
@@ -83,11 +82,13 @@ def columns_of_lines(uris: Sequence[str], chosen: Columns | None = None) -> Colu
         found = list(pool.map(sample_of, sampled))
     errors = [one for one in found if isinstance(one, ShardError)]
     if len(errors) == files:
+        if chosen is not None and not seen_names(chosen) and kind is JsonLines:
+            return chosen
         raise errors[0]
     seen = dict(kind.columns_of([one for one in found if not isinstance(one, ShardError)]))
     if chosen is None:
         return tuple(seen.items())
-    for name in seen_names(chosen) if kind is JsonLines else dict(chosen):
+    for name in dict(chosen):
         if name not in seen:
             where = uris[0] if files == 1 else f"{files:,} files"
             raise no_such_field(name, seen, where, hint="" if kind is JsonLines else CSV_LAYOUT)
