@@ -96,14 +96,18 @@ def _columns_of_rows(source: Input, chosen: Columns | None) -> tuple[Columns, pa
             )
         schemas = (_schema_of(shard) for shard in source.shards[:_LOOKS_FOR_TYPES])
         own = next(schemas)
-        schema = (
-            own if pa.null() not in own.types else next((one for one in schemas if pa.null() not in one.types), own)
-        )
+        schema = own if not _lacks_types(own) else next((one for one in schemas if not _lacks_types(one)), own)
         return describe_columns(schema), schema
     except ShardError as error:
         is_model = first.uri.endswith(("/config.json", "/tokenizer.json"))
         hint = " Is this the folder of a model? It belongs to --model." if is_model else ""
         raise UsageError(f"The first shard cannot be read. {error}{hint}") from error
+
+
+def _lacks_types(kind: pa.Schema | pa.DataType) -> bool:
+    """Whether a column, or a list or field inside of one, has the type null."""
+    fields = kind if isinstance(kind, pa.Schema) else map(kind.field, range(kind.num_fields))
+    return any(pa.types.is_null(field.type) or _lacks_types(field.type) for field in fields)
 
 
 def _schema_of(shard: Shard) -> pa.Schema:

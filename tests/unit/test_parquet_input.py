@@ -215,6 +215,12 @@ OBJECTS = pa.array([{"a": 1, "b": None}, {"a": 2, "b": "x"}])
         (pa.array([datetime.timedelta(1), None], pa.duration("s")), "duration[us]"),
         (LISTS, "list<element: int64>"),
         (OBJECTS, "struct<a: double, b: large_string>"),
+        (OBJECTS, "struct<b: string, a: int64>"),
+        (
+            pa.array([[("k", {"a": 1, "b": "x"})], None], pa.map_(TEXT, OBJECTS.type)),
+            "map<string, struct<b: string, a: int64>>",
+        ),
+        (pa.array([[None], []], pa.list_(pa.null())), "list<element: int64>"),
     ],
 )
 def test_values_that_the_run_has_in_another_type_are_read_in_it(tmp_path: Path, values: pa.Array, kind: str) -> None:
@@ -234,7 +240,7 @@ def test_values_that_the_run_has_in_another_type_are_read_in_it(tmp_path: Path, 
         (pa.array([Decimal("1.5")]), "decimal128(2, 2)"),
         (pa.array([Decimal("1.5")]), "decimal128(10, 0)"),
         (pa.array([datetime.timedelta(1)], pa.duration("us")), "duration[s]"),
-        (OBJECTS, "struct<b: string, a: int64>"),
+        (OBJECTS, "struct<b: string, c: int64>"),
     ],
 )
 def test_values_that_might_change_keep_their_type(tmp_path: Path, values: pa.Array, kind: str) -> None:

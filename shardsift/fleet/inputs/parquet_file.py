@@ -204,9 +204,9 @@ def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_dictionary(own) or pa.types.is_dictionary(wanted):
         return _widens(*(kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (own, wanted)))
     if pa.types.is_struct(own) and pa.types.is_struct(wanted):
-        fields = [*zip(own, wanted, strict=False)]
-        has_same = own.num_fields == wanted.num_fields and all(one.name == other.name for one, other in fields)
-        return has_same and all(_widens(one.type, other.type) for one, other in fields)
+        kinds = {field.name: field.type for field in own}  # Arrow finds them by their names, in any order
+        has_same = kinds.keys() == {*wanted.names} and len(kinds) == own.num_fields == wanted.num_fields
+        return has_same and all(_widens(kinds[field.name], field.type) for field in wanted)
     if pa.types.is_map(own) and pa.types.is_map(wanted):
         return _widens(own.key_type, wanted.key_type) and _widens(own.item_type, wanted.item_type)
     if _is_list(own) and _is_list(wanted):

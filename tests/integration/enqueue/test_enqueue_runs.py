@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from shardsift.fleet.errors import UsageError
@@ -58,6 +60,14 @@ class TestEnqueueing:
         monkeypatch.chdir(tmp_path)
 
         assert plan_run(replace(options, output_uri="out")).spec == plan_run(options).spec
+
+    def test_a_list_without_a_value_in_the_first_file_has_the_type_of_the_next(
+        self, options: RunOptions, source: Path
+    ) -> None:
+        for name, tags in (("a", pa.array([[None]], pa.list_(pa.null()))), ("b", pa.array([[1]]))):
+            pq.write_table(pa.table({"text": ["a"], "tags": tags}), source / f"{name}.parquet")
+
+        assert dict(plan_run(options).spec.columns)["tags"] == "list<element: int64>"
 
     @pytest.mark.parametrize(
         ("changes", "where"),
