@@ -15,7 +15,7 @@ def accepted() -> None:
     shardsift.scores("kept").edges(20, by="token_count")
     shardsift.score(["text"], labels=["sport", "politics"], device="cpu", max_tokens=128)
     shardsift.load_scorer("a/b", dtype="float32").table(["text"], passages="head+tail")
-    shardsift.train(base_model="a/b", output="classifier", data=Path("labelled.parquet"))
+    shardsift.train(base_model="a/b", output="classifier", data=Path("labelled.parquet")).as_json()
 
 
 def refused() -> None:

@@ -13,7 +13,7 @@ from shardsift.worker.training.train import train as train_model
 
 
 @with_help_of(TrainOptions)
-def train(*, device: str | None = None, progress: bool = True, **keywords: Unpack[TrainKeywords]) -> TrainReport | None:
+def train(*, device: str | None = None, progress: bool = True, **keywords: Unpack[TrainKeywords]) -> TrainReport:
     """Train a classifier on labelled texts in this process, and save it as a model folder. Returns its figures.
 
     >>> shardsift.train(data="labelled.parquet", base_model="./all-MiniLM-L6-v2", output="./my-classifier")
@@ -27,12 +27,15 @@ def train(*, device: str | None = None, progress: bool = True, **keywords: Unpac
     device: "cuda", "cpu" and so on. Default: SHARDSIFT_DEVICE, otherwise the best of this machine.
     progress: show progress on stderr.
 
-    Returns None in all processes of `torchrun` but the first. Raises UsageError for wrong options, and for labels, models and
-    outputs that do not fit.
+    Of the processes that `torchrun` starts, all but the first one end here. Raises UsageError for wrong options, and for labels,
+    models and outputs that do not fit.
     """
     with keyword_errors(), quiet_imports():
         chosen, tell = options_from(TrainOptions, keywords), say if progress else lambda line: None
         try:
-            return train_model(chosen, device=read_settings(device=device).device, tell=tell)
+            report = train_model(chosen, device=read_settings(device=device).device, tell=tell)
         except Stopped as stop:
             raise KeyboardInterrupt(str(stop)) from None
+    if report is None:
+        raise SystemExit(0)
+    return report
