@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 
 from celery import Celery
-from loky import cpu_count
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
@@ -14,6 +13,7 @@ from shardsift.fleet.presence.demand import Load
 from shardsift.fleet.process.broker import drop_messages, make_app
 from shardsift.fleet.process.children import Kept, handling, stop
 from shardsift.fleet.process.command_line import own_command, say
+from shardsift.fleet.process.cores import cpu_count
 from shardsift.fleet.process.settings import Settings, check_state_dir
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.scorers import ScorerKind, check_requirements, scorer_kind

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
-from loky import cpu_count
-
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.cores import cpu_count
 from shardsift.fleet.process.wording import counted
 
 ALL = "all"
@@ -117,7 +116,7 @@ def _names(name: str | None, groups: Sequence[Sequence[str]], count: int) -> lis
 def _threads_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
     """The threads of a worker's model and tokenizer, unless the user has set them. torch is fastest with one a physical core.
 
-    The cores are those that the CPU affinity, the cgroup and LOKY_MAX_CPU_COUNT allow.
+    The cores are those that the CPU affinity and the cgroup allow.
     """
     share = max(1, cpu_count() // workers)
     model = share if on_gpu else max(1, cpu_count(only_physical_cores=True) // workers)
