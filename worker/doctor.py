@@ -4,9 +4,6 @@ torch is imported by its own check alone.
 """
 
 import platform
-import re
-import shutil
-import subprocess
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -19,12 +16,10 @@ from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.scorers import check_requirements, resolve_model, scorer_kind
 from shardsift.worker.scoring import ModelError, Scorer
+from shardsift.worker.scoring.gpus import driver_cuda, nvidia_smi, visible_gpus
 from shardsift.worker.scoring.quiet import quieten_imports
 from shardsift.worker.service.ipc import hand_down
-from shardsift.worker.supervisor.places import visible_gpus
 
-_NVIDIA_SMI_SECONDS = 20.0  # it is slow if no persistence daemon keeps the driver loaded
-_CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.(\d+)")
 _DRIVER_MEND = "Install the NVIDIA driver or load it again: `nvidia-smi` must list the GPU."
 _NO_GPU_MEND = (
     "On a machine with a GPU, install the NVIDIA driver, and in a container the NVIDIA Container Toolkit. "
@@ -67,9 +62,9 @@ def model_check(settings: Settings) -> Check:
 
 
 def _gpu() -> Verdict:
-    if not shutil.which("nvidia-smi"):
+    listed = nvidia_smi("-L")
+    if listed is None:
         return warning("There is no nvidia-smi: a CPU scores many times more slowly.", _NO_GPU_MEND)
-    listed = _nvidia_smi("-L")
     if listed.returncode:
         said = " ".join((listed.stdout + listed.stderr).split())
         return wrong(f"nvidia-smi finds no GPU: {said[:200]}", _DRIVER_MEND)
@@ -77,12 +72,6 @@ def _gpu() -> Verdict:
     if not gpus:
         return warning("nvidia-smi lists no GPU that this process may use.", _NO_GPU_MEND)
     return ok(f"This process may use {counted(len(gpus), 'GPU')}.")
-
-
-def _nvidia_smi(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["nvidia-smi", *arguments], capture_output=True, text=True, check=False, timeout=_NVIDIA_SMI_SECONDS
-    )
 
 
 def _torch(device_name: str) -> Verdict:
@@ -112,14 +101,6 @@ def _does_not_fit_driver(version: str, cuda: str) -> Verdict | None:
         f"The driver supports CUDA {driver}, and torch {version} is built for CUDA {cuda}.",
         f"Update the NVIDIA driver, or install torch for CUDA {driver}: https://pytorch.org/get-started/locally.",
     )
-
-
-def driver_cuda() -> int | None:
-    """The newest major version of CUDA that the driver supports; None if nvidia-smi does not say."""
-    if not shutil.which("nvidia-smi"):
-        return None
-    found = _CUDA.search(_nvidia_smi().stdout)
-    return int(found[1]) if found else None
 
 
 def _model(settings: Settings) -> Verdict:

@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,9 @@ import numpy.typing as npt
 import torch
 
 from shardsift.worker.scoring import DeviceUse, ModelError
+from shardsift.worker.scoring.gpus import VISIBLE, visible_gpus
 
 _PACKED_SINCE = (8, 0)  # CUDA capability that the flash attention kernels need
-_NVIDIA_SMI_SECONDS = 20  # it is slow if no persistence daemon keeps the driver loaded
 _CHECK_GPU = (
     "Check nvidia-smi and the driver; set SHARDSIFT_DEVICE=cpu to score on the CPU, which is many times slower."
 )
@@ -54,18 +53,12 @@ def _check_no_gpu_is_missing() -> None:
 
 def sign_of_a_gpu() -> str | None:
     """The evidence that this process should have a GPU, as words for a message; None if there is none."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return f"CUDA_VISIBLE_DEVICES={visible}" if visible.strip() not in ("", "-1", "NoDevFiles") else None
-    if not shutil.which("nvidia-smi"):
-        return None
     try:
-        listed = subprocess.run(
-            ["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=_NVIDIA_SMI_SECONDS
-        ).stdout
+        gpus = visible_gpus()
     except (OSError, subprocess.TimeoutExpired):
         return None
-    gpus = [line for line in listed.splitlines() if line.startswith("GPU ")]
+    if VISIBLE in os.environ:
+        return f"{VISIBLE}={os.environ[VISIBLE]}" if gpus else None
     return f"nvidia-smi lists {len(gpus)} GPUs" if gpus else None
 
 
@@ -78,7 +71,7 @@ def best_device() -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """The GPU's name, or the kind of device."""
+    """Return the GPU's name, or the kind of device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 

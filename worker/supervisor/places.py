@@ -2,8 +2,6 @@
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -11,11 +9,10 @@ from importlib.util import find_spec
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.cores import cpu_count
 from shardsift.fleet.process.wording import counted
+from shardsift.worker.scoring.gpus import VISIBLE, visible_gpus
 
 ALL = "all"
-_DEVICES = "CUDA_VISIBLE_DEVICES"
 _NAME = re.compile(r"[\w-][\w.-]{0,63}")  # a part of file names and, before an @ and the host, of the worker's name
-_LIST_SECONDS = 30.0  # nvidia-smi takes seconds if the driver is not loaded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +25,7 @@ class Place:
     @property
     def devices(self) -> tuple[str, ...]:
         """The number or UUID of each GPU, or `cpu`."""
-        return tuple(self.environment.get(_DEVICES, "cpu").split(","))
+        return tuple(self.environment.get(VISIBLE, "cpu").split(","))
 
 
 def find_places(
@@ -62,14 +59,14 @@ def find_places(
     return [
         Place(
             name=names[number],
-            environment={**threads, **({_DEVICES: ",".join(groups[number % len(groups)])} if groups else {})},
+            environment={**threads, **({VISIBLE: ",".join(groups[number % len(groups)])} if groups else {})},
         )
         for number in range(count)
     ]
 
 
 def _gpus(wanted: str) -> list[str]:
-    """The value of CUDA_VISIBLE_DEVICES for each wanted GPU."""
+    """The value of CUDA_VISIBLEVISIBLE for each wanted GPU."""
     found = visible_gpus()
     if wanted == ALL:
         return found
@@ -82,19 +79,6 @@ def _gpus(wanted: str) -> list[str]:
         there = f"There are {len(found)}, numbered from 0." if found else none
         raise UsageError(f"--gpus {wanted}: there is no GPU {missing[0]} here. {there}")
     return [found[number] for number in chosen]
-
-
-def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, by number or UUID. CUDA_VISIBLE_DEVICES may limit them, as Slurm does."""
-    visible = os.environ.get(_DEVICES)
-    if visible is not None:
-        return [gpu.strip() for gpu in visible.split(",") if gpu.strip() not in ("", "-1")]
-    if shutil.which("nvidia-smi") is None:
-        return []
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=_LIST_SECONDS)
-    return [
-        str(number) for number, _ in enumerate(line for line in listed.stdout.splitlines() if line.startswith("GPU "))
-    ]
 
 
 def _names(name: str | None, groups: Sequence[Sequence[str]], count: int) -> list[str]:

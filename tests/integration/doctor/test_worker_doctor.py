@@ -10,7 +10,8 @@ from shardsift.fleet.doctor import Result, Verdict, redis_check
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.scorers import resolve_model
-from shardsift.worker.doctor import driver_cuda, gpu_checks, model_check, torch_check, worker_checks
+from shardsift.worker.doctor import gpu_checks, model_check, torch_check, worker_checks
+from shardsift.worker.scoring.gpus import driver_cuda
 from support.diagnoses import diagnosed, not_ok
 from support.models import overflowing_classifier
 from support.nvidia_smi import install_nvidia_smi, install_script

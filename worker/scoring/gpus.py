@@ -1,0 +1,34 @@
+"""Ask nvidia-smi, and the environment, about the GPUs of this machine. Needs no torch."""
+
+import os
+import re
+import shutil
+import subprocess
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_SECONDS = 30.0  # it is slow if the driver is not loaded
+_CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.(\d+)")
+
+
+def nvidia_smi(*arguments: str) -> subprocess.CompletedProcess[str] | None:
+    """Run nvidia-smi. Returns None if this machine has none."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    return subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, check=False, timeout=_SECONDS)
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, by number or UUID. CUDA_VISIBLE_DEVICES may limit them, as Slurm does."""
+    visible = os.environ.get(VISIBLE)
+    if visible is not None:
+        return [gpu.strip() for gpu in visible.split(",") if gpu.strip() not in ("", "-1", "NoDevFiles")]
+    listed = nvidia_smi("-L")
+    count = sum(line.startswith("GPU ") for line in listed.stdout.splitlines()) if listed else 0
+    return [str(number) for number in range(count)]
+
+
+def driver_cuda() -> int | None:
+    """The newest major version of CUDA that the driver supports; None if nvidia-smi does not say."""
+    answer = nvidia_smi()
+    found = _CUDA.search(answer.stdout) if answer else None
+    return int(found[1]) if found else None
