@@ -33,7 +33,7 @@ from benchmarks.scorer.whole_shard import claim_of
 from benchmarks.simulated_tokenizer import read_simulated
 from shardsift.fleet.run.flops import Shape
 from shardsift.fleet.storage.folder import FolderOutput
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.contents import ContentEncoder
 from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses
@@ -159,7 +159,9 @@ def _simulated(folder: Path, model: Model, *, rate: float, graphed: bool) -> tup
     config = config_of(model, vocabulary=len(tokenizer))
     shape = Shape.of(config)
     config.update({"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 128, "num_labels": 1})
-    loaded = load_scorer(str(save_random(config, folder, tokenizer=tokenizer)), "float32", device="cpu", parity_rows=0)
+    loaded = load_classifier(
+        str(save_random(config, folder, tokenizer=tokenizer)), "float32", device="cpu", parity_rows=0
+    )
     assert loaded.backend.name == "padded"
     device = Device(shape=shape, rate=rate, launch=None if graphed else loaded.backend.model)  # type: ignore[attr-defined]
     return replace(loaded, backend=device, max_batch_tokens=32_768), device

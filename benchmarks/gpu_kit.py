@@ -35,7 +35,7 @@ from shardsift.worker.scoring import EncodedRows
 from shardsift.worker.scoring.backends.graphed import Graphed
 from shardsift.worker.scoring.backends.packed import FAMILIES, Packed
 from shardsift.worker.scoring.device import best_device
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.peak import finish, matmul_peak
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
@@ -75,7 +75,7 @@ class Kit:
         With one thread, no tokenizer processes are started, which takes seconds.
         """
         asked: Any = "padded" if way == "padded" else "packed"
-        scorer = load_scorer(
+        scorer = load_classifier(
             self.model(model), dtype, backend=asked, parity_rows=0, max_batch_tokens=SIZES[-1] // 2, threads=threads
         )
         if way == "graphed" and isinstance(scorer.backend, Packed):
@@ -140,7 +140,7 @@ def start(kit: Kit) -> Facts:
 def _start(kit: Kit) -> object:
     torch._dynamo.reset()
     began = time.perf_counter()
-    info = load_scorer(kit.model(MODELS[0])).info
+    info = load_classifier(kit.model(MODELS[0])).info
     return {"backend": info.backend, "dtype": info.dtype, "seconds": time.perf_counter() - began}
 
 

@@ -109,10 +109,10 @@ def _model(settings: Settings) -> Verdict:
     if load is None:
         return warning("No model was tried: none is named, and no run has open shards.", _NAME_ONE)
     check_requirements(scorer_kind(model.scorer) for model in load.models)
-    from shardsift.worker.service.child import load_scorers
+    from shardsift.worker.service.child import load_handed_down
 
     hand_down(load.models)
-    scorers = load_scorers(settings.model_copy(update={"dtype": load.dtype}))
+    scorers = load_handed_down(settings.model_copy(update={"dtype": load.dtype}))
     return ok(" ".join(_loaded(load.models, scorers.values())))
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from benchmarks.scorer.case import Values
 from shardsift.worker.scoring import EncodedRows
-from shardsift.worker.scoring.load import BackendName, load_scorer
+from shardsift.worker.scoring.load import BackendName, load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokens import padded_tokens, plan_batches
 from shardsift.worker.shard.pipelining import prefetched
@@ -33,7 +33,7 @@ class OurSettings:
 
 def load_ours(model: Path, settings: OurSettings) -> SequenceClassifier:
     """Load without the parity gate: it does not suit random weights, and the benchmark compares all scores itself."""
-    return load_scorer(
+    return load_classifier(
         str(model),
         settings.dtype,
         backend=settings.backend,

@@ -16,7 +16,7 @@ from support.waiting import wait_until
 SECONDS = 10
 CONNECTED = ("celery.worker.consumer.connection:Connection.start", "after")
 CHILD_SPAWNED = ("billiard.popen_spawn_posix:Popen._launch", "after")
-CHILD_LOADS = ("shardsift.worker.service.child:load_scorers", "before")
+CHILD_LOADS = ("shardsift.worker.service.child:load_handed_down", "before")
 STEPS = [
     ("shardsift.fleet.run.scorers:resolve_model", "before"),
     ("shardsift.worker.service.parent:Parent.__init__", "after"),
@@ -25,7 +25,7 @@ STEPS = [
     ("celery.worker.consumer.tasks:Tasks.start", "after"),
     ("celery.worker.loops:_timer_entries", "before"),
     CHILD_LOADS,
-    ("shardsift.worker.service.child:load_scorers", "after"),
+    ("shardsift.worker.service.child:load_handed_down", "after"),
     ("shardsift.worker.service.ipc:leave_loaded", "after"),
 ]
 
@@ -186,7 +186,7 @@ def negate_weights(model: Path) -> None:
 
 @pytest.mark.faults
 def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.at("shardsift.worker.service.child:load_scorers", "before", "kill", times=20)
+    faults.at("shardsift.worker.service.child:load_handed_down", "before", "kill", times=20)
 
     with runs.worker() as worker:
         worker.wait(timeout=60)

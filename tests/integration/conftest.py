@@ -52,9 +52,9 @@ def ledger(redis_url: str) -> Ledger:
 @pytest.fixture(scope="session")
 def scorer(tiny_model: Path) -> Any:
     """The tiny model, loaded as by a worker."""
-    from shardsift.worker.scoring.load import load_scorer
+    from shardsift.worker.scoring.load import load_classifier
 
-    return load_scorer(str(tiny_model), "float32", device="cpu", parity_rows=0, threads=1)
+    return load_classifier(str(tiny_model), "float32", device="cpu", parity_rows=0, threads=1)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedConfig
 
 from shardsift.fleet.run.sequence_classifier import resolve_classifier
 from shardsift.worker.scoring import ModelError, Reading
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.repositories import REPOSITORIES, Repository
 
@@ -53,7 +53,7 @@ def folder(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def classifier(folder: Path) -> SequenceClassifier:
-    return load_scorer(str(folder), "float32", device="cpu", parity_rows=4)
+    return load_classifier(str(folder), "float32", device="cpu", parity_rows=4)
 
 
 def reference(kind: str, folder: Path) -> np.ndarray[Any, Any]:
@@ -107,9 +107,9 @@ class TestWhatIsNotSupported:
     )
     def test_is_refused_with_the_reason(self, kind: str, changes: dict[str, Any], says: str, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=says):
-            load_scorer(self.changed(kind, tmp_path, **changes), device="cpu")
+            load_classifier(self.changed(kind, tmp_path, **changes), device="cpu")
 
     def test_rotary_positions_without_scaling_are(self, tmp_path: Path) -> None:
         folder = self.changed("WebOrganizer", tmp_path, rope_scaling=None)
 
-        assert load_scorer(folder, "float32", device="cpu", parity_rows=0).outputs == 3
+        assert load_classifier(folder, "float32", device="cpu", parity_rows=0).outputs == 3

@@ -11,11 +11,11 @@ import pytest
 SCORE = """
 import json, logging, sys
 import torch
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 
 torch.set_num_threads(1)
-scorer = load_scorer(sys.argv[1], "float32", compile=sys.argv[2] == "compiled", parity_rows=0, max_batch_tokens=4096)
+scorer = load_classifier(sys.argv[1], "float32", compile=sys.argv[2] == "compiled", parity_rows=0, max_batch_tokens=4096)
 values = scorer.score([*sample_texts(8), "", "x"]).values  # one padded batch: each other shape would be compiled again
 print(json.dumps({"backend": scorer.backend.name, "scores": values[:, 0].tolist()}))
 """

@@ -22,7 +22,7 @@ from shardsift.worker.scoring.backends.cpu import (
 from shardsift.worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from shardsift.worker.scoring.backends.padded import Padded
 from shardsift.worker.scoring.device import convert
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 from support.families import family_classifier
 from support.models import with_lively_scores
@@ -180,5 +180,5 @@ def test_a_scorer_attends_by_products_where_they_are_faster(tmp_path: Path) -> N
     """On machines of both kinds: this one has AVX512-BF16 without AMX, or not."""
     folder = str(family_classifier("BERT", tmp_path / "model"))
     for dtype in ("float32", "bfloat16"):
-        model = load_scorer(folder, dtype, device="cpu").backend.model
+        model = load_classifier(folder, dtype, device="cpu").backend.model
         assert (model.config._attn_implementation == ATTENTION) == products_are_faster(dtype)

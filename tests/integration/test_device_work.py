@@ -11,7 +11,7 @@ import torch
 from shardsift.fleet.run.flops import shape_of
 from shardsift.worker.scoring import DeviceUse, Place, ScorerInfo
 from shardsift.worker.scoring.device import device_use
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.peak import matmul_peak
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.service.lease import DeviceMeter
@@ -28,7 +28,7 @@ def tiny(tiny_model: Path) -> SequenceClassifier:
 
 
 def loaded(model: Path) -> SequenceClassifier:
-    return load_scorer(str(model), "float32", device="cpu", parity_rows=0)
+    return load_classifier(str(model), "float32", device="cpu", parity_rows=0)
 
 
 def counting(scorer: SequenceClassifier) -> SequenceClassifier:

@@ -20,7 +20,7 @@ from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.estimate import Estimate, earlier_speeds, estimate_run, plan_report
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.line_files import write_file
 from support.models import tiny_classifier
@@ -123,7 +123,7 @@ class TestAgainstARun:
 
         estimate = estimated(plan)
 
-        both = [scorer, load_scorer(str(nli), "float32", device="cpu", parity_rows=0)]
+        both = [scorer, load_classifier(str(nli), "float32", device="cpu", parity_rows=0)]
         assert estimate.tokens == pytest.approx(tokens_of_run(ledger, both, plan, tmp_path / "scratch"), rel=0.15)
 
     def test_an_earlier_run_of_the_model_says_how_fast_its_device_is(

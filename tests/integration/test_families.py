@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, pipeline
 from shardsift.fleet.run.flops import shape_of
 from shardsift.worker.scoring import apply
 from shardsift.worker.scoring.device import TOLERANCES
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from support.families import FAMILIES, family_classifier
 from support.odd_texts import real_texts
 from support.parity import assert_close
@@ -37,7 +37,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def test_float32_scores_are_the_pipelines_to_four_places(models: Callable[[str], Path], family: str) -> None:
     model, texts = models(family), real_texts(60)
 
-    scores = load_scorer(str(model), "float32").score(texts)
+    scores = load_classifier(str(model), "float32").score(texts)
 
     batch_size = 1 if family in WITHOUT_PADDING_TOKEN else 16
     expected = np.array(reference_scores(texts, model, batch_size=batch_size))
@@ -50,7 +50,7 @@ def test_float32_scores_are_the_pipelines_to_four_places(models: Callable[[str],
 def test_so_are_those_of_the_real_minilm(minilm_model: Path) -> None:
     texts = real_texts(60)
 
-    scores = load_scorer(str(minilm_model), "float32").score(texts)
+    scores = load_classifier(str(minilm_model), "float32").score(texts)
 
     expected = np.array(reference_scores(texts, minilm_model))
     assert_close(scores.values[:, 0], expected, task="one score", family="MiniLM, trained")
@@ -60,7 +60,7 @@ def test_so_are_those_of_the_real_minilm(minilm_model: Path) -> None:
 def test_16_bit_scores_are_within_the_stated_tolerance(models: Callable[[str], Path], family: str) -> None:
     model, texts = models(family), real_texts(60)
 
-    exact, rounded = (load_scorer(str(model), dtype).score(texts).values for dtype in ("float32", "bfloat16"))
+    exact, rounded = (load_classifier(str(model), dtype).score(texts).values for dtype in ("float32", "bfloat16"))
 
     error = np.abs(exact - rounded).max() / max(1, np.abs(exact).max())
     assert 0 < error < TOLERANCES["bfloat16"].error
@@ -75,7 +75,7 @@ def test_16_bit_scores_are_within_the_stated_tolerance(models: Callable[[str], P
 )
 def test_scores_are_the_pipelines_with_the_same_function(family: str, labels: int, tmp_path: Path) -> None:
     model, texts = family_classifier(family, tmp_path / "model", labels=labels), real_texts(40)
-    logits = load_scorer(str(model), "float32").score(texts).values
+    logits = load_classifier(str(model), "float32").score(texts).values
 
     for function in ("none", "sigmoid", "softmax"):
         expected = scores_of_labels(model, texts, function)
@@ -99,7 +99,7 @@ def test_a_model_of_several_parts_reads_no_more_tokens_than_its_part_for_text(tm
     config["text_config"]["max_position_embeddings"] = 32
     (model / "config.json").write_text(json.dumps(config))
 
-    scorer = load_scorer(str(model), "float32")
+    scorer = load_classifier(str(model), "float32")
 
     assert scorer.encode([" ".join(["word"] * 500)]).sequences.lengths.tolist() == [32]
     assert shape_of(scorer.config) is not None
@@ -122,7 +122,7 @@ def test_a_text_without_tokens_is_an_errored_row(models: Callable[[str], Path]) 
     """GPT-2 adds no special tokens to a text, so an empty text has no tokens."""
     texts = ["", *real_texts(3)]
 
-    scores = load_scorer(str(models("GPT-2")), "float32").score(texts)
+    scores = load_classifier(str(models("GPT-2")), "float32").score(texts)
 
     assert scores.errors == {0: "no token in the text"}
     assert np.isfinite(scores.values[1:]).all()
@@ -133,7 +133,7 @@ def test_a_text_with_bart_s_own_end_marks_has_the_score_it_has_alone(models: Cal
     text = real_texts(1)[0][:200]
     texts = [text, "one </s> two </s> three", text + " more", "</s>"]
 
-    scores = load_scorer(str(models("BART")), "float32").score(texts)
+    scores = load_classifier(str(models("BART")), "float32").score(texts)
 
     assert scores.errors == {}
     assert np.abs(scores.values[:, 0] - reference_scores(texts, models("BART"), batch_size=1)).max() < 1e-4
@@ -143,12 +143,12 @@ def test_a_text_with_bart_s_own_end_marks_has_the_score_it_has_alone(models: Cal
 def test_a_token_that_was_added_to_the_tokenizer_alone_costs_its_rows_only(family: str, tmp_path: Path) -> None:
     """Llama's tokenizer gets a padding token in many recipes, and the model no state for it."""
     model, texts = family_classifier(family, tmp_path / "model"), real_texts(20)
-    expected = load_scorer(str(model), "float32").score(texts)
+    expected = load_classifier(str(model), "float32").score(texts)
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.add_special_tokens({"pad_token": "[PAD]"})
     tokenizer.save_pretrained(model)
 
-    scores = load_scorer(str(model), "float32").score([*texts, "A text with [PAD] in it."])
+    scores = load_classifier(str(model), "float32").score([*texts, "A text with [PAD] in it."])
 
     assert list(scores.errors) == [20]
     assert "is not among the model's" in scores.errors[20]

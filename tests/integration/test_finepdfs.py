@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from shardsift.worker.scoring import Reading
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.families import family_classifier
 
@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def classifier(model: Path) -> SequenceClassifier:
-    return load_scorer(str(model), "float32", device="cpu", parity_rows=0)
+    return load_classifier(str(model), "float32", device="cpu", parity_rows=0)
 
 
 class Card:

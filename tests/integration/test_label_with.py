@@ -14,7 +14,7 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.planning.options import RunOptions
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.training.labelled import label_source, read_labelled, read_split
 from shardsift.worker.training.options import TrainOptions
@@ -35,7 +35,7 @@ Publish = Callable[..., RunSpec]
 
 
 def scorer_of(model: Path) -> SequenceClassifier:
-    return load_scorer(str(model), "float32", device="cpu", parity_rows=0)
+    return load_classifier(str(model), "float32", device="cpu", parity_rows=0)
 
 
 @pytest.fixture(scope="module")

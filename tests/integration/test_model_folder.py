@@ -13,7 +13,7 @@ from shardsift.fleet.errors import ShardsiftError, UsageError
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
 from shardsift.worker.scoring import ModelError
-from shardsift.worker.service.serving import load_model
+from shardsift.worker.service.serving import load_untuned_model
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def change(model: Path) -> None:
 def test_a_folder_that_is_what_it_was_is_loaded(model: Path) -> None:
     revision = resolve_classifier(str(model), None).revision
 
-    scorer = load_model(settings_for(model, revision))
+    scorer = load_untuned_model(settings_for(model, revision))
 
     assert scorer.outputs == 1
     assert resolve_classifier(str(model), revision).revision == revision
@@ -50,7 +50,7 @@ def test_a_folder_that_was_changed_is_neither_resolved_again_nor_loaded(model: P
     with pytest.raises(ShardsiftError, match="have changed: the revision was sha256-"):
         resolve_classifier(str(model), revision)
     with pytest.raises(ShardsiftError, match="have changed: the revision was sha256-"):
-        load_model(settings_for(model, revision))
+        load_untuned_model(settings_for(model, revision))
 
 
 def test_a_folder_that_is_changed_while_it_is_read_is_noticed(model: Path) -> None:
@@ -68,7 +68,7 @@ def test_weights_that_the_digest_does_not_cover_are_refused(model: Path, elsewhe
     names = saved_names(model / "model.safetensors")
     index = model / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, "model.safetensors")}))
-    assert load_model(settings_for(model, resolve_classifier(str(model), None).revision)).outputs == 1
+    assert load_untuned_model(settings_for(model, resolve_classifier(str(model), None).revision)).outputs == 1
 
     index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, elsewhere)}))
 
@@ -94,7 +94,7 @@ def test_a_folder_without_a_tokenizer_is_refused(model: Path) -> None:
         (model / file).unlink(missing_ok=True)
 
     with pytest.raises(ModelError, match=f"The model {model} has no tokenizer"):
-        load_model(settings_for(model, None))
+        load_untuned_model(settings_for(model, None))
 
 
 def test_a_tokenizer_of_only_a_sentencepiece_file_is_read_or_told_what_it_needs(model: Path) -> None:
@@ -107,10 +107,10 @@ def test_a_tokenizer_of_only_a_sentencepiece_file_is_read_or_told_what_it_needs(
     (model / "config.json").write_text(json.dumps(config | {"tokenizer_class": "LlamaTokenizer"}))
 
     if "protobuf" in {name.name for name in distributions()}:
-        assert load_model(settings_for(model, None)).score(["the quick fox"]).errors == {}
+        assert load_untuned_model(settings_for(model, None)).score(["the quick fox"]).errors == {}
     else:
         with pytest.raises(ModelError, match="pip install protobuf sentencepiece"):
-            load_model(settings_for(model, None))
+            load_untuned_model(settings_for(model, None))
 
 
 @pytest.mark.parametrize("length", ["512", -1, True])
@@ -119,7 +119,7 @@ def test_a_length_that_is_no_number_is_told(model: Path, length: object) -> None
     (model / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": length}))
 
     with pytest.raises(ModelError, match=f"model_max_length={length!r}, which is no number of tokens"):
-        load_model(settings_for(model, None))
+        load_untuned_model(settings_for(model, None))
 
 
 def configure(model: Path, file: str = "config.json", **values: object) -> None:
@@ -129,11 +129,11 @@ def configure(model: Path, file: str = "config.json", **values: object) -> None:
 
 @pytest.mark.parametrize("part", ["x", {"vocab_size": 3}, [1]])
 def test_a_part_of_the_config_that_is_no_config_changes_no_score(model: Path, part: object) -> None:
-    expected = load_model(settings_for(model, None)).score(["a text"]).values
+    expected = load_untuned_model(settings_for(model, None)).score(["a text"]).values
 
     configure(model, text_config=part, return_dict=False)
 
-    assert load_model(settings_for(model, None)).score(["a text"]).values == pytest.approx(expected)
+    assert load_untuned_model(settings_for(model, None)).score(["a text"]).values == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("tokens", [1, 2])
@@ -141,21 +141,21 @@ def test_a_length_without_room_for_text_is_told(model: Path, tokens: int) -> Non
     configure(model, "tokenizer_config.json", model_max_length=tokens)
 
     with pytest.raises(ModelError, match=f"limit of tokens is {tokens}, and its tokenizer adds 2 to each text"):
-        load_model(settings_for(model, None))
+        load_untuned_model(settings_for(model, None))
 
 
 def test_weights_of_another_shape_than_the_config_says_are_named(model: Path) -> None:
     configure(model, num_labels=3)
 
     with pytest.raises(ModelError, match=r"classifier\.bias has the shape 1, and by its config\.json 3"):
-        load_model(settings_for(model, None))
+        load_untuned_model(settings_for(model, None))
 
 
 def test_an_error_of_torch_is_told_without_its_trace(model: Path) -> None:
     configure(model, max_position_embeddings=10**30)
 
     with pytest.raises(ModelError) as error:
-        load_model(settings_for(model, None))
+        load_untuned_model(settings_for(model, None))
 
     assert "Overflow when unpacking long" in str(error.value)
     assert "\n" not in str(error.value)

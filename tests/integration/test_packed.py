@@ -24,7 +24,7 @@ from shardsift.worker.scoring.backends.last_layer import reduce_last_layer
 from shardsift.worker.scoring.backends.packed import FAMILIES, packed
 from shardsift.worker.scoring.backends.padded import Padded
 from shardsift.worker.scoring.device import best_device, convert, has_packed_attention
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.shared_encoder import joint_backend
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
@@ -268,7 +268,7 @@ READINGS = {
 )
 def test_labels_pairs_and_passages_have_the_scores_of_padded_batches(family: str, tmp_path: Path) -> None:
     folder = nli_classifier(tmp_path / "model", family)
-    in_pads = load_scorer(str(folder), "float32", device="cpu", parity_rows=0, max_batch_tokens=256)
+    in_pads = load_classifier(str(folder), "float32", device="cpu", parity_rows=0, max_batch_tokens=256)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     in_packs = replace(in_pads, backend=packed(model, CPU, attention=stand_in))
 
@@ -295,7 +295,7 @@ def test_every_family_that_may_be_packed_is_tested_here() -> None:
 def test_on_a_gpu_packed_scores_equal_padded_scores(minilm_model: Path, dtype: str) -> None:
     texts = sample_texts(500)
 
-    in_packs, in_pads = (load_scorer(str(minilm_model), dtype, backend=way) for way in ("auto", "padded"))
+    in_packs, in_pads = (load_classifier(str(minilm_model), dtype, backend=way) for way in ("auto", "padded"))
 
     assert in_packs.backend.name in ("graphed", "packed")
     assert np.abs(in_packs.score(texts).values - in_pads.score(texts).values).max() < 5e-2

@@ -13,7 +13,7 @@ from shardsift.fleet.ledger import Claim
 from shardsift.fleet.run.receipt import empty_histogram
 from shardsift.worker.scoring import DeviceFault, ModelError, NoRoom, ParityError
 from shardsift.worker.scoring.device import TOLERANCES, Candidate, Way, best_device, candidates, multiplies_bfloat16
-from shardsift.worker.scoring.load import BackendName, load_scorer
+from shardsift.worker.scoring.load import BackendName, load_classifier
 from shardsift.worker.scoring.parity import ParityTrial, check_parity, first_faithful
 from shardsift.worker.scoring.saved_model import SavedModel, saved_model
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
@@ -111,7 +111,7 @@ def test_the_tolerances_are_those_that_the_docs_state() -> None:
 
 
 def test_a_scorer_knows_how_close_it_is_to_the_model_itself(tiny_model: Path) -> None:
-    exact, rounded = (load_scorer(str(tiny_model), dtype).parity for dtype in ("float32", "bfloat16"))
+    exact, rounded = (load_classifier(str(tiny_model), dtype).parity for dtype in ("float32", "bfloat16"))
 
     assert exact is not None
     assert rounded is not None
@@ -126,8 +126,8 @@ def test_a_model_that_overflows_in_float16_is_refused_in_it(tmp_path: Path, tiny
     with pytest.raises(
         ParityError, match="in float16 .* some logits are not finite.*Enqueue the run with --dtype auto"
     ):
-        load_scorer(model, "float16")
-    assert load_scorer(model, "bfloat16").parity is not None
+        load_classifier(model, "float16")
+    assert load_classifier(model, "bfloat16").parity is not None
 
 
 # --- every model is served ----------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def hard_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.mark.parametrize(("dtype", "backend"), [("auto", "auto"), ("float32", "padded")])
 def test_auto_and_float32_serve_every_model(hard_model: Path, dtype: str, backend: BackendName) -> None:
-    info = load_scorer(str(hard_model), dtype, backend=backend).info
+    info = load_classifier(str(hard_model), dtype, backend=backend).info
 
     assert info.parity is not None
     assert np.isfinite(info.parity.max_error)
@@ -165,7 +165,7 @@ def test_nearly_equal_logits_are_no_reason_to_refuse_a_format_and_advice_can_be_
 
 def _refusal_of(model: str, dtype: str) -> str:
     try:
-        load_scorer(model, dtype)
+        load_classifier(model, dtype)
     except ParityError as error:
         return str(error)
     return ""
@@ -177,7 +177,7 @@ def test_auto_ends_with_float32_and_the_log_and_the_scorer_say_so(
 ) -> None:
     model = str(chaotic_classifier(tmp_path / "model", tiny_model))
 
-    info = load_scorer(model, "auto").info
+    info = load_classifier(model, "auto").info
 
     assert (info.dtype, info.refused_dtypes[-1:]) == ("float32", ("bfloat16",))
     assert "scores differently in bfloat16" in caplog.text
@@ -209,7 +209,7 @@ def test_a_way_that_does_not_compile_run_or_agree_is_left_for_the_next_with_a_li
     ways: tuple[Way, ...] = ("graphed", "packed", "padded")
     tried = candidates("bfloat16", best_device(), "bert", ways=ways, may_be_plain=False)
     failures = [DeviceFault("backend='inductor' raised: no compiler"), ParityError("It scores differently.")]
-    served = load_scorer(str(tiny_model), "float32", parity_rows=0)
+    served = load_classifier(str(tiny_model), "float32", parity_rows=0)
 
     def load(candidate: Candidate) -> SequenceClassifier:
         if failures:
@@ -239,7 +239,7 @@ def test_a_model_that_fits_on_its_device_in_16_bits_only_is_compared_on_the_cpu(
     monkeypatch.setattr(BertForSequenceClassification, "to", to)
 
     with pytest.raises(NoRoom, match="does not fit in the memory of meta"):
-        load_scorer(str(tiny_model), "bfloat16", device="meta")
+        load_classifier(str(tiny_model), "bfloat16", device="meta")
 
     assert asked == [torch.float32, torch.bfloat16]
     assert caplog.messages == ["The model does not fit on meta in float32, so it is compared on the CPU."]
@@ -262,9 +262,9 @@ def wrong(model: Path) -> SavedModel:
 
 def test_a_wrong_backend_is_refused_and_the_plain_one_serves_the_models_own_scores(tiny_model: Path) -> None:
     with pytest.raises(ParityError, match="scores differently in bfloat16"):
-        load_scorer("wrong", "bfloat16", load=lambda: wrong(tiny_model))
+        load_classifier("wrong", "bfloat16", load=lambda: wrong(tiny_model))
 
-    served = load_scorer("wrong", "float32", load=lambda: wrong(tiny_model))
+    served = load_classifier("wrong", "float32", load=lambda: wrong(tiny_model))
 
     assert served.info.parity is not None
     assert served.info.parity.max_error < 1e-4
@@ -279,7 +279,7 @@ def test_damaged_weights_are_called_damaged_and_not_imprecise(tmp_path: Path, ti
         (tmp_path / file.name).write_bytes(file.read_bytes())
 
     with pytest.raises(ModelError, match="not finite, also in float32 .* its weights are damaged"):
-        load_scorer(str(tmp_path), "auto")
+        load_classifier(str(tmp_path), "auto")
 
 
 # --- in the receipt -----------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_damaged_weights_are_called_damaged_and_not_imprecise(tmp_path: Path, ti
 
 @pytest.fixture(scope="module")
 def scorer(tiny_model: Path) -> SequenceClassifier:
-    return load_scorer(str(tiny_model), "float32")
+    return load_classifier(str(tiny_model), "float32")
 
 
 @pytest.mark.parametrize(

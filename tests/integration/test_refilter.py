@@ -29,7 +29,7 @@ from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.card import dataset_card
 from shardsift.producer.publishing.publish import look_again
 from shardsift.producer.verify.verify import verify
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.input_shards import with_first_texts
@@ -318,7 +318,7 @@ class TestACut:
     @pytest.fixture
     def earlier(self, ledger: Ledger, options: RunOptions, tmp_path: Path) -> Earlier:
         model = tiny_classifier(tmp_path / "model", labels=3)
-        scorer = load_scorer(str(model), "float32", parity_rows=0, threads=1)
+        scorer = load_classifier(str(model), "float32", parity_rows=0, threads=1)
         options = replace(options, models=(str(model),), min_score=None, keep_all=True)
         return published(ledger, scorer, options, tmp_path)
 

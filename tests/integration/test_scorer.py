@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
 
 from shardsift.worker.scoring import ModelError
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.families import family_classifier
@@ -31,7 +31,7 @@ def bert_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scorer(bert_model: Path) -> SequenceClassifier:
-    return load_scorer(str(bert_model), "float32")
+    return load_classifier(str(bert_model), "float32")
 
 
 # --- the pipeline's scores --------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_a_scorers_revision_is_the_one_that_was_asked_for(bert_model: Path, tmp_
     (model / "config.json").write_text(json.dumps(config | {"_commit_hash": "0123abc"}))
 
     for revision in (None, "4567def"):
-        assert load_scorer(str(model), "float32", revision=revision, parity_rows=0).revision == revision
+        assert load_classifier(str(model), "float32", revision=revision, parity_rows=0).revision == revision
 
 
 def test_a_score_that_is_not_finite_is_an_errored_row_and_the_others_keep_their_scores(
@@ -109,7 +109,7 @@ def test_a_score_that_is_not_finite_is_an_errored_row_and_the_others_keep_their_
     tokenizer.save_pretrained(tmp_path)
     texts = ["A horse runs.", "A zebra runs.", "A donkey runs, and it does so for a long time."]
 
-    scores = load_scorer(str(tmp_path), "float32").score(texts)
+    scores = load_classifier(str(tmp_path), "float32").score(texts)
 
     assert scores.errors == {1: "score is not finite"}
     assert np.isnan(scores.values[1])
@@ -122,7 +122,7 @@ def test_a_score_that_is_not_finite_is_an_errored_row_and_the_others_keep_their_
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_on_a_gpu_with_too_little_memory_for_a_batch_all_rows_are_scored(minilm_model: Path) -> None:
     texts = sample_texts(4000)
-    scorer = load_scorer(str(minilm_model))
+    scorer = load_classifier(str(minilm_model))
     expected = scorer.score(texts).values
     total = torch.cuda.mem_get_info()[1]
 
@@ -166,9 +166,9 @@ def test_an_encoder_without_a_head_is_refused(tmp_path: Path, bert_model: Path) 
     AutoTokenizer.from_pretrained(bert_model).save_pretrained(tmp_path)
 
     with pytest.raises(ModelError, match="no trained classification head"):
-        load_scorer(str(tmp_path), "float32")
+        load_classifier(str(tmp_path), "float32")
 
 
 def test_a_missing_folder_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"The model .*nowhere does not load as a sequence classifier"):
-        load_scorer(str(tmp_path / "nowhere"), "float32")
+        load_classifier(str(tmp_path / "nowhere"), "float32")

@@ -6,7 +6,7 @@ import pytest
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
-from shardsift.fleet.run.scorers import ScorerKind, check_requirements, load_scorer, resolve_model
+from shardsift.fleet.run.scorers import ScorerKind, check_requirements, resolve_model, scorer_kind
 from shardsift.fleet.run.sequence_classifier import threshold_of
 
 PACKAGE = """
@@ -45,7 +45,7 @@ def test_a_package_adds_a_kind_of_its_own() -> None:
 
     assert model == Model(name="words", revision="1", labels=("words",), scorer="word-count")
     assert model.queue("auto") == "score.word-count.words.1.auto"
-    assert load_scorer(model, "its settings") == "words on its settings"
+    assert scorer_kind("word-count").load(model, "its settings") == "words on its settings"
 
 
 def test_a_file_of_another_kind_that_is_no_config_of_ours_says_no_threshold(tmp_path: Path) -> None:

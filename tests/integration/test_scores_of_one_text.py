@@ -18,7 +18,7 @@ from transformers import (
     pipeline,
 )
 
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from support.models import with_lively_scores
 from support.odd_texts import real_texts
 from support.tokenizers import save_albert_tokenizer, save_bert_tokenizer, save_llama3_tokenizer
@@ -98,7 +98,7 @@ def test_float32_scores_are_those_of_the_text_alone(name: str, tmp_path: Path) -
     case = CASES[name]
     model = saved(case, tmp_path)
 
-    scorer = load_scorer(str(model), "float32", threads=1)
+    scorer = load_classifier(str(model), "float32", threads=1)
 
     assert scorer.info.backend == case.backend
     for _ in range(2):  # what was scored before changes nothing

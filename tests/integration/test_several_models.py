@@ -25,11 +25,11 @@ from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.worker.scoring import NoRoom, Place, Scorer, Scores
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.shared_encoder import JointBackend
-from shardsift.worker.service.child import load_scorers
+from shardsift.worker.service.child import load_handed_down
 from shardsift.worker.service.ipc import hand_down
 from shardsift.worker.shard.scoring_groups import scoring_groups
 from shardsift.worker.shard.stored_scores import load_stored_scores
@@ -44,7 +44,7 @@ EVERY_DAY, OTHERS = ("BERT", "ModernBERT"), ("DistilBERT", "RoBERTa", "XLM-R", "
 
 
 def loaded(model: Path, **options: Any) -> SequenceClassifier:
-    return load_scorer(str(model), "float32", **{"device": "cpu", "parity_rows": 0, **options})
+    return load_classifier(str(model), "float32", **{"device": "cpu", "parity_rows": 0, **options})
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ class TestOneEncoder:
             changed.save_pretrained(tmp_path / name)
             AutoTokenizer.from_pretrained(tiny_model, model_max_length=tokens).save_pretrained(tmp_path / name)
             assert one.joined_with([loaded(tmp_path / name)]) is None, name
-        assert one.joined_with([load_scorer(str(tiny_model), "bfloat16", device="cpu", parity_rows=0)]) is None
+        assert one.joined_with([load_classifier(str(tiny_model), "bfloat16", device="cpu", parity_rows=0)]) is None
 
 
 def passes_of(scorer: SequenceClassifier, texts: Sequence[str]) -> int:
@@ -223,7 +223,7 @@ def test_a_worker_finds_out_at_its_start_which_of_its_models_share_an_encoder(
     hand_down(spec.served_by)
 
     with caplog.at_level(logging.INFO, logger="shardsift.worker.service.child"):
-        scorers = load_scorers(Settings(dtype="float32", device="cpu", parity_rows=0))
+        scorers = load_handed_down(Settings(dtype="float32", device="cpu", parity_rows=0))
     compared = []
     for scorer in scorers.values():
         scorer.backend.model.register_forward_hook(lambda *_: compared.append(1))
@@ -247,7 +247,7 @@ def test_a_model_that_does_not_fit_beside_another_ends_the_worker_with_the_reaso
     with pytest.raises(
         NoRoom, match=r"The model .*/far does not fit in the memory of .*\. .*/tiny-bert is loaded there alr"
     ):
-        load_scorers(Settings(dtype="float32", device="cpu", parity_rows=0))
+        load_handed_down(Settings(dtype="float32", device="cpu", parity_rows=0))
 
 
 def a_device_with_room_for_one() -> Any:

@@ -20,7 +20,7 @@ import torch
 from transformers import AutoConfig
 
 from shardsift.worker.scoring import DeviceFault
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.sharded import Sharded, Sharding
@@ -45,12 +45,12 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def plain(llama: Path) -> np.ndarray:
     """The scores of the undivided model."""
-    return load_scorer(str(llama), "float32", device="cpu", parity_rows=0).score(TEXTS).values
+    return load_classifier(str(llama), "float32", device="cpu", parity_rows=0).score(TEXTS).values
 
 
 @contextmanager
 def divided(model: Path, dtype: str, sharding: Sharding) -> Iterator[tuple[SequenceClassifier, Sharded]]:
-    scorer = load_scorer(str(model), dtype, device="cpu", sharding=sharding, parity_rows=8)
+    scorer = load_classifier(str(model), dtype, device="cpu", sharding=sharding, parity_rows=8)
     assert isinstance(scorer.backend, Sharded)
     try:
         yield scorer, scorer.backend
@@ -132,7 +132,7 @@ def test_a_family_without_a_plan_is_divided_by_layers_and_the_log_says_so(
     model = family_classifier("BERT", tmp_path / "bert")
 
     with caplog.at_level(logging.INFO), divided(model, "float32", Sharding(devices=RANKS, way="tensor")) as (scorer, _):
-        own = load_scorer(str(model), "float32", device="cpu", parity_rows=0).score(TEXTS).values
+        own = load_classifier(str(model), "float32", device="cpu", parity_rows=0).score(TEXTS).values
         assert np.abs(scorer.score(TEXTS).values - own).max() <= 1e-5
 
     assert (

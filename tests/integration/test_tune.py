@@ -94,14 +94,14 @@ def test_a_graph_of_the_result_is_loaded_and_so_tried_like_any_other(
     (entry,) = json.loads((tuned.folder / "tuning.json").read_text())
     (tmp_path / "tuning.json").write_text(json.dumps([entry | {"key": entry["key"] | {"backend": "graphed"}}]))
     monkeypatch.setattr(Padded, "name", "graphed")  # as on a GPU
-    monkeypatch.setattr(serving, "load_scorer", Mock(side_effect=serving.load_scorer))
+    monkeypatch.setattr(serving, "load_classifier", Mock(side_effect=serving.load_classifier))
     settings = Settings(
         model=str(tiny_model), dtype="float32", threads=1, parity_rows=0, state_dir=tmp_path, redis_url=None
     )
 
     scorer = load_served_model(resolve_classifier(str(tiny_model), None), settings)
 
-    loaded = [call.kwargs["max_batch_tokens"] for call in serving.load_scorer.call_args_list]
+    loaded = [call.kwargs["max_batch_tokens"] for call in serving.load_classifier.call_args_list]
     assert loaded == [0, entry["max_batch_tokens"]]
     assert scorer.max_batch_tokens == entry["max_batch_tokens"]
 

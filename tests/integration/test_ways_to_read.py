@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from shardsift.fleet.run.text import pairs
 from shardsift.worker.scoring import Hypotheses, ModelError, Reading, Scores, apply
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer, plain_texts
@@ -51,7 +51,7 @@ def bert(models: Callable[[str], Path]) -> SequenceClassifier:
 
 
 def loaded(model: Path) -> SequenceClassifier:
-    return load_scorer(str(model), "float32", device="cpu", parity_rows=0, max_batch_tokens=2048)
+    return load_classifier(str(model), "float32", device="cpu", parity_rows=0, max_batch_tokens=2048)
 
 
 def hypotheses(labels: Sequence[str], *, multi_label: bool = False) -> Hypotheses:

@@ -10,7 +10,7 @@ import shardsift
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.run.scorers import published_run
 from shardsift.producer.planning.options import RunOptions
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.nli import nli_classifier, pipeline_scores
 from support.outputs import published_rows
@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scorer(model: Path) -> SequenceClassifier:
-    return load_scorer(str(model), "float32", device="cpu", parity_rows=0)
+    return load_classifier(str(model), "float32", device="cpu", parity_rows=0)
 
 
 @pytest.fixture

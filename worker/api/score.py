@@ -37,7 +37,7 @@ from shardsift.worker.scoring.quiet import quiet_imports
 from shardsift.worker.shard.checkpoint import Checkpoint
 from shardsift.worker.shard.pipelining import mapped_ahead
 from shardsift.worker.shard.reader import Window
-from shardsift.worker.shard.scoring_groups import loaded_beside, sharing_scorers
+from shardsift.worker.shard.scoring_groups import load_scorers, sharing_scorers
 from shardsift.worker.shard.vitals import Progress
 from shardsift.worker.shard.window_scoring import WindowScoring
 from shardsift.worker.shard.writer import row_errors, score_columns
@@ -186,7 +186,7 @@ def load_scorer(
         check_requirements([scorer_kind(scorer)])
         models = [resolve_model(scorer, *with_revision(os.fspath(name))) for name in names.values()]
         try:
-            scorers = list(loaded_beside(models, chosen))
+            scorers = list(load_scorers(models, chosen))
             sharing_scorers(scorers)  # now, because it lets go of encoders that are there twice
         except ModelError as error:
             raise UsageError(str(error)) from error

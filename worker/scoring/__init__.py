@@ -1,6 +1,6 @@
 """The scoring core: turns texts into scores, in row order. Knows nothing of queues, Redis or the Hub.
 
-scorer = load.load_scorer("HuggingFaceFW/fineweb-edu-classifier")
+scorer = load.load_classifier("HuggingFaceFW/fineweb-edu-classifier")
 scorer.score(["The mitochondrion is …"]).values  # float32, one row per text, one column per output
 
 Here is the protocol of a scorer, which needs no torch. A package offers a scorer of its own by an entry point of the group

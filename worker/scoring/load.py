@@ -50,7 +50,7 @@ _TIMED_ROWS = 256  # of which a GPU scores some 100 a second with the largest mo
 logger = logging.getLogger(__name__)
 
 
-def load_scorer(
+def load_classifier(
     model: str,
     dtype: str = "auto",
     *,

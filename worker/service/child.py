@@ -27,7 +27,7 @@ from shardsift.worker.service import ipc
 from shardsift.worker.service.in_hand import InHand
 from shardsift.worker.service.lease import Watchdog, metered
 from shardsift.worker.service.program import quieten_celery
-from shardsift.worker.shard.scoring_groups import loaded_beside, sharing_scorers
+from shardsift.worker.shard.scoring_groups import load_scorers, sharing_scorers
 
 _SKIP_SECONDS = 5.0  # after a shard that this worker may not score, so that others take the next
 logger = logging.getLogger(__name__)
@@ -139,15 +139,15 @@ def _loaded_child(settings: Settings) -> Child:
     if followed:
         first = zip(sorted(names), followed.split("+"), strict=False)
         settings = settings.model_copy(update={"first_dtypes": {names[queue]: dtype for queue, dtype in first}})
-    return Child(settings, load_scorers(settings), ledger, crash_report, followed=followed)
+    return Child(settings, load_handed_down(settings), ledger, crash_report, followed=followed)
 
 
-def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:
+def load_handed_down(settings: Settings) -> dict[str, Scorer[Any]]:
     """Load the models that the parent handed down, by their queue. Raises NoRoom if one does not fit beside the others."""
     quieten_imports()
     models = ipc.handed_down()
     scorers: dict[str, Scorer[Any]] = {}
-    for model, loaded in zip(models, loaded_beside(models, settings), strict=True):
+    for model, loaded in zip(models, load_scorers(models, settings), strict=True):
         scorer = metered(loaded)
         _tell_loaded(model, scorer)
         scorers[model.queue(settings.dtype)] = scorer

@@ -4,7 +4,6 @@ processes, only the child may import it.
 
 import logging
 import os
-from collections.abc import Callable
 from multiprocessing import process
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,7 +15,7 @@ from shardsift.fleet.process.tuned import Key, find_tuned
 from shardsift.fleet.run.model import Model, is_folder_revision
 from shardsift.fleet.run.sequence_classifier import revision_of_folder, unchanged_folder
 from shardsift.worker.scoring.device import release_memory
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.quiet import quiet_transformers
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.sharded import Sharding
@@ -28,34 +27,31 @@ logger = logging.getLogger(__name__)
 def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
     """Load the model of the settings, with the token budget that `worker tune` found best on this device.
 
-    Raises the same errors as `load_model`.
+    Raises the same errors as `load_untuned_model`.
     """
-    if folder := os.environ.get(FOLDER):  # of a worker, which removes what its children leave there
-        _let_multiprocessing_start_ranks()
-        scorer = load_model(settings, scratch_dir=Path(folder), on_lost_rank=_end_without_rank)
-    else:  # in a user's process
-        scorer = load_model(settings)
+    scorer = load_untuned_model(settings)
     tuned = with_tuned_budget(scorer, settings)
     if tuned is scorer or tuned.backend.name != "graphed":
         return tuned
     budget = tuned.max_batch_tokens
     del scorer, tuned
     release_memory()
-    return load_model(settings.model_copy(update={"max_batch_tokens": budget}))  # whose graphs are tried, too
+    return load_untuned_model(settings.model_copy(update={"max_batch_tokens": budget}))  # whose graphs are tried, too
 
 
-def load_model(
-    settings: Settings, *, scratch_dir: Path | None = None, on_lost_rank: Callable[[str], None] | None = None
-) -> SequenceClassifier:
-    """Load the model. A model on several GPUs uses `scratch_dir`, and `on_lost_rank` as `Sharding` describes it.
+def load_untuned_model(settings: Settings) -> SequenceClassifier:
+    """Load the model of the settings.
 
+    In a worker, the files of a model on several GPUs are in the worker's folder, and the process ends with a lost rank.
     Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores. Raises ShardsiftError if the
     files of a model folder are not those of the revision in the settings.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift"))  # else: /tmp
-    revision = settings.model_revision
+    revision, folder = settings.model_revision, os.environ.get(FOLDER)
+    if folder:
+        _let_multiprocessing_start_ranks()
     with quiet_transformers(), unchanged_folder(settings.model, revision):
-        return load_scorer(
+        return load_classifier(
             settings.model,
             settings.dtype,
             revision=None if revision and is_folder_revision(revision) else revision,
@@ -69,8 +65,8 @@ def load_model(
             sharding=Sharding(
                 devices=settings.gpus_per_worker,
                 way=settings.sharding,
-                scratch_dir=scratch_dir or settings.scratch_dir,
-                on_lost_rank=on_lost_rank,
+                scratch_dir=Path(folder) if folder else settings.scratch_dir,
+                on_lost_rank=_end_without_rank if folder else None,
             ),
         )
 

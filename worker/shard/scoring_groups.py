@@ -9,7 +9,7 @@ import numpy as np
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.model import Model
-from shardsift.fleet.run.scorers import load_scorer
+from shardsift.fleet.run.scorers import scorer_kind
 from shardsift.fleet.run.scoring import Scoring, entailment_output
 from shardsift.worker.scoring import (
     Hypotheses,
@@ -24,11 +24,11 @@ from shardsift.worker.scoring import (
 from shardsift.worker.shard.stored_scores import StoredScores
 
 
-def loaded_beside(models: Sequence[Model], settings: Settings) -> Iterator[Scorer[Any]]:
-    """The scorer of each model, as soon as it is loaded. Raises NoRoom if one does not fit beside those before it."""
+def load_scorers(models: Sequence[Model], settings: Settings) -> Iterator[Scorer[Any]]:
+    """Load a scorer for each model, one after another. Raises NoRoom if one does not fit beside those before it."""
     for number, model in enumerate(models):
         try:
-            yield load_scorer(model, settings.for_model(model))
+            yield scorer_kind(model.scorer).load(model, settings.for_model(model))
         except NoRoom as error:
             names = " and ".join(model.name for model in models[:number])
             if not names:

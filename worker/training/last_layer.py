@@ -16,7 +16,7 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.spec import WINDOW_ROWS
 from shardsift.worker.scoring import Reading
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.saved_model import SavedModel
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.training.base_model import Trained, head_of, load_base
@@ -78,7 +78,7 @@ def _embedder(options: TrainOptions, target: Target, device: str) -> SequenceCla
         base.model.set_submodule(head, torch.nn.Identity())
         return replace(base, outputs=width)
 
-    return load_scorer(options.base_model, options.dtype, device=device, load=without_head)
+    return load_classifier(options.base_model, options.dtype, device=device, load=without_head)
 
 
 def _embeddings(

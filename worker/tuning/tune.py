@@ -24,7 +24,7 @@ from shardsift.worker.scoring import EncodedRows, Place, Reading
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokenize import plain_texts
-from shardsift.worker.service.serving import key_of, load_model
+from shardsift.worker.service.serving import key_of, load_untuned_model
 from shardsift.worker.shard.scoring_groups import reading_of
 from shardsift.worker.shard.window_scoring import unscorable_rows
 from shardsift.worker.tuning.options import TuneOptions, parse_budgets
@@ -72,7 +72,7 @@ def tune(settings: Settings, scoring: Scoring, options: TuneOptions, say: Callab
     model = scoring.model
     say(f"Loading {model.name}")
     commit = None if model.is_folder else model.revision
-    scorer = load_model(settings.model_copy(update={"model": model.name, "model_revision": commit}))
+    scorer = load_untuned_model(settings.model_copy(update={"model": model.name, "model_revision": commit}))
     device, kind = scorer.device, scorer.device.type
     texts = trial_texts(options.input_uri, options, options.rows or _ROWS[kind])
     reading = reading_of(scoring)

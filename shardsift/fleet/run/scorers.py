@@ -41,6 +41,11 @@ class ScorerKind:
     install: str = ""
     uses_gpu: bool = True
 
+    def load(self, model: Model, settings: Any) -> Any:
+        """Import the loader, and return the scorer that it loads. Raises what the loader raises."""
+        module, _, function = self.loader.partition(":")
+        return getattr(import_module(module), function)(model, settings)
+
 
 def scorer_kind(scorer: str) -> ScorerKind:
     """The installed kind of that name. Raises UsageError if there is none, or it cannot be imported."""
@@ -77,12 +82,6 @@ def check_requirements(kinds: Iterable[ScorerKind]) -> None:
 def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
     """The model of that name for a kind of scorer, at one revision. Raises UsageError if there is none."""
     return replace(scorer_kind(scorer).resolve(name, revision), scorer=scorer)
-
-
-def load_scorer(model: Model, settings: Any) -> Any:
-    """The loaded scorer of a model. Raises what its loader raises."""
-    module, _, function = scorer_kind(model.scorer).loader.partition(":")
-    return getattr(import_module(module), function)(model, settings)
 
 
 # The light half of the scorer `stored-scores`, whose model is a published run: the scores that it has stored.

@@ -8,7 +8,7 @@ import redis
 
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.claimed_shards import Office
 
@@ -26,7 +26,7 @@ def ledger(redis_url: str) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="session")
 def scorer(tiny_model: Path) -> SequenceClassifier:
-    return load_scorer(str(tiny_model), "float32")
+    return load_classifier(str(tiny_model), "float32")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from shardsift.producer.publishing.card_usage import how_to_load
 from shardsift.producer.scores.distribution import chart, score_bins
 from shardsift.producer.scores.report import edges_of_run, near_lines, read_texts, rows_of_run_near, scored_run
 from shardsift.producer.status import run_status
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.input_shards import with_first_texts
 from support.models import tiny_classifier
@@ -80,7 +80,7 @@ def scored(shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.Tem
         where="score >= 2.5",
         output_uri=str(folder / "out"),
     )
-    scorer = load_scorer(str(tiny_model), "float32", parity_rows=0, threads=1)
+    scorer = load_classifier(str(tiny_model), "float32", parity_rows=0, threads=1)
     with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
         ledger = Ledger(client, Settings())
         plan = rounding(plan_run(options))
@@ -129,7 +129,7 @@ def test_the_exact_edges_of_equal_parts_are_shown_before_a_cut(scored: Scored) -
 def test_of_several_labels_each_has_a_table(scored: Scored, tmp_path: Path) -> None:
     model = tiny_classifier(tmp_path / "model", labels=3)
     options = replace(scored.options, models=(str(model),), where=None, keep_all=True, output_uri=str(tmp_path / "out"))
-    scorer = load_scorer(str(model), "float32", parity_rows=0, threads=1)
+    scorer = load_classifier(str(model), "float32", parity_rows=0, threads=1)
     spec = publish(scored.ledger, scorer, options, scratch=tmp_path / "s")
 
     found = scored_run(spec.output_uri, scored.settings)
@@ -145,7 +145,7 @@ def test_all_that_is_shown_of_scores_is_of_the_label_that_the_filter_names(
     scored: Scored, tmp_path: Path, where: str, threshold: float | None
 ) -> None:
     model = tiny_classifier(tmp_path / "model", labels=3)
-    scorer = load_scorer(str(model), "float32", parity_rows=0, threads=1)
+    scorer = load_classifier(str(model), "float32", parity_rows=0, threads=1)
     label = "score_LABEL_1"
     options = replace(scored.options, models=(str(model),), min_score=None, where=where.format(label.upper()))
     spec = publish(scored.ledger, scorer, replace(options, output_uri=str(tmp_path / "out")), scratch=tmp_path / "s")

@@ -21,7 +21,7 @@ import torch
 from transformers import DebertaV2Tokenizer
 
 from shardsift.worker.scoring import DeviceFault
-from shardsift.worker.scoring.load import load_scorer, with_tokenizer_processes
+from shardsift.worker.scoring.load import load_classifier, with_tokenizer_processes
 from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses, read_tokenizer
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
@@ -119,7 +119,7 @@ def test_a_model_that_is_faster_than_one_thread_gets_processes_which_end_with_it
     tiny_model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = children()
-    scorer = replace(load_scorer(str(tiny_model), "float32", device="cpu", parity_rows=0), backend=Instant())
+    scorer = replace(load_classifier(str(tiny_model), "float32", device="cpu", parity_rows=0), backend=Instant())
     texts = [None, "", "a text", None, *real_texts(5)]
 
     with caplog.at_level("INFO"):

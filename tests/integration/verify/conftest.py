@@ -13,7 +13,7 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import RunOptions
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.input_shards import with_first_texts
 from support.published_dataset import ROWS, SHARDS, Dataset
@@ -28,7 +28,7 @@ def ledger(shared_redis_url: str) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="session")
 def scorer(tiny_model: Path) -> SequenceClassifier:
-    return load_scorer(str(tiny_model), "float32")
+    return load_classifier(str(tiny_model), "float32")
 
 
 @pytest.fixture(scope="session")

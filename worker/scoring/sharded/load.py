@@ -42,7 +42,7 @@ def load_sharded(
     max_batch_tokens: int,
     parity_rows: int | None,
 ) -> SequenceClassifier:
-    """Load a model as `load_scorer` does, over several devices."""
+    """Load a model as `load_classifier` does, over several devices."""
     config = _config(model, revision)
     by_tensor = sharding.way != "layers" and _divides_by_tensor(model, config, sharding, device)
     texts = sample_texts(_PARITY_ROWS if parity_rows is None else parity_rows)
