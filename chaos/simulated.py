@@ -27,7 +27,7 @@ from shardsift.fleet.process.settings import read_settings
 from shardsift.producer.finalizer import Publisher, Sweeper
 from shardsift.worker.app import app as worker_app
 from shardsift.worker.service import ipc
-from shardsift.worker.service.child import Child
+from shardsift.worker.service.child import ScoringChild
 from shardsift.worker.service.task import score_shard_task
 
 ROWS_A_BATCH = 4
@@ -37,7 +37,7 @@ Fields = dict[str, Any]
 logger = logging.getLogger(__name__)
 
 
-class _Child(Child):
+class _Child(ScoringChild):
     """The child that the tasks of all worker threads share. Threads cannot install signal handlers."""
 
     def install_signal_handlers(self) -> None: ...

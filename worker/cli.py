@@ -151,9 +151,9 @@ def start(
         spot_notice=spot_notice,
     )
     from shardsift.fleet.process.settings import read_settings
-    from shardsift.worker.supervisor.supervisor import start as start_workers
+    from shardsift.worker.supervisor.supervisor import run_supervisor
 
-    code = start_workers(
+    code = run_supervisor(
         read_settings(),
         gpus=gpus,
         workers=workers,
@@ -201,14 +201,14 @@ def doctor(
 ) -> None:
     """Check this machine for a worker: GPU, driver and torch, Redis, the Hub, and that the model loads.
 
-    Prints a line for each check, and how to mend what is wrong. Exits with 1 if something is.
+    Prints a line for each check, and how to fix what is wrong. Exits with 1 if something is.
     """
     _into_environment(model=json.dumps(models) if models else None)
-    from shardsift.fleet.doctor import report
+    from shardsift.fleet.doctor import run_checks
     from shardsift.fleet.process.settings import read_settings
     from shardsift.worker.doctor import worker_checks
 
-    report(worker_checks(read_settings()), as_json=as_json)
+    run_checks(worker_checks(read_settings()), as_json=as_json)
 
 
 # Find the fastest settings for a model on this device.

@@ -59,12 +59,12 @@ def doctor(
 ) -> None:
     """Check this machine and its fleet: Redis, workers, finalizer, the Hub and its token.
 
-    Prints a line for each check, and how to mend what is wrong. Exits with 1 if something is.
+    Prints a line for each check, and how to fix what is wrong. Exits with 1 if something is.
     """
-    from shardsift.fleet.doctor import report
+    from shardsift.fleet.doctor import run_checks
     from shardsift.producer.doctor import producer_checks
 
-    report(producer_checks(read_settings(), output_uri=output), as_json=as_json)
+    run_checks(producer_checks(read_settings(), output_uri=output), as_json=as_json)
 
 
 # Show a run offline.

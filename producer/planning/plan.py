@@ -25,7 +25,7 @@ from shardsift.fleet.run.output_columns import kept_schema
 from shardsift.fleet.run.recipes import recipe_line
 from shardsift.fleet.run.scorers import resolve_model
 from shardsift.fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
-from shardsift.fleet.run.sequence_classifier import threshold_of
+from shardsift.fleet.run.sequence_classifier import configured_threshold
 from shardsift.fleet.run.spec import Buckets, RunSpec, Shard, file_name
 from shardsift.fleet.run.text import template_of, text_columns
 from shardsift.fleet.storage.opening import is_on_hub, manifest_at, open_output
@@ -345,7 +345,7 @@ def _with_threshold(options: RunOptions, scorings: Sequence[Scoring]) -> RunOpti
         or scorings[0].function_to_apply != "none"
     ):
         return options
-    return replace(options, min_score=threshold_of(scorings[0].model))
+    return replace(options, min_score=configured_threshold(scorings[0].model))
 
 
 def check_goes_together(options: RunOptions) -> None:

@@ -70,7 +70,7 @@ def wrong(says: str, mend: str) -> Verdict:
     return Verdict(result=Result.WRONG, says=says, mend=mend)
 
 
-def report(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
+def run_checks(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
     """Run the checks and print a line for each as soon as it is known; JSON is printed at the end. Exits with 0 or 1."""
     found = []
     for verdict in diagnose(checks):

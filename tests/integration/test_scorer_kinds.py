@@ -7,7 +7,7 @@ import pytest
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from shardsift.fleet.run.scorers import ScorerKind, check_requirements, resolve_model, scorer_kind
-from shardsift.fleet.run.sequence_classifier import threshold_of
+from shardsift.fleet.run.sequence_classifier import configured_threshold
 
 PACKAGE = """
 from shardsift.fleet.errors import UsageError
@@ -51,7 +51,7 @@ def test_a_package_adds_a_kind_of_its_own() -> None:
 def test_a_file_of_another_kind_that_is_no_config_of_ours_says_no_threshold(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("words: 3")
 
-    assert threshold_of(Model(name=str(tmp_path), revision="1", labels=("words",), scorer="word-count")) is None
+    assert configured_threshold(Model(name=str(tmp_path), revision="1", labels=("words",), scorer="word-count")) is None
 
 
 @pytest.mark.usefixtures("word_count")

@@ -33,7 +33,7 @@ from shardsift.worker.scoring import EncodedRows
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 from shardsift.worker.tuning.options import TuneOptions, parse_budgets
-from shardsift.worker.tuning.trials import Setting, Trial, Way, best_of, budget_candidates, run_trials
+from shardsift.worker.tuning.trials import Method, Setting, Trial, best_of, budget_candidates, run_trials
 from shardsift.worker.tuning.tune import trial_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -91,7 +91,7 @@ def a_trial(size: int, rate: float | None) -> Trial:
 
 
 def a_budget(size: int) -> Setting:
-    return Setting(way=Way.BUDGET, size=size)
+    return Setting(method=Method.BUDGET, size=size)
 
 
 def test_the_best_is_the_smallest_within_two_percent_of_the_fastest() -> None:

@@ -1,10 +1,10 @@
-"""The scores of a window are packed into bytes and unpacked again."""
+"""The scores of a window are packed into bytes and from_bytes again."""
 
 import numpy as np
 import pytest
 
 from shardsift.worker.scoring import Scores
-from shardsift.worker.shard.checkpoint import Checkpoint, packed, unpacked
+from shardsift.worker.shard.checkpoint import Checkpoint, from_bytes, to_bytes
 
 ROWS = 20
 DIGEST = "d1"
@@ -21,7 +21,7 @@ def some_scores(*, missing: list[int], outputs: int = 1) -> Scores:
 def test_scores_come_back_bit_by_bit_with_errors_and_what_is_missing(missing: list[int], outputs: int) -> None:
     scores = some_scores(missing=missing, outputs=outputs)
 
-    (back,) = unpacked(packed([scores], [DIGEST]), ROWS, [DIGEST])
+    (back,) = from_bytes(to_bytes([scores], [DIGEST]), ROWS, [DIGEST])
 
     assert back is not None
     assert back.values.tobytes() == scores.values.tobytes()
@@ -32,10 +32,10 @@ def test_scores_come_back_bit_by_bit_with_errors_and_what_is_missing(missing: li
 def test_a_row_and_score_costs_four_bytes() -> None:
     scores = Scores(values=np.zeros((8192, 1), dtype=np.float32))
 
-    assert len(packed([scores], [DIGEST])) < 8192 * 4 + 150
+    assert len(to_bytes([scores], [DIGEST])) < 8192 * 4 + 150
 
 
-STORED = packed([some_scores(missing=[])], [DIGEST])
+STORED = to_bytes([some_scores(missing=[])], [DIGEST])
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ STORED = packed([some_scores(missing=[])], [DIGEST])
     ],
 )
 def test_what_is_no_checkpoint_of_the_window_is_scored_again(content: bytes, rows: int) -> None:
-    assert unpacked(content, rows, [DIGEST]) == [None]
+    assert from_bytes(content, rows, [DIGEST]) == [None]
 
 
 def test_a_window_finds_its_own_scores_and_no_others() -> None:
@@ -65,7 +65,7 @@ def test_a_window_finds_its_own_scores_and_no_others() -> None:
 def test_a_scoring_whose_texts_changed_is_scored_again_and_the_other_is_not() -> None:
     both = [some_scores(missing=[]), some_scores(missing=[5, 6], outputs=3)]
 
-    first, second = unpacked(packed(both, ["d1", "d2"]), ROWS, ["other", "d2"])
+    first, second = from_bytes(to_bytes(both, ["d1", "d2"]), ROWS, ["other", "d2"])
 
     assert first is None
     assert second is not None

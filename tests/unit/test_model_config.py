@@ -14,7 +14,7 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.flops import shape_of
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.model_config import labels_of, sizes_in
-from shardsift.fleet.run.sequence_classifier import resolve_classifier, threshold_of
+from shardsift.fleet.run.sequence_classifier import configured_threshold, resolve_classifier
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["0", "1", "bert"]),
@@ -50,7 +50,7 @@ def test_whatever_it_holds_there_is_an_answer_or_one_sentence(config: dict[str, 
     (folder / "config.json").write_text(json.dumps(config))
 
     shape = shape_of(SimpleNamespace(**sizes_in(config)))
-    threshold_of(Model(name=str(folder), revision="sha256-0", labels=("x",)))
+    configured_threshold(Model(name=str(folder), revision="sha256-0", labels=("x",)))
     answer = answer_on(lambda: resolve_classifier(str(folder), None).labels)
 
     assert shape is None or shape.layers > 0

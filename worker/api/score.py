@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
@@ -32,7 +31,7 @@ from shardsift.fleet.run.scorers import check_requirements, resolve_model, score
 from shardsift.fleet.run.scoring import Scoring, check_names_differ, score_column_of
 from shardsift.fleet.run.spec import WINDOW_ROWS, Shard
 from shardsift.worker.api.texts import aligned_windows, check_are_columns
-from shardsift.worker.scoring import ModelError, Scorer, ScorerInfo, Scores, apply
+from shardsift.worker.scoring import Floats, ModelError, Scorer, ScorerInfo, Scores, apply
 from shardsift.worker.scoring.quiet import quiet_imports
 from shardsift.worker.shard.checkpoint import Checkpoint
 from shardsift.worker.shard.pipelining import mapped_ahead
@@ -42,7 +41,6 @@ from shardsift.worker.shard.vitals import Progress
 from shardsift.worker.shard.window_scoring import WindowScoring
 from shardsift.worker.shard.writer import row_errors, score_columns
 
-Floats = npt.NDArray[np.float32]
 Texts = Iterable[str | None]
 TEXT, PAIR = "text", "text_pair"  # names of the columns that a user's texts become
 

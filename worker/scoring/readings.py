@@ -8,15 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from shardsift.worker.scoring import Hypotheses, Indices, ModelError, Reading
+from shardsift.worker.scoring.parity_trial import Logits
 from shardsift.worker.scoring.tokenizing.frames import SequenceEncoder, TooLong
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 from shardsift.worker.scoring.tokenizing.tokens import Counts, Tokens
 
-Logits = npt.NDArray[np.float32]
 Combine = Callable[[Logits, Counts], Logits]  # (sequences, model's outputs), offsets of texts → (texts, outputs)
 
 
@@ -53,7 +52,7 @@ def one_sequence_each(tokenizer: TextTokenizer, outputs: int) -> TextReader:
     return TextReader(encoder=_Whole(tokenizer=tokenizer), combine=lambda logits, _offsets: logits, outputs=outputs)
 
 
-def texts_of(sequences: Counts, offsets: Counts) -> Indices:
+def texts_with(sequences: Counts, offsets: Counts) -> Indices:
     """The texts that these sequences belong to, each once."""
     return np.unique(np.searchsorted(offsets, sequences, side="right") - 1)
 

@@ -27,7 +27,7 @@ from shardsift.worker.scoring.device import device_name, device_use
 from shardsift.worker.scoring.forward import launch
 from shardsift.worker.scoring.parity_trial import ParityTrial, sample_texts
 from shardsift.worker.scoring.peak import DeviceWork, measured_work
-from shardsift.worker.scoring.readings import TextReader, one_sequence_each, text_reader, texts_of
+from shardsift.worker.scoring.readings import TextReader, one_sequence_each, text_reader, texts_with
 from shardsift.worker.scoring.sharded import Sharded
 from shardsift.worker.scoring.shared_encoder import joint_backend
 from shardsift.worker.scoring.tokenizing.tokenize import Texts, TextTokenizer, plain_texts
@@ -94,7 +94,7 @@ class SequenceClassifier:
         errors = dict.fromkeys(np.setdiff1d(np.arange(len(column)), present).tolist(), "null text")
         found = column.drop_null()
         sequences, offsets = self._reader.encoder.encode(found)
-        empty = texts_of(np.flatnonzero(sequences.batch_lengths == 0), offsets)
+        empty = texts_with(np.flatnonzero(sequences.batch_lengths == 0), offsets)
         if len(empty):
             errors |= dict.fromkeys(present[empty].tolist(), "no token in the text")
             filled = np.setdiff1d(np.arange(len(present)), empty)
@@ -138,9 +138,9 @@ class SequenceClassifier:
             values[row_of] = self._reader.combine(found.values, offsets)
         errors = dict(encoded.errors)
         for sequence, reason in found.errors.items():
-            (text,) = texts_of(np.array([sequence]), offsets)
+            (text,) = texts_with(np.array([sequence]), offsets)
             errors.setdefault(int(row_of[text]), reason)
-        missing = np.setdiff1d(row_of[texts_of(found.missing, offsets)], list(errors))
+        missing = np.setdiff1d(row_of[texts_with(found.missing, offsets)], list(errors))
         values[[*errors, *missing.tolist()]] = np.nan
         scores = Scores(values=values, errors=dict(sorted(errors.items())), missing=missing)
         return scores if earlier is None else scores.filled_from(earlier)

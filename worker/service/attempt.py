@@ -22,7 +22,7 @@ from shardsift.fleet.storage.opening import open_output
 from shardsift.fleet.storage.output import Output
 from shardsift.worker.scoring import DeviceFault
 from shardsift.worker.service.checkpoint_store import open_checkpoint
-from shardsift.worker.service.child import Child
+from shardsift.worker.service.child import ScoringChild
 from shardsift.worker.service.in_hand import Hold
 from shardsift.worker.service.lease import DeviceMeter, Lease
 from shardsift.worker.shard.score_shard import score_shard
@@ -36,7 +36,7 @@ class Attempt:
     """A claim, and what it takes to work on it. `worker` is the owner of the claim."""
 
     claim: Claim
-    child: Child
+    child: ScoringChild
     hold: Hold
     app: Celery
     worker: str
@@ -55,7 +55,7 @@ class Attempt:
             receipt = self._score_and_record()
         except Stopped as stop:
             logger.warning("%s", stop, extra=self.claim.log_fields)
-            # Waits for Redis even while stopping: a claim that is not released counts as a crash. `Child.end_now` ends
+            # Waits for Redis even while stopping: a claim that is not released counts as a crash. `ScoringChild.end_now` ends
             # the process in time.
             wait_for_redis(lambda: self.child.ledger.release(self.claim), threading.Event())
             return str(stop)
@@ -72,7 +72,7 @@ class Attempt:
             if isinstance(error, DeviceFault):
                 logger.error("A new process replaces this one: %s", error, extra=self.claim.log_fields)
                 self.child.replace()
-            raise _as_ours(error) from error  # a MemoryError itself would end Celery's parent process
+            raise _classified(error) from error  # a MemoryError itself would end Celery's parent process
         return self._logged(receipt)
 
     def _score_and_record(self) -> Receipt:
@@ -138,7 +138,7 @@ class Attempt:
     def _record_failure(self, error: BaseException) -> None:
         """Transient errors are retried with a growing delay, those of the machine elsewhere. Unexpected ones count as crashes."""
         claim, trace = self.claim, traceback.format_exc()
-        ours, what, fields = _as_ours(error), claim.what_in_full, claim.log_fields
+        ours, what, fields = _classified(error), claim.what_in_full, claim.log_fields
         with redis_may_be_away():
             if isinstance(ours, (ShardError, TransientError)) and ours.of_machine:
                 logger.error("%s is left to other machines, and this worker pauses: %s", what, ours, extra=fields)
@@ -179,7 +179,7 @@ def redis_may_be_away() -> Iterator[None]:
         log_skipped_step(logger, error)
 
 
-def _as_ours(error: BaseException) -> ShardsiftError:
+def _classified(error: BaseException) -> ShardsiftError:
     if isinstance(error, ShardsiftError):
         return error
     if isinstance(error, MemoryError):

@@ -33,7 +33,7 @@ _SKIP_SECONDS = 5.0  # after a shard that this worker may not score, so that oth
 logger = logging.getLogger(__name__)
 
 
-class Child:
+class ScoringChild:
     """The settings, the ledger and the scorers that tasks use, and whether the worker is stopping.
 
     `scorers` are by the queue of their model. `followed` is the number format of a run, which was tried first.
@@ -114,7 +114,7 @@ class Child:
         signal.signal(ipc.STOP_SIGNAL, lambda _signal, _frame: self.on_stop_signal())
 
 
-def start_child() -> Child:
+def start_child() -> ScoringChild:
     """Load the model. If that fails, stop the whole worker with the reason, before it takes a shard."""
     end_with_parent(int(os.environ[ipc.PARENT]), signal.SIGKILL)
     quieten_celery()
@@ -128,7 +128,7 @@ def start_child() -> Child:
     return child
 
 
-def _loaded_child(settings: Settings) -> Child:
+def _loaded_child(settings: Settings) -> ScoringChild:
     crash_report = ipc.crash_report_path().open("w")
     faulthandler.enable(crash_report)
     remove_abandoned(settings.scratch_dir)
@@ -139,7 +139,7 @@ def _loaded_child(settings: Settings) -> Child:
     if followed:
         first = zip(sorted(names), followed.split("+"), strict=False)
         settings = settings.model_copy(update={"first_dtypes": {names[queue]: dtype for queue, dtype in first}})
-    return Child(settings, load_handed_down(settings), ledger, crash_report, followed=followed)
+    return ScoringChild(settings, load_handed_down(settings), ledger, crash_report, followed=followed)
 
 
 def load_handed_down(settings: Settings) -> dict[str, Scorer[Any]]:

@@ -17,7 +17,7 @@ from shardsift.fleet.process.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard
 from shardsift.fleet.process.redis_away import wait_for_redis
 from shardsift.worker.app import app
 from shardsift.worker.service.attempt import Attempt, redis_may_be_away
-from shardsift.worker.service.child import Child, start_child
+from shardsift.worker.service.child import ScoringChild, start_child
 from shardsift.worker.service.in_hand import Hold
 from shardsift.worker.service.ipc import owner_name
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 class ShardTask(Task):  # type: ignore[misc]  # Celery has no types
     """A task that runs in a child process."""
 
-    child: Child  # this process; set before the first task
+    child: ScoringChild  # this process; set before the first task
 
 
 @signals.worker_process_init.connect
@@ -73,7 +73,7 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
         raise Retry(str(error)) from error  # for Flower: the ledger says when
 
 
-def _claim(child: Child, message: ScoreShard, worker: str) -> Claim | Refusal:
+def _claim(child: ScoringChild, message: ScoreShard, worker: str) -> Claim | Refusal:
     """Waits for Redis. A worker that is stopping gives the message back."""
     nonce = new_nonce()
     try:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from shardsift.worker.scoring import Scores
+from shardsift.worker.scoring.parity_trial import Logits
 
-Logits = npt.NDArray[np.float32]
 logger = logging.getLogger(__name__)
 
 
@@ -33,14 +32,14 @@ class Checkpoint:
         Only scores of texts with these digests are used.
         """
         content = self._found.get(first_row)
-        return [None] * len(digests) if content is None else unpacked(content, rows, digests)
+        return [None] * len(digests) if content is None else from_bytes(content, rows, digests)
 
     def store(self, first_row: int, scores: Sequence[Scores], digests: Sequence[str]) -> None:
         """Store the scores of a window, which may be partial, with the digests of its texts."""
-        self._store(first_row, packed(scores, digests))
+        self._store(first_row, to_bytes(scores, digests))
 
 
-def packed(scores: Sequence[Scores], digests: Sequence[str]) -> bytes:
+def to_bytes(scores: Sequence[Scores], digests: Sequence[str]) -> bytes:
     """A line of JSON with an entry for each scoring, then for each the logits of its known rows as little-endian float32."""
     heads = [_head(one, digest) for one, digest in zip(scores, digests, strict=True)]
     body = b"".join(one.values[one.known].astype("<f4").tobytes() for one in scores)
@@ -55,7 +54,7 @@ def _head(scores: Scores, digest: str) -> dict[str, object]:
     return head
 
 
-def unpacked(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
+def from_bytes(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
     """The scores of a window of `rows` rows, one entry per scoring. None for other texts, and for unreadable content."""
     found: list[Scores | None] = [None] * len(digests)
     try:

@@ -132,7 +132,7 @@ class ShardScores:
     def scores_of(self, first_row: int, digests: Sequence[str]) -> tuple[Scores, ...] | None:
         """The scores of a window, one entry per scoring. None unless they are the scores of texts with these digests.
 
-        Stored scores reach rows by this and by `checkpoint.unpacked` only.
+        Stored scores reach rows by this and by `checkpoint.from_bytes` only.
         """
         end, stored = self._windows.get(first_row, (first_row, None))
         if stored != list(digests):

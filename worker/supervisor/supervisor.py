@@ -1,4 +1,4 @@
-"""Run `worker start`: keep a worker at each place of this machine, with what the fleet needs, until nothing is left to do."""
+"""Run `worker start`: keep a worker in each slot of this machine, with what the fleet needs, until nothing is left to do."""
 
 import logging
 import os
@@ -29,8 +29,8 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, parse_duration, shown_duration
 from shardsift.fleet.run.scorers import resolve_model
 from shardsift.fleet.storage.scratch import remove_abandoned, scratch_folder
-from shardsift.worker.supervisor.places import Place, check_accelerate, find_places
-from shardsift.worker.supervisor.seat import Seat
+from shardsift.worker.supervisor.slots import Slot, check_accelerate, find_slots
+from shardsift.worker.supervisor.supervised_worker import SupervisedWorker
 
 _TICK_SECONDS = 0.2
 _LOOK_SECONDS = 5.0  # between two looks at the ledger
@@ -39,7 +39,7 @@ _LATE_SECONDS = 2.0  # a worker stops within `stop_seconds` and about 1.5 s; aft
 logger = logging.getLogger(__name__)
 
 
-def start(
+def run_supervisor(
     settings: Settings,
     *,
     gpus: str,
@@ -58,10 +58,10 @@ def start(
         raise UsageError("--on-idle runs after --exit-when-idle. Say after how long, such as --exit-when-idle 10m.")
     check_accelerate(settings.gpus_per_worker)
     per_worker = settings.gpus_per_worker
-    places = find_places(gpus=gpus, workers=workers, gpus_per_worker=per_worker, device=settings.device, name=name)
+    slots = find_slots(gpus=gpus, workers=workers, gpus_per_worker=per_worker, device=settings.device, name=name)
     log_to_stderr(log_level)
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
-    supervisor = Supervisor(places, ledger, settings, idle_seconds=idle_seconds, log_level=log_level)
+    supervisor = Supervisor(slots, ledger, settings, idle_seconds=idle_seconds, log_level=log_level)
     code = supervisor.run()
     if on_idle and supervisor.ended_idle:
         code = _run_on_idle(on_idle) or code
@@ -89,14 +89,14 @@ def _run_on_idle(command: str) -> int:
 
 
 class Supervisor:
-    """One worker per place, each of which serves what the fleet needs and the user wants. See `run`.
+    """One worker per slot, each of which serves what the fleet needs and the user wants. See `run`.
 
     `idle_seconds` None: it does not end by itself.
     """
 
     def __init__(
         self,
-        places: Sequence[Place],
+        slots: Sequence[Slot],
         ledger: Ledger,
         settings: Settings,
         *,
@@ -110,7 +110,7 @@ class Supervisor:
         self._exit = ExitStack()
         remove_abandoned(settings.scratch_dir)
         folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
-        self._seats = [Seat(place, folder=folder, log_level=log_level) for place in places]
+        self._workers = [SupervisedWorker(slot, folder=folder, log_level=log_level) for slot in slots]
         self._ledger = ledger
         self._idle_seconds = idle_seconds
         self._stop_seconds = settings.stop_seconds
@@ -125,15 +125,17 @@ class Supervisor:
 
         Returns the exit code. Call it in the main thread, because it handles SIGTERM and SIGINT.
         """
-        logger.info("Connected to Redis. Places for workers: %s", ", ".join(seat.place.name for seat in self._seats))
+        logger.info(
+            "Connected to Redis. Slots for workers: %s", ", ".join(worker.slot.name for worker in self._workers)
+        )
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             while not self._signals and not self._is_idle_for_long and not self._is_hopeless:
                 if time.monotonic() >= self._next_look:
                     self._look()
                     self._next_look = time.monotonic() + _LOOK_SECONDS
-                for seat in self._seats:
-                    seat.tend(may_start=self._redis_is_there)
+                for worker in self._workers:
+                    worker.tend(may_start=self._redis_is_there)
                 time.sleep(_TICK_SECONDS)
             return self._stop()
         finally:
@@ -149,7 +151,7 @@ class Supervisor:
         try:
             demands = [demand for demand in open_demands(self._ledger) if self._wanted.admits(demand.load)]
             fleet = [state for state in list_workers(self._ledger.redis) if state.only_run == self._only_run]
-            own = {state.name: state for state in fleet if state.name in {seat.owner for seat in self._seats}}
+            own = {state.name: state for state in fleet if state.name in {worker.owner for worker in self._workers}}
             announce_machine(self._ledger.redis, self._state(demands, own))
         except redis.RedisError as error:
             if self._redis_is_there:
@@ -162,7 +164,7 @@ class Supervisor:
         self._assign(demands, fleet, own)
         self._unserved = sum(demand.queued for demand in demands if self._avoids(demand))
         is_needed = any(demand.queued and not self._avoids(demand) for demand in demands)
-        is_starting = any(not seat.has_ended and not seat.has_loaded for seat in self._seats)
+        is_starting = any(not worker.has_ended and not worker.has_loaded for worker in self._workers)
         if is_needed or is_starting or any(state.activity == "busy" for state in own.values()):
             self._idle_since = None
         elif self._idle_since is None:
@@ -172,8 +174,8 @@ class Supervisor:
     def _state(self, demands: list[Demand], own: dict[str, WorkerState]) -> MachineState:
         return MachineState(
             name=self.name,
-            devices=tuple(device for seat in self._seats for device in seat.place.devices),
-            free=sum(_may_move(seat, own.get(seat.owner or "")) for seat in self._seats),
+            devices=tuple(device for worker in self._workers for device in worker.slot.devices),
+            free=sum(_may_move(worker, own.get(worker.owner or "")) for worker in self._workers),
             wanted=self._wanted,
             only_run=self._only_run,
             avoids={demand.queue: self._why_avoided(demand.load) for demand in demands if self._avoids(demand)},
@@ -182,29 +184,29 @@ class Supervisor:
     def _assign(self, demands: list[Demand], fleet: list[WorkerState], own: dict[str, WorkerState]) -> None:
         """Move workers that have no shard to queues that lack some, from queues that have enough of them."""
         queued = {demand.queue: demand.queued for demand in demands}
-        idle = [seat for seat in self._seats if _may_move(seat, own.get(seat.owner or ""))]
+        idle = [worker for worker in self._workers if _may_move(worker, own.get(worker.owner or ""))]
         free = free_workers(state for state in fleet if state.name not in own)
         # A worker that has just started is not announced yet, so own workers are counted here.
-        free.update(seat.load.queue for seat in idle if seat.load)
-        for seat in idle:
-            load = next_load(demands, free, seat.why_avoided)
-            is_needed = seat.load is not None and free[seat.load.queue] <= queued.get(seat.load.queue, 0)
+        free.update(worker.load.queue for worker in idle if worker.load)
+        for worker in idle:
+            load = next_load(demands, free, worker.why_avoided)
+            is_needed = worker.load is not None and free[worker.load.queue] <= queued.get(worker.load.queue, 0)
             if is_needed:
                 continue
-            if load is None and seat.load is None and self._preload and not seat.why_avoided(self._preload):
+            if load is None and worker.load is None and self._preload and not worker.why_avoided(self._preload):
                 load = self._preload
-            if load is not None and load != seat.load:
-                if seat.load:
-                    free[seat.load.queue] -= 1
+            if load is not None and load != worker.load:
+                if worker.load:
+                    free[worker.load.queue] -= 1
                 free[load.queue] += 1
-                seat.serve(load)
+                worker.serve(load)
 
     def _avoids(self, demand: Demand) -> bool:
-        return all(seat.why_avoided(demand.load) for seat in self._seats)
+        return all(worker.why_avoided(demand.load) for worker in self._workers)
 
     def _why_avoided(self, load: Load) -> str:
-        """The reason of the first place, short and without secrets: everyone who may read the ledger sees it."""
-        reasons = (seat.why_avoided(load) for seat in self._seats)
+        """The reason of the first slot, short and without secrets: everyone who may read the ledger sees it."""
+        reasons = (worker.why_avoided(load) for worker in self._workers)
         return redacted(next(reason for reason in reasons if reason))[:_REASON_CHARACTERS]
 
     @property
@@ -220,9 +222,9 @@ class Supervisor:
 
     @property
     def _is_hopeless(self) -> bool:
-        """Whether the models that the user named cannot be served at any place."""
+        """Whether the models that the user named cannot be served in any slot."""
         return self._preload is not None and all(
-            seat.has_ended and seat.load is None and seat.why_avoided(self._preload) for seat in self._seats
+            worker.has_ended and worker.load is None and worker.why_avoided(self._preload) for worker in self._workers
         )
 
     def _stop(self) -> int:
@@ -236,14 +238,14 @@ class Supervisor:
             withdraw_machine(self._ledger.redis, self.name)
         passed_on = 0
         deadline = time.monotonic() + self._stop_seconds + _LATE_SECONDS
-        while not all(seat.has_ended for seat in self._seats):
+        while not all(worker.has_ended for worker in self._workers):
             if passed_on < max(1, self._signals):
                 passed_on += 1
-                for seat in self._seats:
-                    seat.terminate()
+                for worker in self._workers:
+                    worker.terminate()
             if time.monotonic() > deadline:
-                for seat in self._seats:
-                    seat.kill()
+                for worker in self._workers:
+                    worker.kill()
             time.sleep(_TICK_SECONDS)
         logger.info("All workers have ended")
         return self._exit_code()
@@ -253,18 +255,18 @@ class Supervisor:
         if self._signals:
             return 0
         if self._is_hopeless:
-            logger.error("No worker here can serve %s: %s", self._preload, self._seats[0].reason())
-            return self._seats[0].last_code
+            logger.error("No worker here can serve %s: %s", self._preload, self._workers[0].reason())
+            return self._workers[0].last_code
         if self._unserved:
             logger.error("%s wait, and no worker here could serve them", counted(self._unserved, "shard"))
-            return max(seat.last_code for seat in self._seats) or 1
+            return max(worker.last_code for worker in self._workers) or 1
         return 0
 
 
-def _may_move(seat: Seat, state: WorkerState | None) -> bool:
+def _may_move(worker: SupervisedWorker, state: WorkerState | None) -> bool:
     """Whether a worker has no shard and takes shards. One that no longer announces itself waits for its spot machine to end."""
     if state is None:
-        return not seat.has_loaded
+        return not worker.has_loaded
     return state.activity in ("loading", "ready")
 
 

@@ -24,7 +24,7 @@ from shardsift.worker.training.labelled import Split, Target, Targets
 from shardsift.worker.training.options import TrainOptions
 
 Embeddings = NDArray[np.float32]  # shape (rows, width): what the last layer reads of each text
-Floats = NDArray[np.float64]
+Doubles = NDArray[np.float64]
 _RIDGE_STRENGTHS = 10.0 ** np.arange(-4.0, 2.5, 0.5)  # per row
 _LOGISTIC_STRENGTHS = 10.0 ** np.arange(-4.0, 1.5, 1.0)  # scikit-learn's C: the inverse of a strength
 _FOLDS = 5
@@ -35,11 +35,11 @@ _MOST_ITERATIONS = 2_000
 class Head:
     """A linear layer: `weight` of shape (outputs, width), `bias` of shape (outputs,)."""
 
-    weight: Floats
-    bias: Floats
+    weight: Doubles
+    bias: Doubles
 
-    def logits(self, embeddings: Embeddings) -> Floats:
-        logits: Floats = embeddings @ self.weight.T + self.bias
+    def logits(self, embeddings: Embeddings) -> Doubles:
+        logits: Doubles = embeddings @ self.weight.T + self.bias
         return logits
 
 
@@ -111,7 +111,7 @@ def fit_head(embeddings: Embeddings, targets: Targets, target: Target) -> Head:
     return Head(weight=weight, bias=intercepts - weight @ scaler.mean_)
 
 
-def _ridge(features: Floats, targets: Targets) -> tuple[Floats, Floats]:
+def _ridge(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
     """The strength is the one with the smallest leave-one-out error, which has a closed form."""
     from sklearn.linear_model import RidgeCV
 
@@ -119,7 +119,7 @@ def _ridge(features: Floats, targets: Targets) -> tuple[Floats, Floats]:
     return ridge.coef_[None, :], np.atleast_1d(ridge.intercept_)
 
 
-def _logistic(features: Floats, targets: Targets) -> tuple[Floats, Floats]:
+def _logistic(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
     """The strength is the one with the smallest log loss over folds."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold
@@ -137,7 +137,7 @@ def _logistic(features: Floats, targets: Targets) -> tuple[Floats, Floats]:
     return _of_each_class(search.fit(features, targets).best_estimator_)
 
 
-def _of_each_class(model: object) -> tuple[Floats, Floats]:
+def _of_each_class(model: object) -> tuple[Doubles, Doubles]:
     """scikit-learn has one output for two classes; a sequence classifier has two, whose difference it is."""
     coefficients, intercepts = model.coef_, model.intercept_  # type: ignore[attr-defined]
     if len(coefficients) > 1:

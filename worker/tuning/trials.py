@@ -32,18 +32,18 @@ _AS_IT_IS = Reading()
 _NEAR_ENOUGH = 0.98  # of the highest rate: a larger batch that gains less is not worth its memory
 
 
-class Way(StrEnum):
+class Method(StrEnum):
     BUDGET = "budget"  # ours; the size is in tokens, padding included
     PIPELINE = "pipeline"  # transformers' own; the size is in rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    way: Way
+    method: Method
     size: int
 
     def __str__(self) -> str:
-        return f"{self.size:,} tokens" if self.way is Way.BUDGET else f"pipeline, {self.size:,} rows"
+        return f"{self.size:,} tokens" if self.method is Method.BUDGET else f"pipeline, {self.size:,} rows"
 
 
 Candidates: TypeAlias = dict[Setting, Callable[[], object]]  # settings, and what does all the work with each
@@ -122,7 +122,7 @@ def budget_candidates(
         reader = replace(sized, backend=_Strict(backend=sized.backend)).reading(reading)
         return lambda: [reader.score_encoded(window, always, None) for window in windows]
 
-    return {Setting(way=Way.BUDGET, size=budget): scoring_with(budget) for budget in budgets}
+    return {Setting(method=Method.BUDGET, size=budget): scoring_with(budget) for budget in budgets}
 
 
 class TooLargeError(Exception):
@@ -159,7 +159,7 @@ def reference_candidates(
     pipe = pipeline(task, model=scoring.model.name, revision=revision, dtype=torch.float32, device=device)
     given, call = _given(texts), _call(scoring)
     return {
-        Setting(way=Way.PIPELINE, size=size): partial(pipe, given, batch_size=size, **call)
+        Setting(method=Method.PIPELINE, size=size): partial(pipe, given, batch_size=size, **call)
         for size in BATCH_SIZES
         if size <= sequences
     }

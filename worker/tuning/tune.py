@@ -29,9 +29,9 @@ from shardsift.worker.shard.scoring_groups import reading_of
 from shardsift.worker.shard.window_scoring import unscorable_rows
 from shardsift.worker.tuning.options import TuneOptions, parse_budgets
 from shardsift.worker.tuning.trials import (
+    Method,
     Trial,
     TrialTexts,
-    Way,
     best_of,
     budget_candidates,
     reference_candidates,
@@ -48,8 +48,8 @@ _STEP_ROWS = 256  # decoded at once
 _GPU_BUDGETS = (8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
 
 _AXIS = {
-    Way.BUDGET: "tokens in a batch, padding included",
-    Way.PIPELINE: "rows in a batch of the plain pipeline (float32)",
+    Method.BUDGET: "tokens in a batch, padding included",
+    Method.PIPELINE: "rows in a batch of the plain pipeline (float32)",
 }
 _NOWHERE = Place(shard="", source_identity="", first_row=0)
 
@@ -185,7 +185,7 @@ def tuning_lines(tuning: Tuning) -> list[str]:
             f"With more rows there is less padding: a worker sorts up to {WINDOW_ROWS:,} rows together. "
             "Try more with --rows."
         )
-    if any(trial.setting.way is Way.PIPELINE for trial in tuning.trials):
+    if any(trial.setting.method is Method.PIPELINE for trial in tuning.trials):
         lines.append("The pipeline runs in float32, and its time includes tokenizing.")
     return [
         *lines,
@@ -199,12 +199,12 @@ def draw_chart(file: Path, tuning: Tuning) -> None:
     from matplotlib.figure import Figure
 
     trials, best, key = tuning.trials, tuning.best, tuning.tuned.key
-    ways = [way for way in Way if any(trial.setting.way is way for trial in trials)]
-    figure = Figure(figsize=(6.4 * len(ways), 4.8), layout="constrained")
+    methods = [method for method in Method if any(trial.setting.method is method for trial in trials)]
+    figure = Figure(figsize=(6.4 * len(methods), 4.8), layout="constrained")
     figure.suptitle(f"{Path(key.model).name} on {key.device}, {key.dtype}, {key.backend}")
-    panels = figure.subplots(1, len(ways), squeeze=False, sharey=True)[0]
-    for way, axes in zip(ways, panels, strict=True):
-        _draw_way(axes, way, [trial for trial in trials if trial.setting.way is way])
+    panels = figure.subplots(1, len(methods), squeeze=False, sharey=True)[0]
+    for method, axes in zip(methods, panels, strict=True):
+        _draw_method(axes, method, [trial for trial in trials if trial.setting.method is method])
     label = f"best: {best.setting}, {_rate(best.rows_per_second)} rows/s"
     panels[0].axvline(best.setting.size, color="tab:green", label=label)
     panels[0].legend(loc="lower right")
@@ -213,7 +213,7 @@ def draw_chart(file: Path, tuning: Tuning) -> None:
     figure.savefig(file, format="png", dpi=150)
 
 
-def _draw_way(axes: "Axes", way: Way, trials: list[Trial]) -> None:
+def _draw_method(axes: "Axes", method: Method, trials: list[Trial]) -> None:
     fits = [trial for trial in trials if trial.rows_per_second]
     axes.plot([trial.setting.size for trial in fits], [trial.rows_per_second or 0 for trial in fits], marker="o")
     for trial in trials:
@@ -221,5 +221,5 @@ def _draw_way(axes: "Axes", way: Way, trials: list[Trial]) -> None:
             axes.axvline(trial.setting.size, color="tab:red", linestyle=":", label=f"{trial.setting}: out of memory")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel(_AXIS[way])
+    axes.set_xlabel(_AXIS[method])
     axes.grid(alpha=0.3)

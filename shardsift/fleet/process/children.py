@@ -53,10 +53,10 @@ def running(
 def _logging_to(log: Path, command: list[str], **how: Any) -> Child:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        return start(command, output=output, **how)
+        return start_process(command, output=output, **how)
 
 
-def start(
+def start_process(
     command: list[str],
     *,
     environment: Mapping[str, str] | None = None,

@@ -72,7 +72,7 @@ def _file_told(file: str) -> str:
     )
 
 
-def threshold_of(model: Model) -> float | None:
+def configured_threshold(model: Model) -> float | None:
     """The score from which rows are kept, if the model's config.json says one, as `worker train` writes it."""
     file = Path(model.name, _CONFIG)
     if model.scorer == SEQUENCE_CLASSIFIER and not model.is_folder:

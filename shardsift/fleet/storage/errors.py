@@ -61,7 +61,7 @@ def translated(doing: str) -> Iterator[None]:
     except ShardsiftError:
         raise
     except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, JSONDecodeError, *_HUB_ERRORS) as error:
-        raise as_ours(error, redacted(doing)) from error
+        raise translation_of(error, redacted(doing)) from error
     except Exception as error:
         if isinstance(error, UnicodeEncodeError) and error.encoding == "ascii":  # of a header; a URL is encoded before
             raise ShardError(
@@ -78,7 +78,7 @@ def translated(doing: str) -> Iterator[None]:
         raise
 
 
-def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
+def translation_of(error: Exception, doing: str) -> ShardError | TransientError:
     """Our error for what a library's error means for a shard."""
     if isinstance(error.__cause__, _NOT_SHOWN):  # of the FileNotFoundError of its file system
         error = error.__cause__

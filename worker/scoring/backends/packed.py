@@ -46,7 +46,7 @@ def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: 
 
 
 # model, states (tokens, width), starts, place of the state that each text is judged by → logits (texts, outputs)
-Head = Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+HeadFunction = Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Inputs = dict[str, torch.Tensor]
 
 
@@ -212,7 +212,7 @@ def _decoder_head(model: Any, states: torch.Tensor, _starts: torch.Tensor, place
 class Family:
     """How the classifiers of a family judge a text."""
 
-    head: Head
+    head: HeadFunction
     places: Callable[[Tokens, int | None], npt.NDArray[np.int64]] = _first_places
     has_cache: bool = False  # the model would keep keys and values for a next token, which there is not
 

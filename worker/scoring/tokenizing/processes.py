@@ -27,7 +27,9 @@ from shardsift.worker.scoring.tokenizing.tokens import Tokens, joined
 _MOST = 8
 _KEEPS_UP = 0.8  # of the time of scoring: windows differ, and the device should not wait for any
 _PART_CHARS = 1 << 20  # so small that all processes are busy until the end of a window
-_PROGRAM = f"import sys; from {__name__} import Connection, serve; serve(Connection(int(sys.argv[1])))"
+_PROGRAM = (
+    f"import sys; from {__name__} import Connection, serve_tokenizer; serve_tokenizer(Connection(int(sys.argv[1])))"
+)
 
 
 def processes_needed(encode_seconds: float, score_seconds: float, *, cores: int) -> int:
@@ -102,7 +104,7 @@ def _kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
         process.wait()
 
 
-def serve(connection: Connection) -> None:
+def serve_tokenizer(connection: Connection) -> None:
     """Tokenize what comes until the other end closes. The kernel closes it when that process ends, even if it is killed."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # transformers would import it: 3 s and 200 MB
     quieten_imports()

@@ -1,4 +1,4 @@
-"""One place and the worker process there: started, restarted with a growing pause, replaced and stopped."""
+"""One slot and the worker process there: started, restarted with a growing pause, replaced and stopped."""
 
 import logging
 import signal
@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 from shardsift.fleet.presence.demand import Load
-from shardsift.fleet.process.children import Child, kill, start
+from shardsift.fleet.process.children import Child, kill, start_process
 from shardsift.fleet.process.command_line import USAGE, own_command
 from shardsift.fleet.process.logs import WORKER_NAME
 from shardsift.fleet.process.wording import shown_duration
 from shardsift.worker.service.ipc import EXIT_NO_MODEL, READY, REASON, owner_name
-from shardsift.worker.supervisor.places import Place
+from shardsift.worker.supervisor.slots import Slot
 
 _FIRST_PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 60.0
@@ -22,18 +22,18 @@ _HOPELESS = (USAGE, EXIT_NO_MODEL)  # the worker has said that another start wou
 logger = logging.getLogger(__name__)
 
 
-class Seat:
-    """A worker process at one place. `load` is what it serves, or is to serve next; None: nothing, and no process runs."""
+class SupervisedWorker:
+    """A worker process at one slot. `load` is what it serves, or is to serve next; None: nothing, and no process runs."""
 
-    def __init__(self, place: Place, *, folder: Path, log_level: str) -> None:
-        self.place = place
+    def __init__(self, slot: Slot, *, folder: Path, log_level: str) -> None:
+        self.slot = slot
         self.load: Load | None = None
         self.process: Child | None = None
         self.last_code = 0
         self._running: Load | None = None  # the load of `process`
         self._log_level = log_level
-        self._reason = folder / f"{place.name}.reason"
-        self._ready = folder / f"{place.name}.ready"
+        self._reason = folder / f"{slot.name}.reason"
+        self._ready = folder / f"{slot.name}.ready"
         self._starts = 0  # since a worker here last had its model loaded
         self._pause_ends = 0.0
         self._avoided: dict[str, tuple[float, str]] = {}  # by queue: the monotonic time of the next try, and the reason
@@ -41,7 +41,7 @@ class Seat:
     @property
     def owner(self) -> str | None:
         """The name under which the process announces itself to the fleet."""
-        return owner_name(f"{self.place.name}@{socket.gethostname()}", self.process.pid) if self.process else None
+        return owner_name(f"{self.slot.name}@{socket.gethostname()}", self.process.pid) if self.process else None
 
     @property
     def has_loaded(self) -> bool:
@@ -72,23 +72,23 @@ class Seat:
             file.unlink(missing_ok=True)
         self._starts += 1
         self._running = load
-        self.process = start(
-            own_command("worker", "serve", "--name", self.place.name, "--log-level", self._log_level),
+        self.process = start_process(
+            own_command("worker", "serve", "--name", self.slot.name, "--log-level", self._log_level),
             environment={
                 **load.environment,
-                **self.place.environment,
-                WORKER_NAME: self.place.name,
+                **self.slot.environment,
+                WORKER_NAME: self.slot.name,
                 REASON: str(self._reason),
                 READY: str(self._ready),
             },
         )
-        logger.info("%s starts with %s (process %d)", self.place.name, load, self.process.pid)
+        logger.info("%s starts with %s (process %d)", self.slot.name, load, self.process.pid)
 
     def _on_end(self, code: int) -> None:
         assert self._running
         ended, self.process, self._running = self._running, None, None
         if ended != self.load:
-            logger.info("%s has stopped serving %s", self.place.name, ended)
+            logger.info("%s has stopped serving %s", self.slot.name, ended)
             return
         self.last_code = code
         if self.has_loaded:
@@ -98,13 +98,13 @@ class Seat:
             self._avoided[ended.queue] = time.monotonic() + _AVOID_SECONDS, reason
             self.load = None
             again = f"It is tried again in {shown_duration(_AVOID_SECONDS)}, if it is still needed"
-            logger.error("%s cannot serve %s: %s. %s", self.place.name, ended, reason.rstrip("."), again)
+            logger.error("%s cannot serve %s: %s. %s", self.slot.name, ended, reason.rstrip("."), again)
             return
         pause = min(_FIRST_PAUSE_SECONDS * 2 ** max(self._starts - 1, 0), _MAX_PAUSE_SECONDS)
         self._pause_ends = time.monotonic() + pause
         logger.warning(
             "%s has ended: %s. It starts again in %.0f s. If it had a shard, a worker resumes that when its lease expires",
-            *(self.place.name, self.reason(), pause),
+            *(self.slot.name, self.reason(), pause),
         )
 
     def reason(self) -> str:

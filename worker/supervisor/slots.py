@@ -1,4 +1,4 @@
-"""The places of this machine at which a worker runs: each GPU, or the CPU, with its share of the cores."""
+"""The slots of this machine in which workers run: each GPU, or the CPU, with its share of the cores."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[\w-][\w.-]{0,63}")  # a part of file names and, before an 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Slot:
     """`environment` binds a worker to its device and its share of the cores."""
 
     name: str
@@ -28,17 +28,17 @@ class Place:
         return tuple(self.environment.get(VISIBLE, "cpu").split(","))
 
 
-def find_places(
+def find_slots(
     *,
     gpus: str = ALL,
     workers: int | None = None,
     gpus_per_worker: int = 1,
     device: str = "auto",
     name: str | None = None,
-) -> list[Place]:
-    """The place of each worker: a GPU, or `gpus_per_worker` of them.
+) -> list[Slot]:
+    """Find the slot of each worker: a GPU, or `gpus_per_worker` of them.
 
-    With more `workers` than places for them they take turns; on a CPU they share the cores.
+    With more `workers` than slots they take turns; on a CPU they share the cores.
 
     `gpus` is `all`, the number of GPUs to use, or their numbers with commas between them. A `name` replaces the default names
     `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) and `worker`. Raises UsageError if a GPU that --gpus asks for is not
@@ -57,7 +57,7 @@ def find_places(
     names = _names(name, groups, count)
     threads = _threads_of_each(count, on_gpu=bool(devices))
     return [
-        Place(
+        Slot(
             name=names[number],
             environment={**threads, **({VISIBLE: ",".join(groups[number % len(groups)])} if groups else {})},
         )

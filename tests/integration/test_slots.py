@@ -1,4 +1,4 @@
-"""The places of a machine: its GPUs as nvidia-smi or CUDA_VISIBLE_DEVICES name them, and a share of the cores for each."""
+"""The slots of a machine: its GPUs as nvidia-smi or CUDA_VISIBLE_DEVICES name them, and a share of the cores for each."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardsift.fleet.errors import UsageError
-from shardsift.worker.supervisor.places import Place, find_places
+from shardsift.worker.supervisor.slots import Slot, find_slots
 from support.nvidia_smi import install_nvidia_smi
 
 USABLE, PHYSICAL = 8, 4  # cores
@@ -22,7 +22,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., No
         return PHYSICAL if only_physical_cores else USABLE
 
     def is_made(*, gpus: int = 0, visible: str | None = None) -> None:
-        monkeypatch.setattr("shardsift.worker.supervisor.places.cpu_count", cores)
+        monkeypatch.setattr("shardsift.worker.supervisor.slots.cpu_count", cores)
         install_nvidia_smi(tmp_path, gpus=gpus)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
         for name in ("SHARDSIFT_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"):
@@ -35,18 +35,18 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., No
     return is_made
 
 
-def devices(places: list[Place]) -> list[tuple[str, str]]:
-    return [(place.name, place.environment["CUDA_VISIBLE_DEVICES"]) for place in places]
+def devices(slots: list[Slot]) -> list[tuple[str, str]]:
+    return [(slot.name, slot.environment["CUDA_VISIBLE_DEVICES"]) for slot in slots]
 
 
 def test_each_gpu_is_a_place_with_its_share_of_the_cores(machine: Callable[..., None]) -> None:
     machine(gpus=2)
 
-    places = find_places()
+    slots = find_slots()
 
-    assert devices(places) == [("gpu0", "0"), ("gpu1", "1")]
-    assert {place.environment["SHARDSIFT_THREADS"] for place in places} == {"4"}
-    assert {place.environment["RAYON_NUM_THREADS"] for place in places} == {"4"}
+    assert devices(slots) == [("gpu0", "0"), ("gpu1", "1")]
+    assert {slot.environment["SHARDSIFT_THREADS"] for slot in slots} == {"4"}
+    assert {slot.environment["RAYON_NUM_THREADS"] for slot in slots} == {"4"}
 
 
 PAIRS = {"gpus_per_worker": 2}
@@ -73,37 +73,37 @@ def test_the_user_chooses_gpus_workers_and_names(
 ) -> None:
     machine(gpus=4)
 
-    places = find_places(**options)
+    slots = find_slots(**options)
 
-    assert devices(places) == expected
-    assert places[0].devices == tuple(expected[0][1].split(","))
-    assert places[0].environment["SHARDSIFT_THREADS"] == str(USABLE // len(places))
+    assert devices(slots) == expected
+    assert slots[0].devices == tuple(expected[0][1].split(","))
+    assert slots[0].environment["SHARDSIFT_THREADS"] == str(USABLE // len(slots))
 
 
 def test_the_gpus_that_a_batch_system_allows_are_the_only_ones(machine: Callable[..., None]) -> None:
     machine(gpus=8, visible="3,GPU-7f2a")
 
-    assert devices(find_places()) == [("gpu3", "3"), ("gpu1", "GPU-7f2a")]
-    assert devices(find_places(gpus="1,")) == [("gpu0", "GPU-7f2a")]
+    assert devices(find_slots()) == [("gpu3", "3"), ("gpu1", "GPU-7f2a")]
+    assert devices(find_slots(gpus="1,")) == [("gpu0", "GPU-7f2a")]
 
 
 @pytest.mark.parametrize("visible", ["", "-1"])
 def test_a_machine_whose_gpus_are_hidden_scores_on_the_cpu(visible: str, machine: Callable[..., None]) -> None:
     machine(gpus=2, visible=visible)
 
-    (place,) = find_places()
+    (slot,) = find_slots()
 
-    assert place.name == "worker"
-    assert "CUDA_VISIBLE_DEVICES" not in place.environment
+    assert slot.name == "worker"
+    assert "CUDA_VISIBLE_DEVICES" not in slot.environment
 
 
 def test_a_cpu_is_one_place_with_a_thread_per_physical_core(machine: Callable[..., None]) -> None:
     machine()
 
-    (place,) = find_places()
+    (slot,) = find_slots()
 
-    assert place.name == "worker"
-    assert place.environment == {"SHARDSIFT_THREADS": "4", "OMP_NUM_THREADS": "4", "RAYON_NUM_THREADS": "8"}
+    assert slot.name == "worker"
+    assert slot.environment == {"SHARDSIFT_THREADS": "4", "OMP_NUM_THREADS": "4", "RAYON_NUM_THREADS": "8"}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_gpu_that_is_not_there_is_told(gpus: str, says: str, machine: Callable
     machine(gpus=2)
 
     with pytest.raises(UsageError, match=says):
-        find_places(gpus=gpus)
+        find_slots(gpus=gpus)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_gpus_that_cannot_be_dealt_out_are_refused(
     machine(gpus=gpus)
 
     with pytest.raises(UsageError) as refused:
-        find_places(**PAIRS | options)
+        find_slots(**PAIRS | options)
 
     assert reason in str(refused.value)
 
@@ -148,4 +148,4 @@ def test_a_name_that_cannot_be_a_part_of_a_workers_name_or_a_files_is_refused(
     machine(gpus=1)
 
     with pytest.raises(UsageError, match="a name has letters, digits, and any of"):
-        find_places(name=name)
+        find_slots(name=name)
