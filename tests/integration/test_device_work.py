@@ -14,7 +14,7 @@ from shardsift.worker.scoring.device import device_use
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.peak import matmul_peak
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
-from shardsift.worker.service.lease import DeviceMeter
+from shardsift.worker.service.device_meter import DeviceMeter
 from support.odd_texts import real_texts
 
 NOWHERE = Place(shard="", source_identity="", first_row=0)

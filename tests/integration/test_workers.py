@@ -3,7 +3,7 @@
 import redis
 
 from shardsift.fleet.presence.announcements import ALIVE_SECONDS, announce, list_workers
-from shardsift.worker.service.parent import Announcer
+from shardsift.worker.service.announcer import Announcer
 from support.fleet import Fleet
 from support.records import a_worker
 from support.waiting import wait_until

@@ -16,7 +16,9 @@ from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.worker.scoring import Scorer
 from shardsift.worker.service.checkpoint_store import open_checkpoint
-from shardsift.worker.service.lease import DeviceMeter, Lease, Watchdog
+from shardsift.worker.service.device_meter import DeviceMeter
+from shardsift.worker.service.lease import Lease
+from shardsift.worker.service.watchdog import Watchdog
 from shardsift.worker.shard.score_shard import score_shard
 from support.ledger_states import claimed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardsift.worker.service import ipc
-from shardsift.worker.service.in_hand import Hold, InHand
+from shardsift.worker.service.in_hand import InHand
 from support.waiting import wait_until
 
 RUN = "r"
@@ -19,15 +19,19 @@ class Work:
     def __init__(self, *, launches: bool = True, error: Exception | None = None) -> None:
         self.launches, self.error = launches, error
         self.has_begun, self.may_end = threading.Event(), threading.Event()
+        self.is_given_back = False
 
-    def __call__(self, hold: Hold) -> str:
+    def run(self, may_begin_next: threading.Event) -> str:
         self.has_begun.set()
         if self.launches:
-            hold.may_begin_next.set()
+            may_begin_next.set()
         assert self.may_end.wait(10)
         if self.error:
             raise self.error
         return "done"
+
+    def give_back(self) -> None:
+        self.is_given_back = True
 
 
 @pytest.fixture
@@ -120,24 +124,16 @@ def test_a_report_that_cannot_be_written_leaves_no_shard_in_hand(in_hand: InHand
 
 
 def test_what_is_in_hand_is_given_back_at_once(in_hand: InHand, folder: Path) -> None:
-    given_back = []
     stored, scored = Work(), Work(launches=False)
-
-    def holding(work: Work, shard: str) -> None:
-        def begun(hold: Hold) -> str:
-            hold.give_back = lambda: given_back.append(shard)
-            return work(hold)
-
-        in_hand.begin(RUN, shard, begun)
-
-    holding(stored, "a")
-    task = threading.Thread(target=holding, args=(scored, "b"))
+    in_hand.begin(RUN, "a", stored)
+    task = threading.Thread(target=in_hand.begin, args=(RUN, "b", scored))
     task.start()
     assert scored.has_begun.wait(10)
 
     in_hand.give_back()
 
-    assert given_back == ["a", "b"]
+    assert stored.is_given_back
+    assert scored.is_given_back
     assert reported(folder) == []
     for work in (stored, scored):
         work.may_end.set()

@@ -23,8 +23,8 @@ from shardsift.fleet.storage.output import Output
 from shardsift.worker.scoring import DeviceFault
 from shardsift.worker.service.checkpoint_store import open_checkpoint
 from shardsift.worker.service.child import ScoringChild
-from shardsift.worker.service.in_hand import Hold
-from shardsift.worker.service.lease import DeviceMeter, Lease
+from shardsift.worker.service.device_meter import DeviceMeter
+from shardsift.worker.service.lease import Lease
 from shardsift.worker.shard.score_shard import score_shard
 
 _ELSEWHERE_SECONDS = 60.0  # in which other machines take the shards of one that may not read or write the storage
@@ -37,17 +37,15 @@ class Attempt:
 
     claim: Claim
     child: ScoringChild
-    hold: Hold
+    may_begin_next: threading.Event
     app: Celery
     worker: str
 
     def run(self) -> str:
         """Score the shard. Returns a sentence for Flower. Raises the error that failed it, after recording it."""
-        self.hold.give_back = self._give_back_in_the_middle
         try:
             return self._outcome()
         finally:
-            self.hold.give_back = None
             self._top_up()
 
     def _outcome(self) -> str:
@@ -61,7 +59,7 @@ class Attempt:
             return str(stop)
         except LeaseLost as lost:
             logger.warning("%s", lost, extra=self.claim.log_fields)
-            self._give_back()  # does nothing if another attempt has the shard
+            self._release()  # does nothing if another attempt has the shard
             return str(lost)
         except RunUnknown as unknown:
             what = f"{self.claim.what} is scored, and its receipt is stored with the output."
@@ -88,6 +86,7 @@ class Attempt:
             stopping=child.stopping,
             begin_next=self._begin_next,
             watchdog=child.watchdog,
+            pace=child.pace,
         )
         with lease:
             with open_checkpoint(claim, child.ledger, output, child.stopping) as checkpoint:
@@ -105,13 +104,13 @@ class Attempt:
 
         Not beside one that is tried again: if another shard kills the process, it must not be this one that is failed.
         """
-        if self.hold.may_begin_next.is_set() or self.claim.attempt > 1:
+        if self.may_begin_next.is_set() or self.claim.attempt > 1:
             return
         if self.child.in_hand.has_one:  # otherwise, the worker counts for this shard until the other is stored
             with redis_may_be_away():
                 self.child.ledger.leave_device(self.claim)
             self._top_up()
-        self.hold.may_begin_next.set()
+        self.may_begin_next.set()
 
     def _record(self, receipt: Receipt, output: Output, lease: Lease) -> None:
         ledger, claim = self.child.ledger, self.claim
@@ -155,12 +154,13 @@ class Attempt:
                 logger.error("%s met an unexpected error: %s", what, ours, exc_info=error, extra=fields)
                 self.child.ledger.record_crash(claim, str(ours), trace)
 
-    def _give_back_in_the_middle(self) -> None:
+    def give_back(self) -> None:
+        """Give the shard back while another thread is in `run`."""
         what = self.claim.what
         logger.warning("%s is given back in the middle of a batch or an upload", what, extra=self.claim.log_fields)
-        self._give_back()
+        self._release()
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         with redis_may_be_away():
             self.child.ledger.release(self.claim)
 

@@ -6,8 +6,8 @@ Knows neither Redis nor Celery.
 import logging
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from shardsift.fleet.errors import ShardsiftError
 from shardsift.worker.service import ipc
@@ -16,20 +16,21 @@ _STORED_LATER = "the rest of it is done beside the next shard"
 logger = logging.getLogger(__name__)
 
 
-class Hold:
-    """One shard in hand."""
+class Work(Protocol):
+    """The work on one shard."""
 
-    def __init__(self) -> None:
-        # Set when the device has, or will soon have, all of the shard, and when it has ended.
-        self.may_begin_next = threading.Event()
-        self.give_back: Callable[[], None] | None = None  # called if the process ends in its midst
+    def run(self, may_begin_next: threading.Event) -> str:
+        """Do it. Set the event when the device has, or will soon have, all of the shard. Returns a sentence for Flower."""
+
+    def give_back(self) -> None:
+        """Give the shard back, while another thread is in `run`."""
 
 
 class InHand:
     """Begins a shard when the device has, or will soon have, all of the one before. There are two at most."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, str], Hold] = {}  # by run and shard
+        self._held: dict[tuple[str, str], Work] = {}  # by run and shard
         self._changing = threading.Lock()
         self._threads = ThreadPoolExecutor(2, "shard")
         self._latest: threading.Event | None = None  # set when the latest shard is done
@@ -38,16 +39,16 @@ class InHand:
     def has(self, run_id: str, shard: str) -> bool:
         return (run_id, shard) in self._held
 
-    def begin(self, run_id: str, shard: str, work: Callable[[Hold], str]) -> str:
+    def begin(self, run_id: str, shard: str, work: Work) -> str:
         """Work on a shard in a thread. Returns when the next one may be begun, and the shard before is done.
 
         Returns a sentence for Flower, and raises what the work has raised by then.
         """
-        hold, is_done = Hold(), threading.Event()
-        working = self._threads.submit(self._reported, run_id, shard, hold, work)
+        may_begin_next, is_done = threading.Event(), threading.Event()
+        working = self._threads.submit(self._reported, run_id, shard, may_begin_next, work)
         working.add_done_callback(lambda _: is_done.set())
-        working.add_done_callback(lambda _: hold.may_begin_next.set())
-        hold.may_begin_next.wait()
+        working.add_done_callback(lambda _: may_begin_next.set())
+        may_begin_next.wait()
         if not working.done():
             self.drain()
             self._latest = is_done  # not the future, whose error would hold on to the memory of the shard
@@ -64,10 +65,9 @@ class InHand:
 
     def give_back(self) -> None:
         """Give back what is in hand, while other threads still work on it. Never raises."""
-        for give_back in [hold.give_back for hold in list(self._held.values())]:
+        for work in list(self._held.values()):
             try:
-                if give_back:
-                    give_back()
+                work.give_back()
             except Exception:
                 logger.exception("A shard was not given back")
         ipc.leave_held([])
@@ -76,17 +76,17 @@ class InHand:
     def has_one(self) -> bool:
         return len(self._held) == 1
 
-    def _reported(self, run_id: str, shard: str, hold: Hold, work: Callable[[Hold], str]) -> str:
+    def _reported(self, run_id: str, shard: str, may_begin_next: threading.Event, work: Work) -> str:
         """Do the work, and tell the parent what is in hand: it queues the shards of a child that dies."""
         with self._changing:
-            self._held[run_id, shard] = hold
+            self._held[run_id, shard] = work
             ipc.leave_held(list(self._held))
         try:
-            return work(hold)
+            return work.run(may_begin_next)
         except ShardsiftError:
             raise  # it is recorded and logged
         except Exception:
-            if hold.may_begin_next.is_set():  # otherwise the task raises it, and Celery logs it
+            if may_begin_next.is_set():  # otherwise the task raises it, and Celery logs it
                 logger.exception("Shard %s of %s met an unexpected error", shard, run_id)
             raise
         finally:

@@ -6,27 +6,23 @@ out. If there is no progress for too long, the thread stops renewing and the wat
 cannot hold its shard.
 """
 
-import faulthandler
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
-from typing import IO, Any
 
 import redis
 
 from shardsift.fleet.errors import LeaseLost, RunUnknown, Stopped
 from shardsift.fleet.ledger import Claim, Ledger
 from shardsift.fleet.process.redis_away import ABOUT_REDIS
-from shardsift.fleet.run.flops import shape_of
 from shardsift.fleet.run.receipt import AttemptReport, Phase
-from shardsift.worker.scoring import DeviceUse, MeteredScorer, Scorer
-from shardsift.worker.shard.vitals import Progress
+from shardsift.worker.service.device_meter import DeviceMeter
+from shardsift.worker.service.watchdog import Watchdog
+from shardsift.worker.shard.vitals import Pace, Progress
 
-_PETS_APART_SECONDS = 1.0  # each reset of the timer starts a thread
-_SOON_SECONDS = 0.001  # a timer of no time is refused
 _RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
 _SPEED_RENEWALS = 13  # the speed is that of the last minute
 logger = logging.getLogger(__name__)
@@ -40,13 +36,14 @@ class Lease(Progress):
         ledger: Ledger,
         claim: Claim,
         *,
-        device: "DeviceMeter",
+        device: DeviceMeter,
         stopping: threading.Event,
         begin_next: Callable[[], None],
-        watchdog: "Watchdog",
+        watchdog: Watchdog,
+        pace: Pace | None = None,
     ) -> None:
         """`stopping` tells the work to stop. `begin_next` is called, perhaps twice, when the next shard may be begun."""
-        super().__init__()
+        super().__init__(pace)
         self._ledger, self._claim = ledger, claim
         self._charted = list(claim.spec.charted)
         self._device, self._watchdog = device, watchdog
@@ -154,95 +151,3 @@ class Lease(Progress):
 
 def _rounded(share: float | None) -> float | None:
     return None if share is None else round(share, 3)
-
-
-class Watchdog:
-    """Ends the process if, between `start` and `stop` of a lease, `pet` is not called for `stall_seconds`.
-
-    A process may have two leases: a shard that hangs ends it, even if the other advances. The timer belongs to `faulthandler`:
-    a C thread that needs no interpreter lock, which a hung device may hold. It writes the traces of all threads and then exits.
-    """
-
-    def __init__(self, stall_seconds: float, report: IO[str]) -> None:
-        """`report` must be a real file; the traces of all threads are written to it."""
-        self._stall_seconds = stall_seconds
-        self._report = report
-        self._petted: dict[Lease, float] = {}
-        self._setting = threading.Lock()
-
-    def has_stalled(self, lease: Lease) -> bool:
-        return self.idle_seconds(lease) > self._stall_seconds
-
-    def idle_seconds(self, lease: Lease) -> float:
-        """Since the last progress, to within a second."""
-        return time.monotonic() - self._petted[lease]
-
-    def start(self, lease: Lease) -> None:
-        with self._setting:
-            self._petted[lease] = time.monotonic()
-            self._set_timer()
-
-    def pet(self, lease: Lease) -> None:
-        if self.idle_seconds(lease) > min(_PETS_APART_SECONDS, self._stall_seconds / 4):
-            self.start(lease)
-
-    def stop(self, lease: Lease) -> None:
-        with self._setting:
-            del self._petted[lease]
-            self._set_timer()
-
-    def _set_timer(self) -> None:
-        """For the shard that has made no progress for longest."""
-        if not self._petted:
-            faulthandler.cancel_dump_traceback_later()
-            return
-        seconds = min(self._petted.values()) + self._stall_seconds - time.monotonic()
-        faulthandler.dump_traceback_later(max(seconds, _SOON_SECONDS), exit=True, file=self._report)
-
-
-class DeviceMeter:
-    """Measures the share of the matmul peak from now until `stop`, and how busy and full the device is.
-
-    `scorers` are those of one attempt, which all run on the device called `name`. `backend` says how they run batches.
-    """
-
-    def __init__(self, name: str, scorers: Sequence[Scorer[Any]], *, backend: str = "") -> None:
-        self.name = name
-        self.backend = backend
-        self._metered = [scorer for scorer in scorers if isinstance(scorer, MeteredScorer)]
-        self._counts_all = len(self._metered) == len(scorers)
-        self._has_started = False
-        self._before = self._seconds_at_peak()
-        self._at_end: float | None = None
-
-    def start(self) -> None:
-        """Count work from the first call on: what the device was given before is of another attempt."""
-        if not self._has_started:
-            self._has_started, self._before = True, self._seconds_at_peak()
-
-    def stop(self) -> None:
-        """Count no more work: what the device is given from now on is of another attempt."""
-        self._at_end = self._seconds_at_peak()
-
-    def peak_share(self, device_seconds: float) -> float | None:
-        """The share of these seconds that the work would have taken at the matmul peak. None if that is not known.
-
-        At most 1: what a device has done it can do, so a share above means that other work slowed the measurement of the peak.
-        """
-        before, now = self._before, self._seconds_at_peak() if self._at_end is None else self._at_end
-        if before is None or now is None or now == before or device_seconds <= 0:
-            return None
-        return min(1.0, (now - before) / device_seconds)
-
-    def use(self) -> DeviceUse:
-        return self._metered[0].device_use() if self._metered else DeviceUse()
-
-    def _seconds_at_peak(self) -> float | None:
-        found = [scorer.seconds_at_peak for scorer in self._metered]
-        known = [seconds for seconds in found if seconds is not None]
-        return sum(known) if self._counts_all and len(known) == len(found) else None
-
-
-def metered(scorer: Scorer[Any]) -> Scorer[Any]:
-    """Count the scorer's work from now on, if its model is one whose operations are known."""
-    return scorer.metered(shape_of(scorer.config)) if isinstance(scorer, MeteredScorer) else scorer

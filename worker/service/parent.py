@@ -1,4 +1,4 @@
-"""The parent of a worker: it decides when shards may be taken, announces the worker, and ends it in time.
+"""The parent of a worker: it decides when shards may be taken, and ends the worker in time.
 
 It imports no torch and stays responsive while the child is busy.
 """
@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import redis
@@ -22,7 +21,7 @@ from kombu.exceptions import OperationalError
 
 from shardsift.fleet.errors import ShardsiftError
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.presence.announcements import ANNOUNCE_SECONDS, Activity, WorkerState, announce, withdraw
+from shardsift.fleet.presence.announcements import WorkerState
 from shardsift.fleet.process.broker import log_skipped_step
 from shardsift.fleet.process.dispatch import NOT_OURS, send_due_shards
 from shardsift.fleet.process.logs import WORKER_NAME
@@ -31,11 +30,11 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.model import Model, queue_of_run, worker_queue
 from shardsift.fleet.storage.scratch import scratch_folder
 from shardsift.worker.service import ipc
+from shardsift.worker.service.announcer import Announcer
 from shardsift.worker.service.spot import watch_for_notice
 
 _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed
 _PARENT_LATE_SECONDS = 1.0
-_WITHDRAW_SECONDS = 0.3
 _ONE_STOP_SECONDS = 1.0  # signals within this time are one: a supervisor with threads that is killed causes several
 _SUPERVISOR_GONE_SECONDS = (
     0.05  # the signal is sent when its first thread ends; until its last one has, it is still the parent
@@ -252,59 +251,6 @@ class Parent:
                 send_due_shards(self._app, self._ledger, run_id)
             except (redis.RedisError, OperationalError, ShardsiftError) as problem:
                 log_skipped_step(logger, problem)
-
-
-class Announcer:
-    """Announces to the fleet changes at once, and the current state every few seconds.
-
-    A separate thread does it, because Redis may not answer.
-    """
-
-    def __init__(self, client: redis.Redis, state: WorkerState) -> None:
-        self._client = client
-        self._seen = state
-        self._since = time.monotonic()
-        self._changed = threading.Event()
-        self._has_ended = False
-        self._speaking = threading.Lock()  # the main thread never takes it: a signal handler may interrupt that thread
-        threading.Thread(target=self._announce, name="announcer", daemon=True).start()
-
-    def see(self, device: str | None, held: tuple[str, str] | None, *, is_stopping: bool) -> None:
-        """Note the current state. `device` is None until a child has loaded its model; `held` are its run and shard."""
-        activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if held else "ready"
-        run_id, shard = held or (None, None)
-        seen = replace(self._seen, activity=activity, device=device, run_id=run_id, shard=shard)
-        if seen != self._seen:
-            if activity != self._seen.activity:
-                self._since = time.monotonic()
-            self._seen = seen
-            self._changed.set()
-
-    def withdraw(self) -> None:
-        """Stop announcing, and remove this worker from the fleet's list, which would show it until its entry expires.
-
-        Waits for Redis for a moment only. May be called in a signal handler.
-        """
-        self._has_ended = True
-        thread = threading.Thread(target=self._withdraw, name="withdraw", daemon=True)
-        thread.start()
-        thread.join(_WITHDRAW_SECONDS)
-
-    def _withdraw(self) -> None:
-        with self._speaking, suppress(redis.RedisError):  # if it fails, the entry expires after ALIVE_SECONDS
-            withdraw(self._client, self._seen.name)
-
-    def _announce(self) -> None:
-        while not self._has_ended:
-            state = replace(self._seen, activity_seconds=round(time.monotonic() - self._since, 1))
-            try:
-                with self._speaking:
-                    if not self._has_ended:
-                        announce(self._client, state)
-            except redis.RedisError as error:
-                logger.debug("Not announced: %s", error)
-            self._changed.wait(ANNOUNCE_SECONDS)
-            self._changed.clear()
 
 
 def _quieten_semaphore_tracker() -> None:

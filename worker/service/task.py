@@ -5,9 +5,10 @@ If a message arrives twice, the second finds the shard claimed.
 
 import logging
 import os
+import threading
 from typing import Any
 
-from celery import Task, signals
+from celery import Celery, Task, signals
 from celery.exceptions import Reject, Retry
 from pydantic import ValidationError
 
@@ -18,7 +19,6 @@ from shardsift.fleet.process.redis_away import wait_for_redis
 from shardsift.worker.app import app
 from shardsift.worker.service.attempt import Attempt, redis_may_be_away
 from shardsift.worker.service.child import ScoringChild, start_child
-from shardsift.worker.service.in_hand import Hold
 from shardsift.worker.service.ipc import owner_name
 
 logger = logging.getLogger(__name__)
@@ -55,22 +55,40 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
         raise ShardsiftError("Not a message of shardsift.") from error
     if child.in_hand.has(message.run_id, message.shard):
         return f"nothing to do: {Refusal.RUNNING}"
-    worker = owner_name(self.request.hostname, os.getppid())
+    work = _Work(child, message, self.app, worker=owner_name(self.request.hostname, os.getppid()))
+    try:
+        return child.in_hand.begin(message.run_id, message.shard, work)
+    except TransientError as error:
+        raise Retry(str(error)) from error  # for Flower: the ledger says when
 
-    def work(hold: Hold) -> str:
+
+class _Work:
+    """Claim a shard and, unless that is refused, attempt it. `worker` is the owner of the claim."""
+
+    def __init__(self, child: ScoringChild, message: ScoreShard, app: Celery, *, worker: str) -> None:
+        self._child, self._message, self._app, self._worker = child, message, app, worker
+        self._attempt: Attempt | None = None  # while there is something to give back
+
+    def run(self, may_begin_next: threading.Event) -> str:
+        child, message = self._child, self._message
         try:
-            claim = _claim(child, message, worker)
+            claim = _claim(child, message, self._worker)
         except ShardsiftError as error:
             logger.error("Shard %s of %s was not begun: %s", message.shard, message.run_id, error)
             raise
         if isinstance(claim, Refusal):
             return f"nothing to do: {claim}"
-        return Attempt(claim=claim, child=child, hold=hold, app=self.app, worker=worker).run()
+        self._attempt = Attempt(
+            claim=claim, child=child, may_begin_next=may_begin_next, app=self._app, worker=self._worker
+        )
+        try:
+            return self._attempt.run()
+        finally:
+            self._attempt = None
 
-    try:
-        return child.in_hand.begin(message.run_id, message.shard, work)
-    except TransientError as error:
-        raise Retry(str(error)) from error  # for Flower: the ledger says when
+    def give_back(self) -> None:
+        if attempt := self._attempt:
+            attempt.give_back()
 
 
 def _claim(child: ScoringChild, message: ScoreShard, worker: str) -> Claim | Refusal:

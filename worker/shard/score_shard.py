@@ -1,6 +1,5 @@
 """The life of one shard, from its claim to its receipt. A worker may die between any two lines, and each may run twice."""
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,15 +39,6 @@ from shardsift.worker.shard.writer import RowCounts, ShardWriter, row_errors, sc
 
 _SOON_SECONDS = 5.0  # for a window; on a slower device, other workers may take the next shard earlier
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
-
-
-class _Pace:
-    """How fast this process scores. It is known from its earlier shards, which matters for shards of one or two windows."""
-
-    window_seconds = math.inf  # of the last window
-
-
-_PACE = _Pace()
 
 
 def score_shard(
@@ -112,7 +102,7 @@ def _write_windows(
 
     def read() -> Iterator[Window]:
         yield from read_windows(file, claim.shard, spec)
-        if _PACE.window_seconds < _SOON_SECONDS and scoring.is_of_device:
+        if progress.pace.window_seconds < _SOON_SECONDS and scoring.is_of_device:
             progress.on_read()
 
     with (
@@ -131,7 +121,7 @@ def _write_windows(
             vitals.waited(Phase.WRITE, write_seconds, rest=Phase.DEVICE)
             progress.check()
             progress.on_window()
-            _PACE.window_seconds = time.monotonic() - begun
+            progress.pace.window_seconds = time.monotonic() - begun
             vitals.enter(Phase.INPUT)
         progress.on_launched()
         vitals.enter(Phase.DEVICE)

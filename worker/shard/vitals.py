@@ -1,5 +1,6 @@
 """The progress of an attempt at a shard, and where its time went. One thread works; others may read at any time."""
 
+import math
 import time
 
 from shardsift.fleet.run.receipt import Phase
@@ -45,10 +46,17 @@ class Vitals:
 # The interface between the work on a shard and the process that holds the shard.
 
 
+class Pace:
+    """How fast a process scores. It is known from its earlier shards, which matters for shards of one or two windows."""
+
+    window_seconds = math.inf  # of the last window
+
+
 class Progress:
     """Receives the progress of the work, and says whether to continue. By itself it never interrupts the work."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace | None = None) -> None:
+        self.pace = pace or Pace()
         self.vitals = Vitals()  # where the work notes what it has done
 
     def on_batch(self, rows_of_window: int) -> bool:

@@ -1,6 +1,5 @@
 """An attempt knows where its time went, and when the next shard may begin."""
 
-import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +15,7 @@ from shardsift.worker.scoring import ScorerInfo, Scores
 from shardsift.worker.scoring.backends import Backend
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
-from shardsift.worker.shard.score_shard import _PACE
-from shardsift.worker.shard.vitals import Progress
+from shardsift.worker.shard.vitals import Pace, Progress
 from support.claimed_shards import one_shard
 from support.scored_alone import score_alone
 
@@ -62,8 +60,8 @@ def test_the_phases_add_up_to_the_time_and_name_what_takes_it(
 class Noted(Progress):
     """Notes when the next shard may begin, and how many windows had been given to the scorer then."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, pace: Pace) -> None:
+        super().__init__(pace)
         self.launches = 0
         self.noted: list[tuple[str, int]] = []
 
@@ -89,11 +87,11 @@ class SlowBackend:
 
 @pytest.mark.parametrize("windows", [1, 2, WINDOWS])
 def test_the_next_shard_begins_before_the_device_has_all_windows_but_not_beside_a_scorer_that_does_not_expect_it(
-    windows: int, scorer: SequenceClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    windows: int, scorer: SequenceClassifier, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(_PACE, "window_seconds", math.inf)
+    pace = Pace()
     shards = one_shard(tmp_path / "in", pa.table({"text": ["a text"] * 40 * windows}))
-    first, second, own = Noted(), Noted(), Noted()
+    first, second, own = Noted(pace), Noted(pace), Noted(pace)
     slow = replace(scorer, backend=SlowBackend(scorer.backend))  # so that the reader is ahead
 
     for number, (one, progress) in enumerate([(slow, first), (slow, second), (SlowScorer(0, 0.01), own)]):

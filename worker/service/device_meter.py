@@ -1,0 +1,55 @@
+"""Measure how much of its device an attempt uses, and which part of the matmul peak it reaches."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardsift.fleet.run.flops import shape_of
+from shardsift.worker.scoring import DeviceUse, MeteredScorer, Scorer
+
+
+class DeviceMeter:
+    """Measures the share of the matmul peak from now until `stop`, and how busy and full the device is.
+
+    `scorers` are those of one attempt, which all run on the device called `name`. `backend` says how they run batches.
+    """
+
+    def __init__(self, name: str, scorers: Sequence[Scorer[Any]], *, backend: str = "") -> None:
+        self.name = name
+        self.backend = backend
+        self._metered = [scorer for scorer in scorers if isinstance(scorer, MeteredScorer)]
+        self._counts_all = len(self._metered) == len(scorers)
+        self._has_started = False
+        self._before = self._seconds_at_peak()
+        self._at_end: float | None = None
+
+    def start(self) -> None:
+        """Count work from the first call on: what the device was given before is of another attempt."""
+        if not self._has_started:
+            self._has_started, self._before = True, self._seconds_at_peak()
+
+    def stop(self) -> None:
+        """Count no more work: what the device is given from now on is of another attempt."""
+        self._at_end = self._seconds_at_peak()
+
+    def peak_share(self, device_seconds: float) -> float | None:
+        """The share of these seconds that the work would have taken at the matmul peak. None if that is not known.
+
+        At most 1: what a device has done it can do, so a share above means that other work slowed the measurement of the peak.
+        """
+        before, now = self._before, self._seconds_at_peak() if self._at_end is None else self._at_end
+        if before is None or now is None or now == before or device_seconds <= 0:
+            return None
+        return min(1.0, (now - before) / device_seconds)
+
+    def use(self) -> DeviceUse:
+        return self._metered[0].device_use() if self._metered else DeviceUse()
+
+    def _seconds_at_peak(self) -> float | None:
+        found = [scorer.seconds_at_peak for scorer in self._metered]
+        known = [seconds for seconds in found if seconds is not None]
+        return sum(known) if self._counts_all and len(known) == len(found) else None
+
+
+def metered(scorer: Scorer[Any]) -> Scorer[Any]:
+    """Count the scorer's work from now on, if its model is one whose operations are known."""
+    return scorer.metered(shape_of(scorer.config)) if isinstance(scorer, MeteredScorer) else scorer

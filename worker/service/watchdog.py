@@ -1,0 +1,53 @@
+"""End a process whose shard makes no progress, because its device hangs."""
+
+import faulthandler
+import threading
+import time
+from typing import IO
+
+_PETS_APART_SECONDS = 1.0  # each reset of the timer starts a thread
+_SOON_SECONDS = 0.001  # a timer of no time is refused
+
+
+class Watchdog:
+    """Ends the process if, between `start` and `stop` of a shard, `pet` is not called for `stall_seconds`.
+
+    A process may have two shards: one that hangs ends it, even if the other advances. The timer belongs to `faulthandler`:
+    a C thread that needs no interpreter lock, which a hung device may hold. It writes the traces of all threads and then exits.
+    """
+
+    def __init__(self, stall_seconds: float, report: IO[str]) -> None:
+        """`report` must be a real file; the traces of all threads are written to it."""
+        self._stall_seconds = stall_seconds
+        self._report = report
+        self._petted: dict[object, float] = {}
+        self._setting = threading.Lock()
+
+    def has_stalled(self, shard: object) -> bool:
+        return self.idle_seconds(shard) > self._stall_seconds
+
+    def idle_seconds(self, shard: object) -> float:
+        """Since the last progress, to within a second."""
+        return time.monotonic() - self._petted[shard]
+
+    def start(self, shard: object) -> None:
+        with self._setting:
+            self._petted[shard] = time.monotonic()
+            self._set_timer()
+
+    def pet(self, shard: object) -> None:
+        if self.idle_seconds(shard) > min(_PETS_APART_SECONDS, self._stall_seconds / 4):
+            self.start(shard)
+
+    def stop(self, shard: object) -> None:
+        with self._setting:
+            del self._petted[shard]
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        """For the shard that has made no progress for longest."""
+        if not self._petted:
+            faulthandler.cancel_dump_traceback_later()
+            return
+        seconds = min(self._petted.values()) + self._stall_seconds - time.monotonic()
+        faulthandler.dump_traceback_later(max(seconds, _SOON_SECONDS), exit=True, file=self._report)
