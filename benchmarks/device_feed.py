@@ -12,8 +12,10 @@ machine's cores.
 
 import os
 import tempfile
+import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -39,10 +41,10 @@ from shardsift.worker.scoring.tokenizing.contents import ContentEncoder
 from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 from shardsift.worker.service import ipc
-from shardsift.worker.service.in_hand import Hold, InHand
+from shardsift.worker.service.in_hand import InHand
 from shardsift.worker.shard.checkpoint import Checkpoint
 from shardsift.worker.shard.score_shard import score_shard
-from shardsift.worker.shard.vitals import Progress
+from shardsift.worker.shard.vitals import Pace, Progress
 from shardsift.worker.training.base_model import verified_demo_encoder
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -139,9 +141,10 @@ def main(
         output = SlowOutput(str(folder / "output"), "run")
         output.seconds = upload_seconds
         os.environ[ipc.FOLDER] = name
-        in_hand, seconds = InHand(), Counter[str]()
+        in_hand, pace, seconds = InHand(), Pace(), Counter[str]()
         for number in range(shards):
-            in_hand.begin("run", str(number), partial(_score, scorer, source, output, seconds, open_seconds))
+            score = partial(_score, scorer, source, output, seconds, open_seconds, pace)
+            in_hand.begin("run", str(number), _Work(score))
         in_hand.drain()
     span = device.free_at - device.began_at
     found = {"busy": device.busy_seconds / span, "rows_per_second": shards * windows * 8_192 / span, "seconds": seconds}
@@ -197,9 +200,16 @@ def _written(folder: Path, texts: list[str], *, rows: int) -> Path:
 
 
 class _Launching(Progress):
-    def __init__(self, hold: Hold) -> None:
-        super().__init__()
-        self.on_read = self.on_launched = hold.may_begin_next.set  # type: ignore[method-assign]
+    def __init__(self, pace: Pace, may_begin_next: threading.Event) -> None:
+        super().__init__(pace)
+        self.on_read = self.on_launched = may_begin_next.set  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True)
+class _Work:
+    run: Callable[[threading.Event], str]
+
+    def give_back(self) -> None: ...
 
 
 def _score(
@@ -208,11 +218,12 @@ def _score(
     output: FolderOutput,
     seconds: Counter[str],
     open_seconds: float,
-    hold: Hold,
+    pace: Pace,
+    may_begin_next: threading.Event,
 ) -> str:
     """Score the shard, and add the seconds of each phase."""
     time.sleep(open_seconds)
-    progress, checkpoint = _Launching(hold), Checkpoint({}, lambda first_row, scores: None)
+    progress, checkpoint = _Launching(pace, may_begin_next), Checkpoint({}, lambda first_row, scores: None)
     claim = claim_of(source, Path(output.uri), scorer.dtype)
     score_shard(claim, [scorer], progress, checkpoint, output, worker="benchmark", scratch_dir=None)
     seconds.update(progress.vitals.seconds())

@@ -23,8 +23,6 @@ from shardsift.fleet.run.options import model_option, split_at_commas
 from shardsift.worker.training.options import TrainOptions
 from shardsift.worker.tuning.options import TuneOptions
 
-_STOPPED = 130  # exit code of an interrupted training, as of an interrupted `producer run`
-
 cli = new_command_line(
     "worker", help="The data side of shardsift: the workers of a machine, one per GPU, score shards on it."
 )
@@ -276,7 +274,7 @@ def train(
     from shardsift.worker.scoring.quiet import quieten_imports
 
     quieten_imports()
-    from shardsift.fleet.errors import Stopped
+    from shardsift.fleet.errors import ExitCode, Stopped
     from shardsift.fleet.process.settings import read_settings
     from shardsift.worker.training.report import next_step
     from shardsift.worker.training.train import train as train_model
@@ -285,7 +283,7 @@ def train(
         report = train_model(options, device=read_settings(device=device).device, tell=say)
     except Stopped as stop:
         say(str(stop))
-        raise typer.Exit(_STOPPED) from stop
+        raise typer.Exit(ExitCode.INTERRUPTED) from stop
     if report is None:
         return
     if as_json:

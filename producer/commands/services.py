@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from shardsift.fleet.process.command_line import USAGE, Commands
+from shardsift.fleet.errors import ExitCode
+from shardsift.fleet.process.command_line import Commands
 from shardsift.fleet.run.choices import LogLevel
 from shardsift.producer.commands.shared import AsJson, read_settings
 
@@ -29,7 +30,7 @@ def finalizer(
         run_finalizer(read_settings())
     except UsageError as error:
         write_last_line("finalizer", str(error))
-        raise typer.Exit(USAGE) from error
+        raise typer.Exit(ExitCode.USAGE) from error
     end_process(0)
 
 

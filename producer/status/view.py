@@ -1,11 +1,12 @@
 """The view of a run: its facts, and what follows from them: its state, its exit code, its JSON. Does not know how it is drawn."""
 
 from dataclasses import asdict, dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Self
 
 import redis
 
+from shardsift.fleet.errors import ExitCode
 from shardsift.fleet.ledger import Counts, Failure, Pace, Publication, RunningShard
 from shardsift.fleet.ledger.connect import why_no_writes
 from shardsift.fleet.ledger.records import Steering
@@ -31,17 +32,6 @@ class Checked(StrEnum):
 
     SIZES = "sizes"
     SHA256 = "sha256"
-
-
-class ExitCode(IntEnum):
-    """The exit codes of `producer`."""
-
-    DONE = 0  # done, and published if the command waits for that
-    FAILED = 1  # some shards failed, the run cannot be published, or its output has changed since
-    USAGE = 2  # wrong options, or no Redis
-    RUNNING = 3  # not finished yet, or a transient error
-    CANCELLED = 4
-    INTERRUPTED = 130  # Ctrl-C
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

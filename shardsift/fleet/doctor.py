@@ -12,7 +12,7 @@ import redis
 import typer
 from huggingface_hub import constants
 
-from shardsift.fleet.errors import ShardsiftError, UsageError
+from shardsift.fleet.errors import ExitCode, ShardsiftError, UsageError
 from shardsift.fleet.ledger.base import PREFIX, refuse_other_version
 from shardsift.fleet.ledger.connect import connect
 from shardsift.fleet.process.command_line import print_json
@@ -80,7 +80,7 @@ def run_checks(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
             sys.stdout.flush()
     if as_json:
         print_json([asdict(verdict) for verdict in found])
-    raise typer.Exit(int(any(verdict.result is Result.WRONG for verdict in found)))
+    raise typer.Exit(ExitCode.FAILED if any(verdict.result is Result.WRONG for verdict in found) else ExitCode.DONE)
 
 
 def diagnose(checks: Iterable[Check]) -> Iterator[Verdict]:

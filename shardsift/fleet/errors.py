@@ -1,4 +1,4 @@
-"""The errors that commands and workers act on, as one tree. A class exists only if some code catches it.
+"""The errors that commands and workers act on, as one tree, and all exit codes. A class exists only if some code catches it.
 
 ShardsiftError
 ├── UsageError        the user can fix it            → one line on stderr, exit code 2
@@ -13,6 +13,7 @@ ShardsiftError
 """
 
 from collections.abc import Mapping
+from enum import IntEnum
 
 
 class ShardsiftError(Exception):
@@ -78,3 +79,19 @@ class OutputDamaged(ShardsiftError):
         shards = "1 shard" if len(damaged) == 1 else f"{len(damaged):,} shards"
         super().__init__(f"The stored files of {shards} are lost or damaged: {first}")
         self.damaged = dict(damaged)
+
+
+class ExitCode(IntEnum):
+    """The exit codes of commands and of a worker's processes. 70 and 71 are EX_SOFTWARE and EX_OSERR of sysexits.h."""
+
+    DONE = 0  # done, and published if the command waits for that; or stopped, as asked
+    FAILED = (
+        1  # shards failed, the run cannot be published, its output has changed since, or a check found something wrong
+    )
+    USAGE = 2  # a user's mistake, or no Redis
+    RUNNING = 3  # not finished yet, or trouble of the Hub or a storage, after which the same command goes on
+    CANCELLED = 4
+    UNEXPECTED = 5  # a bug: Python's own code would be 1
+    NO_MODEL = 70  # a worker cannot serve its model
+    DEVICE_FAULT = 71  # a worker's process cannot use its device any more
+    INTERRUPTED = 130  # Ctrl-C

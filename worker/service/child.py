@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import IO, Any, NoReturn
 
+from shardsift.fleet.errors import ExitCode
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.demand import format_to_follow
 from shardsift.fleet.process.children import end_with_parent
@@ -63,7 +64,7 @@ class ScoringChild:
 
     def replace(self) -> None:
         """Stop at the next batch and exit, so that Celery starts another process. This one cannot use its device again."""
-        self.in_hand.exit_when_drained(ipc.EXIT_DEVICE_FAULT)
+        self.in_hand.exit_when_drained(ExitCode.DEVICE_FAULT)
         self.stop()
 
     def on_other_format(self, run_id: str) -> None:
@@ -109,7 +110,7 @@ class ScoringChild:
         try:
             self.in_hand.give_back()
         finally:
-            os._exit(ipc.EXIT_STOPPED)
+            os._exit(ExitCode.DONE)
 
     def install_signal_handlers(self) -> None:
         """Replace Celery's SIGTERM handler, which aborts a task at any point. Celery sets it after `start_child`."""
@@ -121,7 +122,7 @@ def start_child() -> ScoringChild:
     """Load the model. If that fails, stop the whole worker with the reason, before it takes a shard."""
     end_with_parent(int(os.environ[ipc.PARENT]), signal.SIGKILL)
     quieten_celery()
-    signal.signal(ipc.STOP_SIGNAL, lambda _signal, _frame: os._exit(ipc.EXIT_STOPPED))  # no shard is claimed yet
+    signal.signal(ipc.STOP_SIGNAL, lambda _signal, _frame: os._exit(ExitCode.DONE))  # no shard is claimed yet
     try:
         child = _loaded_child(read_settings())
     except Exception as error:
@@ -183,4 +184,4 @@ def _give_up(error: Exception) -> NoReturn:
     """End the worker. Celery would ignore the error and start another child, again and again."""
     ipc.leave_failure(" ".join(str(error).split()) or type(error).__name__)
     os.kill(int(os.environ[ipc.PARENT]), signal.SIGTERM)
-    os._exit(ipc.EXIT_NO_MODEL)
+    os._exit(ExitCode.NO_MODEL)

@@ -19,7 +19,7 @@ from celery import Celery
 from celery.worker import state as celery_state
 from kombu.exceptions import OperationalError
 
-from shardsift.fleet.errors import ShardsiftError
+from shardsift.fleet.errors import ExitCode, ShardsiftError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.announcements import WorkerState
 from shardsift.fleet.process.broker import log_skipped_step
@@ -133,7 +133,7 @@ class Parent:
         self._is_reclaimed = True
         late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
         self._stop_seconds = max(0.0, min(self._stop_seconds, seconds_left - late))
-        celery_state.should_stop = ipc.EXIT_STOPPED
+        celery_state.should_stop = ExitCode.DONE
         self._stop_child()
 
     def on_shutting_down(self, **_: Any) -> None:
@@ -186,7 +186,7 @@ class Parent:
         """Exit now and kill the child. It holds no shard, or there is no time left to wait for it."""
         self._signal_children(signal.SIGKILL)
         self._announcer.withdraw()
-        code = self._exit_code(ipc.EXIT_STOPPED)
+        code = self._exit_code(ExitCode.DONE)
         self._exit.close()
         os._exit(code)
 
@@ -216,7 +216,7 @@ class Parent:
         if failure is None:
             return code
         ipc.tell_why(failure)
-        return ipc.EXIT_NO_MODEL
+        return ExitCode.NO_MODEL
 
     def on_refused(self, **_: Any) -> None:
         """Count a message that is refused before its task runs: an unknown task, or a malformed message."""

@@ -21,15 +21,14 @@ from celery.worker.consumer.tasks import Tasks
 from celery.worker.control import Panel
 from kombu.entity import Queue
 
-from shardsift.fleet.errors import ShardsiftError, TransientError, UsageError
+from shardsift.fleet.errors import ExitCode, ShardsiftError, TransientError, UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.children import end_process
-from shardsift.fleet.process.command_line import USAGE
 from shardsift.fleet.process.logs import LINE, WORKER_NAME, log_to_stderr
 from shardsift.fleet.process.redis_away import ABOUT_REDIS, as_ours, is_refusal
 from shardsift.fleet.process.settings import read_settings
 from shardsift.fleet.run.scorers import resolve_model
-from shardsift.worker.service.ipc import EXIT_NO_MODEL, tell_why
+from shardsift.worker.service.ipc import tell_why
 from shardsift.worker.service.parent import Parent
 
 # The commands of Celery's remote control that Flower sends. Others, such as `shutdown` or `add_consumer`, do nothing: every
@@ -148,11 +147,11 @@ def _started_parent(app: Celery, hostname: str) -> Parent:
         models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
         return Parent(app, settings, ledger, models, hostname=hostname)
     except (UsageError, TransientError) as error:
-        raise _told(str(error), USAGE) from error
+        raise _told(str(error), ExitCode.USAGE) from error
     except redis.RedisError as error:
-        raise _told(str(as_ours(error)), USAGE) from error
+        raise _told(str(as_ours(error)), ExitCode.USAGE) from error
     except Exception as error:
-        raise _told(f"{type(error).__name__}: {error}", EXIT_NO_MODEL) from error
+        raise _told(f"{type(error).__name__}: {error}", ExitCode.NO_MODEL) from error
 
 
 def _told(reason: str, code: int) -> SystemExit:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import platformdirs
 
+from shardsift.fleet.errors import ExitCode
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.tuned import Key, find_tuned
 from shardsift.fleet.run.model import Model, is_folder_revision
@@ -19,7 +20,7 @@ from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.quiet import quiet_transformers
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.sharded import Sharding
-from shardsift.worker.service.ipc import EXIT_DEVICE_FAULT, FOLDER
+from shardsift.worker.service.ipc import FOLDER
 
 logger = logging.getLogger(__name__)
 
@@ -114,4 +115,4 @@ def _end_without_rank(reason: str) -> NoReturn:
     Called in a thread: with NCCL, the thread that computes would wait for the lost rank.
     """
     logger.error("%s A new process replaces this one and its ranks.", reason)
-    os._exit(EXIT_DEVICE_FAULT)
+    os._exit(ExitCode.DEVICE_FAULT)

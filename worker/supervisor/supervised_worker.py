@@ -6,19 +6,20 @@ import socket
 import time
 from pathlib import Path
 
+from shardsift.fleet.errors import ExitCode
 from shardsift.fleet.presence.demand import Load
 from shardsift.fleet.process.children import Child, kill, start_process
-from shardsift.fleet.process.command_line import USAGE, own_command
+from shardsift.fleet.process.command_line import own_command
 from shardsift.fleet.process.logs import WORKER_NAME
 from shardsift.fleet.process.wording import shown_duration
-from shardsift.worker.service.ipc import EXIT_NO_MODEL, READY, REASON, owner_name
+from shardsift.worker.service.ipc import READY, REASON, owner_name
 from shardsift.worker.supervisor.slots import Slot
 
 _FIRST_PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 60.0
 _MAX_STARTS = 5  # in a row, without once having its model loaded
 _AVOID_SECONDS = 600.0  # before a load that could not be served here is tried here again
-_HOPELESS = (USAGE, EXIT_NO_MODEL)  # the worker has said that another start would end the same way
+_HOPELESS = (ExitCode.USAGE, ExitCode.NO_MODEL)  # the worker has said that another start would end the same way
 logger = logging.getLogger(__name__)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from shardsift.fleet.errors import ShardsiftError, TransientError, UsageError
+from shardsift.fleet.errors import ExitCode, ShardsiftError, TransientError, UsageError
 from shardsift.fleet.process.environment import keep_docstrings, leave_out_others
 from shardsift.fleet.process.keywords import SEVERAL
 from shardsift.fleet.process.wording import wrapped
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-USAGE = 2  # exit code for a user's mistake or an unreachable Redis
-UNEXPECTED = 5  # exit code for a bug: Python's would be 1, which means that something was found
-NOT_NOW = 3  # exit code for trouble of the Hub or a storage, after which the same command goes on
 # Hundreds of Celery processes need not greet each other.
 QUIET = ("--without-mingle", "--without-gossip")
 _OF_PYDANTIC = "Value error, "  # typer leaves pydantic's prefix in what it says of a wrong choice
@@ -69,7 +66,10 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
     try:
         command()
     except TransientError as error:
-        _end(f"{name}: {error} Run the same command again later.", USAGE if error.of_machine else NOT_NOW)
+        _end(
+            f"{name}: {error} Run the same command again later.",
+            ExitCode.USAGE if error.of_machine else ExitCode.RUNNING,
+        )
     except ShardsiftError as error:
         _end(f"{name}: {error}")
     except Exception as error:
@@ -77,7 +77,7 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
             _end(f"{name}: {lacking}")
         if not _is_of_redis(error):
             traceback.print_exc()
-            _end(f"{name}: this error was not expected. Please report it with the lines above.", UNEXPECTED)
+            _end(f"{name}: this error was not expected. Please report it with the lines above.", ExitCode.UNEXPECTED)
         from shardsift.fleet.process.redis_away import as_ours
 
         _end(f"{name}: {as_ours(error)} Run the same command again later.")
@@ -303,7 +303,7 @@ def _options_of_every_command(
 ) -> None: ...
 
 
-def _end(line: str, code: int = USAGE) -> None:
+def _end(line: str, code: ExitCode = ExitCode.USAGE) -> None:
     sys.stderr.write(f"{fitted(line, sys.stderr)}\n")
     sys.exit(code)
 
