@@ -9,7 +9,7 @@ import pytest
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.run.model import Model
 from shardsift.worker.scoring import Scores
-from shardsift.worker.shard.window_scoring import unscorable_rows, with_reasons, without
+from shardsift.worker.shard.window_scoring import unscorable_rows, with_reasons, without_rows
 from support.records import a_spec
 
 TEXTS = pa.array(["a", None, " \u2003\n", "", "\u00a0\u3000\u2028", "\u200b"], pa.large_string())
@@ -20,7 +20,7 @@ def test_rows_without_a_text_reach_no_scorer() -> None:
     unscorable = unscorable_rows(TEXTS)
 
     assert unscorable == {1: "null text", 2: "blank text", 3: "blank text", 4: "blank text"}
-    assert without(TEXTS, unscorable).to_pylist() == ["a", None, None, None, None, "\u200b"]
+    assert without_rows(TEXTS, unscorable).to_pylist() == ["a", None, None, None, None, "\u200b"]
 
 
 def test_a_scorer_cannot_score_a_row_without_a_text() -> None:

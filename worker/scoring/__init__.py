@@ -7,7 +7,7 @@ Here is the protocol of a scorer, which needs no torch. A package offers a score
 `shardsift.scorers`; see `shardsift/fleet/run/scorers.py`.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -21,6 +21,7 @@ from shardsift.worker.scoring.tokenizing.tokens import Counts, Sequences
 Indices = npt.NDArray[np.int64]
 GoOn = Callable[[int], bool]  # takes the rows scored so far in the window; returns whether to score the next batch
 _NONE = np.empty(0, dtype=np.int64)
+_NO_ERRORS: Mapping[int, str] = {}
 Encoded = TypeVar("Encoded")
 
 
@@ -64,6 +65,16 @@ class Scores:
         known[self.missing] = False
         return known
 
+    def with_errors(self, errors: Mapping[int, str] = _NO_ERRORS) -> "Scores":
+        """These scores with further errors, and one for each row whose scores are not finite numbers."""
+        is_finite = np.isfinite(self.values).all(axis=1)
+        is_finite[self.missing] = True
+        not_finite = dict.fromkeys(np.flatnonzero(~is_finite).tolist(), "score is not finite")
+        reasons = not_finite | self.errors | dict(errors)
+        values = self.values.copy()
+        values[list(reasons)] = np.nan
+        return replace(self, values=values, errors=dict(sorted(reasons.items())))
+
     def filled_from(self, earlier: "Scores") -> "Scores":
         """These scores, with missing rows taken from an earlier scoring of the same rows, if it has them."""
         found = self.missing[earlier.known[self.missing]]
@@ -72,6 +83,11 @@ class Scores:
         errors = self.errors | {row: earlier.errors[row] for row in found.tolist() if row in earlier.errors}
         missing = np.setdiff1d(self.missing, found)
         return replace(self, values=values, errors=dict(sorted(errors.items())), missing=missing)
+
+
+def null_texts(texts: pa.Array) -> dict[int, str]:
+    """Row → reason, for the rows without a text."""
+    return dict.fromkeys(np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False)).tolist(), "null text")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -169,10 +169,7 @@ def _scores(done: list[tuple[Counts, torch.Tensor]], errors: dict[int, str], sha
         values[rows] = _fetched([logits for _, logits in done])
         missing[rows] = False
     missing[list(errors)] = False
-    odd = np.flatnonzero(~missing & ~np.isfinite(values).all(axis=1)).tolist()
-    errors = dict.fromkeys(odd, "score is not finite") | errors
-    values[list(errors)] = np.nan
-    return Scores(values=values, errors=errors, missing=np.flatnonzero(missing))
+    return Scores(values=values, errors=errors, missing=np.flatnonzero(missing)).with_errors()
 
 
 def _fetched(logits: list[torch.Tensor]) -> npt.NDArray[np.float32]:

@@ -20,6 +20,7 @@ from shardsift.worker.scoring import (
     ScorerInfo,
     Scores,
     always,
+    null_texts,
 )
 from shardsift.worker.scoring.backends import Backend
 from shardsift.worker.scoring.backends.graphed import Graphed
@@ -90,8 +91,8 @@ class SequenceClassifier:
     def encode(self, texts: Texts, place: Place | None = None) -> EncodedRows:
         """The sequences of the texts. Null texts, and texts without a token, are errored."""
         column = plain_texts(texts)
-        present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-        errors = dict.fromkeys(np.setdiff1d(np.arange(len(column)), present).tolist(), "null text")
+        errors = null_texts(column)
+        present = np.setdiff1d(np.arange(len(column)), list(errors))
         found = column.drop_null()
         sequences, offsets = self._reader.encoder.encode(found)
         empty = texts_with(np.flatnonzero(sequences.batch_lengths == 0), offsets)
@@ -141,8 +142,8 @@ class SequenceClassifier:
             (text,) = texts_with(np.array([sequence]), offsets)
             errors.setdefault(int(row_of[text]), reason)
         missing = np.setdiff1d(row_of[texts_with(found.missing, offsets)], list(errors))
-        values[[*errors, *missing.tolist()]] = np.nan
-        scores = Scores(values=values, errors=dict(sorted(errors.items())), missing=missing)
+        values[missing] = np.nan
+        scores = Scores(values=values, errors=errors, missing=missing).with_errors()
         return scores if earlier is None else scores.filled_from(earlier)
 
     def with_budget(self, max_batch_tokens: int) -> "SequenceClassifier":

@@ -14,7 +14,7 @@ from shardsift.fleet.errors import ShardError
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.run.text import is_blank, scored_digest, texts_of
-from shardsift.worker.scoring import GoOn, LaunchingScorer, Place, Scorer, Scores, token_count
+from shardsift.worker.scoring import GoOn, LaunchingScorer, Place, Scorer, Scores, null_texts, token_count
 from shardsift.worker.shard.checkpoint import Checkpoint
 from shardsift.worker.shard.reader import Window
 from shardsift.worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
@@ -166,7 +166,7 @@ class _Texts:
         column = texts_of(rows, scoring)
         unscorable = unscorable_rows(column)
         digest = scored_digest(rows, scoring)
-        return _Texts(digest=digest, scorable=without(column, unscorable), unscorable=unscorable)
+        return _Texts(digest=digest, scorable=without_rows(column, unscorable), unscorable=unscorable)
 
 
 def _part_of(on_batch: Callable[[int], bool], number: int, parts: int, rows: int) -> Callable[[int], bool]:
@@ -181,12 +181,12 @@ def _nothing(rows: int, scoring: Scoring) -> Scores:
 
 def unscorable_rows(texts: pa.LargeStringArray) -> dict[int, str]:
     """Row → reason, for rows without a text or with white space only."""
-    reasons = dict.fromkeys(_rows(pc.is_null(texts)), "null text")
-    reasons |= dict.fromkeys(_rows(pc.fill_null(is_blank(texts), False)), "blank text")
+    is_blank_text = pc.fill_null(is_blank(texts), False).to_numpy(zero_copy_only=False)
+    reasons = null_texts(texts) | dict.fromkeys(np.flatnonzero(is_blank_text).tolist(), "blank text")
     return dict(sorted(reasons.items()))
 
 
-def without(texts: pa.LargeStringArray, rows: dict[int, str]) -> pa.LargeStringArray:
+def without_rows(texts: pa.LargeStringArray, rows: dict[int, str]) -> pa.LargeStringArray:
     """The texts, with null in these rows."""
     mask = np.zeros(len(texts), dtype=np.bool_)
     mask[list(rows)] = True
@@ -204,13 +204,4 @@ def with_reasons(scores: Scores, unscorable: dict[int, str], scoring: Scoring, *
             f"The scorer {scoring.model.scorer} returned an array of shape {values.shape} and type {values.dtype} for {rows:,} "
             f"rows. It must return numbers of shape ({rows}, {scoring.outputs}): one row per text, one column per label."
         )
-    values = values.astype(np.float32)
-    odd = np.logical_not(np.isfinite(values).all(axis=1))
-    odd[scores.missing] = False
-    errors = dict.fromkeys(np.flatnonzero(odd).tolist(), "score is not finite") | scores.errors | unscorable
-    values[list(errors)] = np.nan
-    return replace(scores, values=values, errors=dict(sorted(errors.items())))
-
-
-def _rows(mask: pa.BooleanArray) -> list[int]:
-    return list(np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist())
+    return replace(scores, values=values.astype(np.float32)).with_errors(unscorable)
