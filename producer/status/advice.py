@@ -1,20 +1,18 @@
 """Judge a run: one line that says whether all is well, and what is wrong, what it waits for, and the command that helps."""
 
 import math
-import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Literal, TypeAlias
+from typing import Literal
 
-from shardsift.fleet.ledger import Failure, RunningShard
+from shardsift.fleet.ledger import RunningShard
 from shardsift.fleet.presence.announcements import machine_names
 from shardsift.fleet.process.wording import counted, first_of, place_taken, shown_duration
 from shardsift.fleet.storage.inspection import lines_of
+from shardsift.producer.status.causes import causes_of, failure_lines, retry_lines
 from shardsift.producer.status.view import MOST_RETRIES, Checked, RunView
 
 Level = Literal["good", "doubtful", "bad"]
-Cause: TypeAlias = tuple[str, ...]  # the clauses of an error, without what differs between shards
 
 _BAD = {"failed", "stalled", "damaged", "record lost"}
 _DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published without its failed shards"}
@@ -307,94 +305,3 @@ def _on_refused(status: RunView) -> Iterator[str]:
     if status.refused:
         refused = "; ".join(f"{what} ({times:,})" for what, times in status.refused.items())
         yield f"Refused or repaired lately, in all runs: {refused}."
-
-
-# Tell failed attempts in a few lines, one for each cause, so that one mistake in a hundred shards reads as one.
-
-_MOST_CAUSES = 5
-_MOST_CHARACTERS = 360  # of an error
-_VALUE = r'(?<=\bis\ )"(?:[^"\\]|\\.)*"'  # as shardsift/fleet/inputs says it
-_CLAUSE = re.compile(rf"((?:{_VALUE}|.)+?(?:(?<=[;.!?])(?= )|$))")
-_ENDS = re.compile(r";(?= [A-Z]|$)")  # a list of which the end is left out
-_PLACE = re.compile(r"(?:line|row) #")
-_REST = "and # more"  # of a list
-_DETAIL = re.compile(
-    rf"""{_VALUE}
-    | \S*/\S*                                                     # a path, a URI or a worker
-    | [\w.-]+\.(?:parquet|jsonl|ndjson|json|csv|tsv|gz|zst|arrow)\b  # a file
-    | \b(?!(?:(?<=answered\ )|(?<=status\ )|(?<=code\ )|(?<=HTTP\ )|(?<=\())[45]\d\d\b)  # 403 is not 503, but any other
-      \d[\d_,.-]*\b                                                # number does not tell causes apart
-    """,
-    re.VERBOSE,
-)
-_PLURAL = re.compile(r"(?<=# )(\w+)s\b")
-_BAD_ROWS = re.compile(r"([\d,]+) rows? (?:of [\d,]+ )?cannot be read")  # as shardsift/fleet/inputs says it
-
-
-def failure_lines(failures: Sequence[Failure]) -> Iterator[str]:
-    """List what failed, a line for each cause."""
-    return _cause_lines(failures, one="failed", many="failed")
-
-
-def retry_lines(retries: Sequence[Failure]) -> Iterator[str]:
-    """List what went wrong with shards that are tried again, a line for each cause."""
-    return _cause_lines(
-        retries, one="is tried again after a failed attempt", many="are tried again after failed attempts"
-    )
-
-
-def _cause_lines(failures: Sequence[Failure], *, one: str, many: str) -> Iterator[str]:
-    causes, said = list(causes_of(failures).values()), set[str]()
-    for cause in causes[:_MOST_CAUSES]:
-        first = min(cause, key=lambda failure: len(failure.error))
-        cause_itself, *more = _clauses(first).values()
-        error = _ENDS.sub(".", " ".join([cause_itself, *(clause for clause in more if clause not in said)]))
-        said.update(clause for clause in more if not _PLACE.match(_masked(first, clause)))
-        workers = {failure.worker for failure in cause}
-        on = f" on {first.worker}" if first.worker and len(workers) == 1 else ""
-        if len(cause) == 1:
-            yield f"Shard {first.shard} {one}{on}: {_cut(error)}"
-        else:
-            yield f"{counted(len(cause), 'shard')} {many}{on}{_bad_rows(cause)}, such as {first.shard}: {_cut(error)}"
-    rest = causes[_MOST_CAUSES:]
-    if rest:
-        shards = counted(sum(map(len, rest)), "shard")
-        yield f"And {counted(len(rest), 'other error')} of {shards}: `producer status RUN --json` lists all."
-
-
-def causes_of(failures: Sequence[Failure]) -> dict[Cause, list[Failure]]:
-    """Failures with the same error, apart from names, places and numbers in it. The cause of most shards comes first."""
-    groups: dict[Cause, list[Failure]] = {}
-    for failure in failures:
-        groups.setdefault(tuple(_clauses(failure)), []).append(failure)
-    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
-
-
-def _bad_rows(cause: Sequence[Failure]) -> str:
-    found = [_BAD_ROWS.search(failure.error) for failure in cause]
-    numbers = [int(one[1].replace(",", "")) for one in found if one]
-    return f" with {counted(sum(numbers), 'row')} that cannot be read" if len(numbers) == len(cause) else ""
-
-
-def _clauses(failure: Failure) -> dict[str, str]:
-    """The clauses of the error by what they say, without the names and numbers. Of the places in a file, the first."""
-    error = " ".join(failure.error.split()).removeprefix(f"Shard {failure.shard}: ").removeprefix(f"{failure.shard}: ")
-    found, has_place = dict[str, str](), False
-    for clause in map(str.strip, _CLAUSE.findall(error)):
-        said = _masked(failure, clause).rstrip(";.")
-        is_place = _PLACE.match(said) is not None
-        if said not in found and said != _REST and not (is_place and has_place):
-            found[said] = clause
-        has_place |= is_place
-    return found
-
-
-def _masked(failure: Failure, text: str) -> str:
-    """The text without what differs between shards with one cause."""
-    names = "|".join(map(re.escape, (failure.shard, failure.shard.rpartition("/")[2])))
-    masked = re.sub(rf"(?<!\w)(?:{names})(?!\w)", "#", _DETAIL.sub("#", text))
-    return _PLURAL.sub(r"\1", masked)
-
-
-def _cut(error: str) -> str:
-    return textwrap.shorten(error, _MOST_CHARACTERS, placeholder=" …")

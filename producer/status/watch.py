@@ -15,7 +15,8 @@ from shardsift.fleet.process.command_line import say
 from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.process.wording import counted, wrapped
 from shardsift.producer.status import RunStatus, run_status
-from shardsift.producer.status.advice import Cause, causes_of, retry_lines, troubles, verdict
+from shardsift.producer.status.advice import troubles, verdict
+from shardsift.producer.status.causes import Cause, causes_of, retry_lines
 from shardsift.producer.status.screen import status_screen
 
 _LOOK_SECONDS = 0.5

@@ -282,10 +282,8 @@ _CONVERTED: dict[pa.DataType, Callable[[Any], Any]] = {
 
 # The types of columns, from the values of a sample.
 
-_MOST_DEPTH, _MOST_FIELDS = (
-    64,
-    256,
-)  # of an object; one with more is no record, but a map with keys of its own in each row
+# Of an object. One with more is no record, but a map with keys of its own in each row.
+_MOST_DEPTH, _MOST_FIELDS = 64, 256
 
 
 def kind_of(values: Iterable[Any], depth: int = 0) -> str:
