@@ -60,12 +60,12 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
 
 def claim_of(source: Path, output: Path, dtype: str) -> "Claim":
     """A claim of a shard of a run that keeps the rows above a threshold."""
+    from shardsift.fleet.inputs.identity import identity_now
     from shardsift.fleet.ledger import Claim
     from shardsift.fleet.run.model import Model
     from shardsift.fleet.run.output_columns import describe_columns
     from shardsift.fleet.run.scoring import Scoring
     from shardsift.fleet.run.spec import RunSpec, Shard
-    from shardsift.fleet.storage.identity import identity_now
 
     spec = RunSpec(
         input_uris=(str(source.parent),),

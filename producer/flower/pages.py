@@ -16,11 +16,11 @@ from tornado.web import StaticFileHandler, authenticated, url
 
 from shardsift.fleet.errors import ShardError, TransientError, UsageError
 from shardsift.fleet.inputs.formats import has_footer
+from shardsift.fleet.inputs.identity import identity_now
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.run.spec import Shard
-from shardsift.fleet.storage.identity import identity_now
 from shardsift.producer.scores.distribution import score_bins, threshold_column, threshold_of
 from shardsift.producer.scores.report import NearRow, ScoredRun, rows_near
 from shardsift.producer.status import Present, RunStatus, run_status

@@ -14,13 +14,12 @@ from shardsift.fleet.inputs.folder_columns import folder_values
 from shardsift.fleet.process.wording import is_url, local_path
 from shardsift.fleet.run.choices import CRAWLS_DATASET
 from shardsift.fleet.run.model import with_revision
-from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.run.spec import MOST_SHARDS_OF_FILE, RunSpec, Shard, merge_group
 from shardsift.fleet.storage.hub import place_of
 from shardsift.fleet.storage.hub_access import check_hub_answers, hub_token
 from shardsift.fleet.storage.opening import is_on_hub
 from shardsift.fleet.storage.run_branch import MAIN, PULL_REQUEST
 from shardsift.producer.planning.options import RunOptions
-from shardsift.producer.publishing.merge import MOST_SHARDS, said_by
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
 _REPO_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -154,7 +153,7 @@ def check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:
     """Raises UsageError if the output is on the Hub and a folder would have more files than it takes."""
     together, files = defaultdict[tuple[str, ...], float](float), defaultdict[str, float](float)
     for shard in shards if is_on_hub(spec.output_uri) else ():
-        together[said_by(shard.name)] += _share_of_file(shard, spec.target_file_bytes)
+        together[merge_group(shard.name)] += _share_of_file(shard, spec.target_file_bytes)
     for (folder, *_), share in together.items():
         files[folder] += max(1, share)
     folder = max(files, key=files.__getitem__, default="")
@@ -170,7 +169,7 @@ def _share_of_file(shard: Shard, target_bytes: int | None) -> float:
     """Of a data file, at most: its rows are assumed to take no more than twice the bytes of the input."""
     if target_bytes is None or shard.size_bytes is None:
         return 1
-    return min(1, max(1 / MOST_SHARDS, 2 * shard.size_bytes / target_bytes))
+    return min(1, max(1 / MOST_SHARDS_OF_FILE, 2 * shard.size_bytes / target_bytes))
 
 
 def check_hub(options: RunOptions) -> None:

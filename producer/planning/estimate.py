@@ -18,7 +18,7 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, left_out_line, shown_bytes
 from shardsift.fleet.run.spec import RunSpec, Shard
-from shardsift.producer.planning.gpus import GPUS, TABLE, ListPrices, gpu_called, list_prices
+from shardsift.producer.gpus import GPUS, TABLE, ListPrices, gpu_called, list_prices
 from shardsift.producer.planning.inputs import count_rows
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.sample import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of

@@ -16,6 +16,7 @@ from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.folder_columns import renamed
 from shardsift.fleet.inputs.formats import has_footer, without_ending
+from shardsift.fleet.inputs.identity import identity_of
 from shardsift.fleet.inputs.opening import Listing, list_files, open_input
 from shardsift.fleet.inputs.parquet_file import open_parquet, row_group_rows
 from shardsift.fleet.process.wording import counted, is_url, local_path
@@ -25,7 +26,6 @@ from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import Shard, file_name, part_name
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.hub_files import HubFiles
-from shardsift.fleet.storage.identity import identity_of
 
 _NAMED = 3  # of the files that cannot be read
 _ONE_FOLDER = "Rename one, leave one out, or pass their common parent folder as the only --input."

@@ -28,6 +28,7 @@ from shardsift.fleet.run.scoring import Scoring, check_names_differ, name_and_mo
 from shardsift.fleet.run.sequence_classifier import configured_threshold
 from shardsift.fleet.run.spec import Buckets, RunSpec, Shard, file_name
 from shardsift.fleet.run.text import template_of, text_columns
+from shardsift.fleet.storage.hub_access import is_card_accepted
 from shardsift.fleet.storage.opening import is_on_hub, manifest_at, open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH, Recovered
 from shardsift.producer.opening import patient
@@ -54,7 +55,6 @@ from shardsift.producer.planning.inputs import (
     split,
 )
 from shardsift.producer.planning.options import RunOptions
-from shardsift.producer.publishing.hub_cards import is_accepted
 
 _NAMED_LABELS = 10
 _BYTES = TypeAdapter(Annotated[ByteSize, Field(ge=10_000)])
@@ -212,7 +212,7 @@ def described(options: RunOptions) -> Description:
     """The user's words about the output. Raises UsageError for a licence that the Hub would refuse with the dataset."""
     if options.license and is_on_hub(options.output_uri):
         card = f"---\n{DatasetCardData(license=options.license).to_yaml()}\n---\n"
-        if not is_accepted(card.encode()):
+        if not is_card_accepted(card.encode()):
             names = "https://huggingface.co/docs/hub/repositories-licenses"
             raise UsageError(f"The Hub knows no --license {options.license}. Its names are at {names}.")
     return Description(title=options.title, license=options.license)

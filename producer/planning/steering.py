@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
 from shardsift.fleet.errors import ShardError, TransientError, UsageError
+from shardsift.fleet.inputs.identity import identity_now
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.ledger.records import Steering
 from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.spec import RunSpec, Shard
-from shardsift.fleet.storage.identity import identity_now
 from shardsift.fleet.storage.opening import open_output
 from shardsift.fleet.storage.output import AcceptedFiles
 

@@ -19,7 +19,7 @@ from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import BUCKET, BestRows, Buckets, RunSpec, disclosed_inputs, disclosed_model
 from shardsift.fleet.storage.output import PICTURE_PATH
-from shardsift.producer.planning.gpus import TABLE, ListPrices
+from shardsift.producer.gpus import TABLE, ListPrices
 from shardsift.producer.publishing.card_models import (
     HUB_DATASET,
     cell,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from huggingface_hub import DatasetCard, HfApi
+from huggingface_hub import HfApi
 
 from shardsift.fleet.errors import ShardsiftError
 from shardsift.fleet.run.spec import RunSpec
@@ -57,23 +57,6 @@ def hub_dataset(spec: RunSpec) -> tuple[str, str | None] | None:
 def words(value: Any) -> str:
     """A value of the metadata, of which many may also be lists."""
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def is_accepted(card: bytes) -> bool:
-    """Whether the Hub takes the metadata of a dataset's card. Also if it does not answer: a commit is checked again."""
-    try:
-        with translated("Asking the Hub whether it takes the card"):
-            return _is_valid(card)
-    except ShardsiftError:
-        return True
-
-
-def _is_valid(card: bytes) -> bool:
-    try:
-        DatasetCard(card.decode()).validate()
-    except ValueError:
-        return False
-    return True
 
 
 def _metadata(kind: str, name: str, revision: str | None) -> dict[str, Any]:

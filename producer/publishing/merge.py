@@ -9,7 +9,6 @@ Readers take a year, a language or a split from a path, so shards share a file o
 
 import hashlib
 import logging
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,19 +26,14 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.output_columns import plain_type
 from shardsift.fleet.run.receipt import OutputFile, Receipt, Receipts, RowsOfFile
-from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of, whole_name
+from shardsift.fleet.run.spec import MOST_SHARDS_OF_FILE, RunSpec, data_path_of, merge_group, scores_path_of
 from shardsift.fleet.run.text import as_metadata, digests_in
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.output import Output, output_files
 from shardsift.fleet.storage.parquet import ParquetFileWriter, RowGroups
 from shardsift.fleet.storage.scratch import scratch_folder
 
-MOST_SHARDS = 500  # of a file: each costs the Hub two requests at once, and metadata that are read for each of them
 _MOST_SCORES = 10_000_000  # rows of a scores file. A damaged file costs all of its shards
-_SPLIT = re.compile(  # in a file's name, as `datasets` finds it
-    r"(?:^|[-._ 0-9])(train|training|test|testing|eval|evaluation|validation|valid|val|dev)(?=[-._ 0-9]|$)",
-    re.IGNORECASE,
-)
 _AT_ONCE = 2  # files: one is computed while the other waits for the network, and each takes some 100 MB
 logger = logging.getLogger(__name__)
 
@@ -139,22 +133,16 @@ def _groups(receipts: Iterable[Receipt], kind: Kind, most: int, *, is_over: bool
     group: list[Receipt] = []
     size = 0
     for receipt in receipts:
-        if group and said_by(receipt.shard) != said_by(group[0].shard):
+        if group and merge_group(receipt.shard) != merge_group(group[0].shard):
             yield group
             group, size = [], 0
         group.append(receipt)
         size += kind.size_of(receipt)
-        if size >= most or len(group) == MOST_SHARDS:
+        if size >= most or len(group) == MOST_SHARDS_OF_FILE:
             yield group
             group, size = [], 0
     if is_over and group:
         yield group
-
-
-def said_by(shard: str) -> tuple[str, ...]:
-    """What the name of a shard says of its rows: the folder, and a split or a `key=value` in the name of the file."""
-    folder, _, file = shard.rpartition("/")
-    return folder, *_SPLIT.findall(file), whole_name(file) if "=" in file else ""
 
 
 def _is_in_place(shards: Sequence[Receipt], kind: Kind) -> bool:

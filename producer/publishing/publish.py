@@ -18,14 +18,15 @@ from shardsift.fleet.ledger.records import Description
 from shardsift.fleet.process.wording import counted, first_of, place_taken
 from shardsift.fleet.run.receipt import Receipt, Receipts
 from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of
+from shardsift.fleet.storage.hub_access import is_card_accepted
 from shardsift.fleet.storage.inspection import Finding, Problem, lines_of
 from shardsift.fleet.storage.manifest import Manifest
 from shardsift.fleet.storage.opening import is_on_hub, manifest_at, open_output, published_at
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
+from shardsift.producer.gpus import TABLE, gpu_called, list_prices
 from shardsift.producer.opening import patient
-from shardsift.producer.planning.gpus import TABLE, gpu_called, list_prices
 from shardsift.producer.publishing.card import Beside, dataset_card
-from shardsift.producer.publishing.hub_cards import NO_CARDS, is_accepted, read_hub_cards
+from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards
 from shardsift.producer.publishing.merge import DATA, SCORES, merge_shards
 from shardsift.producer.scores.distribution import score_picture
 from shardsift.producer.status import Checked, RunStatus
@@ -276,7 +277,7 @@ def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
         has_picture=has_picture,
     )
     card = dataset_card(spec, receipts, beside)
-    if beside.cards.source and is_on_hub(spec.output_uri) and not is_accepted(card):
+    if beside.cards.source and is_on_hub(spec.output_uri) and not is_card_accepted(card):
         logger.warning(
             "The Hub refuses the metadata of the source's card, so the card of %s lacks them.", spec.output_uri
         )

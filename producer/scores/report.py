@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.formats import has_footer
+from shardsift.fleet.inputs.identity import are_of_other_bytes
 from shardsift.fleet.inputs.input_file import IgnoredBadRows
 from shardsift.fleet.inputs.opening import open_shard
 from shardsift.fleet.process.keywords import Location, keyword_errors, options_from, texts_of_places
@@ -24,7 +25,6 @@ from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import texts_of
 from shardsift.fleet.storage.errors import translated
-from shardsift.fleet.storage.identity import are_of_other_bytes
 from shardsift.fleet.storage.opening import stored_scores
 from shardsift.producer.opening import open_ledger_of, patient
 from shardsift.producer.planning.cut import Edge, RankedRun, bucket_shares, columns_of_input

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.inputs.folder_columns import renamed
+from shardsift.fleet.inputs.identity import are_of_other_bytes
 from shardsift.fleet.inputs.input_file import IgnoredBadRows, InputFile
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.filter import Filter, filter_of_thread
@@ -17,7 +18,6 @@ from shardsift.fleet.run.output_columns import kept_schema, row_fields
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import scored_digest
-from shardsift.fleet.storage.identity import are_of_other_bytes
 from shardsift.fleet.storage.opening import Published
 from shardsift.fleet.storage.parquet import RowGroups
 from shardsift.producer.planning.inputs import as_scored, list_input

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardsift.fleet.storage.identity import identity_now
+from shardsift.fleet.inputs.identity import identity_now
 
 
 def write_uncompressed(file: Path, rows: pa.Table) -> None:

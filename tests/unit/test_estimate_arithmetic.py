@@ -10,8 +10,8 @@ import pytest
 
 from shardsift.fleet.run.scoring import ZeroShot
 from shardsift.fleet.run.spec import Shard
+from shardsift.producer.gpus import GPUS, PRICED_ON, ListPrices, gpu_called
 from shardsift.producer.planning.estimate import DeviceEstimate, Estimate, Range, priced, rows_by_size
-from shardsift.producer.planning.gpus import GPUS, PRICED_ON, ListPrices, gpu_called
 from shardsift.producer.planning.sample import SampledShard, texts_in, tokens_read
 from support.records import a_shard, a_spec
 

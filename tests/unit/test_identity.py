@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardsift.fleet.errors import ShardError
-from shardsift.fleet.storage.identity import are_of_other_bytes, identity_now, identity_of, unchanged
+from shardsift.fleet.inputs.identity import are_of_other_bytes, identity_now, identity_of, unchanged
 from support.records import a_shard
 
 

@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
+from shardsift.fleet.inputs.identity import identity_now
 from shardsift.fleet.inputs.opening import list_files, open_input
 from shardsift.fleet.process.wording import is_url
 from shardsift.fleet.run.model import model_names, with_revision
 from shardsift.fleet.storage.files import Files
 from shardsift.fleet.storage.hub_files import filesystem_of
-from shardsift.fleet.storage.identity import identity_now
 from shardsift.producer.planning.destination import check_output_place, scores_beside
 from shardsift.producer.planning.inputs import absolute_uri, list_input
 from shardsift.producer.planning.plan import refuse_secrets

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.identity import unchanged
 from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.inputs.opening import open_shard
 from shardsift.fleet.ledger.records import Claim
@@ -23,7 +24,6 @@ from shardsift.fleet.run.output_columns import scoring_fields
 from shardsift.fleet.run.receipt import OutputFile, Parity, Phase, Provenance, Receipt, ScoringReceipt
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_source, disclosed_worker
-from shardsift.fleet.storage.identity import unchanged
 from shardsift.fleet.storage.output import Output
 from shardsift.fleet.storage.parquet import WrittenFile
 from shardsift.fleet.storage.scratch import scratch_folder

@@ -159,6 +159,11 @@ _SEGMENT_LIMIT_BYTES = 255 - len(".parquet")  # of a file's name on all common d
 _NOT_IN_NAMES = set('\\:*?"<>|[]{}#')  # of globs, URLs or Windows
 _JOINERS = str.maketrans("", "", "\u200c\u200d")  # which no one sees: in names in Persian or Hindi, and in emoji
 _PART = re.compile(r"\.part-\d+$")
+_SPLIT = re.compile(  # in a file's name, as `datasets` finds it
+    r"(?:^|[-._ 0-9])(train|training|test|testing|eval|evaluation|validation|valid|val|dev)(?=[-._ 0-9]|$)",
+    re.IGNORECASE,
+)
+MOST_SHARDS_OF_FILE = 500  # each costs the Hub two requests at once, and its receipt is read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +172,7 @@ class Shard:
 
     name: str
     uri: str
-    identity: str  # of the file's bytes, from `shardsift.fleet.storage.identity`
+    identity: str  # of the file's bytes, from `shardsift.fleet.inputs.identity`
     size_bytes: int | None = None
     first_row: int = 0  # of the file, from which on rows are scored
     row_limit: int | None = None  # score only so many rows; None: up to the file's end
@@ -213,6 +218,15 @@ def file_name(shard: str, files: Container[str]) -> str:
 def whole_name(shard: str) -> str:
     """The name without the number of a part."""
     return _PART.sub("", shard)
+
+
+def merge_group(shard: str) -> tuple[str, ...]:
+    """Shards share a file only if this is equal: the folder, and a split or a `key=value` in the name of the file.
+
+    Readers take a year, a language or a split from a path, so it must be true of all rows.
+    """
+    folder, _, file = shard.rpartition("/")
+    return folder, *_SPLIT.findall(file), whole_name(file) if "=" in file else ""
 
 
 def is_safe_name(name: str) -> bool:

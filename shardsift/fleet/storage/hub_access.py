@@ -1,12 +1,15 @@
-"""Ask the Hub whether it answers, and what the token here may do. Short requests, without the client's long retries."""
+"""Ask the Hub whether it answers, what the token here may do, and whether it takes a card.
+
+Short requests, without the client's long retries.
+"""
 
 from dataclasses import dataclass
 
 import httpx2
-from huggingface_hub import HfApi, get_session, get_token
+from huggingface_hub import DatasetCard, HfApi, get_session, get_token
 from huggingface_hub.errors import HfHubHTTPError
 
-from shardsift.fleet.errors import TransientError, UsageError
+from shardsift.fleet.errors import ShardsiftError, TransientError, UsageError
 from shardsift.fleet.storage.errors import translated
 
 _ANSWER_SECONDS = 5.0
@@ -54,3 +57,16 @@ def hub_token() -> HubToken | None:
         raise TransientError(f"{asking}: {UNUSABLE}.")
     access = said.get("auth", {}).get("accessToken", {})
     return HubToken(user=str(said["name"]), role=str(access.get("role", "unknown")))
+
+
+def is_card_accepted(card: bytes) -> bool:
+    """Whether the Hub takes the metadata of a dataset's card. True if it does not answer: it checks them at each commit."""
+    try:
+        with translated("Asking the Hub whether it takes the card"):
+            try:
+                DatasetCard(card.decode()).validate()
+            except ValueError:
+                return False
+    except ShardsiftError:
+        pass
+    return True

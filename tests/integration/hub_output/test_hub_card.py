@@ -13,7 +13,7 @@ from huggingface_hub import HfApi
 from hubserver import HubServer
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger.records import Description
-from shardsift.producer.planning.gpus import TABLE, list_prices
+from shardsift.producer.gpus import TABLE, list_prices
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import described
 from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards

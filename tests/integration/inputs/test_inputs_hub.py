@@ -19,7 +19,7 @@ ASK = """
 import json, sys
 from dataclasses import asdict
 from shardsift.fleet.errors import ShardsiftError
-from shardsift.fleet.storage.identity import identity_now
+from shardsift.fleet.inputs.identity import identity_now
 from shardsift.producer.planning.inputs import count_rows, crawl_input, list_input
 answers = []
 for kind, *arguments in json.loads(sys.argv[1]):

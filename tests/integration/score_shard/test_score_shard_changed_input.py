@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardsift.fleet.errors import ShardError, Stopped
+from shardsift.fleet.inputs.identity import identity_now
 from shardsift.fleet.ledger import Claim, Ledger, Publication
-from shardsift.fleet.storage.identity import identity_now
 from shardsift.producer.planning.steering import Retried, retry_run
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
