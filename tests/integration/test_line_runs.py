@@ -1,17 +1,15 @@
 """Whole runs over JSON Lines and CSV: what they publish, byte for byte, is what the same rows give as Parquet."""
 
 import shutil
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from celery import Celery
 
-from shardsift.fleet.errors import Stopped, UsageError
+from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.storage.opening import open_output
 from shardsift.producer.local.demo_data import write_shards
@@ -24,10 +22,8 @@ from shardsift.producer.publishing.publish import finalize_run
 from shardsift.producer.status import run_status
 from shardsift.producer.status.screen import status_screen
 from shardsift.producer.verify.verify import verify
-from shardsift.worker.scoring import Scores
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.shard.stored_scores import load_stored_scores
-from support.claimed_shards import Office
 from support.enqueued_runs import Command
 from support.ledger_states import claimed
 from support.line_files import write_as_lines, write_file, write_json_lines
@@ -259,43 +255,3 @@ class TestPlanning:
 
         with pytest.raises(UsageError, match=problem):
             plan_run(options_of(tmp_path, "", tiny_model, tmp_path / "out", input_uris=(str(file),)))
-
-
-class StopsAfter:
-    """A scorer that has the worker told to stop while it scores a window."""
-
-    def __init__(self, scorer: SequenceClassifier, stopping: threading.Event, *, windows: int) -> None:
-        self._scorer, self._stopping, self.windows = scorer, stopping, windows
-
-    def launch(self, *arguments: Any) -> Callable[[], Scores]:
-        self.windows -= 1
-        if not self.windows:
-            self._stopping.set()
-        return self._scorer.launch(*arguments)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._scorer, name)
-
-
-def test_a_shard_with_bad_rows_that_is_resumed_has_the_bytes_of_one_that_is_not(
-    ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path
-) -> None:
-    office = Office(ledger, scorer, tiny_model, tmp_path)
-    lines = [f'{{"text": "text {row}"}}'.encode() if row % 7 else b"<html>" for row in range(100)]
-    write_file(tmp_path / "in/a.jsonl", b"\n".join(lines))
-    undisturbed, stopped = (office.claim(tmp_path / "in", max_bad_rows=0.2).claim for _ in range(2))
-    spec = replace(undisturbed.spec, window_rows=16)
-    expected = office.desk(replace(undisturbed, spec=spec)).work()
-
-    stopped = replace(stopped, spec=replace(stopped.spec, window_rows=16))
-    desk = office.desk(stopped)
-    desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=3)
-    with pytest.raises(Stopped):
-        desk.work()
-    desk = office.desk(stopped)
-    desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=10)
-    receipt = desk.work()
-
-    assert desk.scorer.windows == 6  # it scored 4 of 7 windows: 3 are in the checkpoint
-    assert (receipt.data.sha256, receipt.scores.sha256) == (expected.data.sha256, expected.scores.sha256)
-    assert receipt.errors == expected.errors == {"not valid JSON": 15}

@@ -4,6 +4,7 @@ import threading
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +28,7 @@ class Desk:
 
     claim: Claim
     lease: Lease
-    scorer: SequenceClassifier
+    scorer: Any
     scratch: Path
     stopping: threading.Event
     ledger: Ledger
@@ -41,7 +42,8 @@ class Desk:
             return self.work_under_the_lease()
 
     def work_under_the_lease(self) -> Receipt:
-        return score_leased(self.ledger, self.claim, [self.scorer], self.lease, self.stopping, self.scratch)
+        scorers = [self.scorer] * len(self.claim.spec.scorings)
+        return score_leased(self.ledger, self.claim, scorers, self.lease, self.stopping, self.scratch)
 
     def produced(self) -> list[str]:
         """The files of the output without the spec that `enqueue` wrote, and the rest of the scratch folder."""
@@ -53,7 +55,8 @@ class Office:
     """Runs over folders of shards, enqueued and claimed as by the product."""
 
     def __init__(self, ledger: Ledger, scorer: SequenceClassifier, model: Path, folder: Path) -> None:
-        self._ledger, self._scorer, self._model, self._folder = ledger, scorer, model, folder
+        self.scorer = scorer
+        self._ledger, self._model, self._folder = ledger, model, folder
 
     def claim(self, shards: Path, *, shard: int = 0, scratch: Path | None = None, **options: object) -> Desk:
         output = self._folder / f"output-{next(_outputs)}"
@@ -79,12 +82,29 @@ class Office:
         scratch.mkdir(exist_ok=True)
         lease, stopping = leased(self._ledger, claim)
         return Desk(
-            claim=claim, lease=lease, scorer=self._scorer, scratch=scratch, stopping=stopping, ledger=self._ledger
+            claim=claim, lease=lease, scorer=self.scorer, scratch=scratch, stopping=stopping, ledger=self._ledger
         )
 
     def taken_over(self, claim: Claim) -> Claim:
         """The claim of this worker's next child, which ends the old claim."""
         return claimed(self._ledger, claim.run_id, claim.shard, owner=WORKER)
+
+
+@dataclass
+class StopsAfter:
+    """A device that counts its batches. The worker is told to stop while it works on one of them."""
+
+    backend: Any
+    stopping: threading.Event
+    batches: int
+    done: int = 0
+    name: str = "stand-in"
+
+    def logits(self, batch: Any) -> Any:
+        self.done += 1
+        if self.done == self.batches:
+            self.stopping.set()
+        return self.backend.logits(batch)
 
 
 def one_shard(folder: Path, rows: pa.Table) -> Path:

@@ -1,7 +1,6 @@
 """A file that is not the one that was enqueued is never scored as if it were."""
 
 import shutil
-import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from shardsift.fleet.ledger import Claim, Ledger, Publication
 from shardsift.producer.planning.steering import Retried, retry_run
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
-from support.claimed_shards import Office, one_shard
+from support.claimed_shards import Office, StopsAfter, one_shard
 from support.ledger_states import claimed
 
 
@@ -53,7 +52,7 @@ def test_scores_of_a_file_that_was_replaced_are_not_given_to_the_rows_of_the_new
     file = one_shard(tmp_path / "in", texts("old", 12)) / "000_00000.parquet"
     desk = office.claim(file.parent)
     desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=4))
-    desk.scorer = replace(scorer, backend=StopsAfter(scorer.backend, batches=2, stopping=desk.stopping))
+    desk.scorer = replace(scorer, backend=StopsAfter(scorer.backend, desk.stopping, batches=2))
     with pytest.raises(Stopped):
         desk.work()
     assert len(ledger.saved_scores(desk.claim)) == 2
@@ -114,22 +113,6 @@ def as_it_is_now(claim: Claim) -> Claim:
     """Record the shard of a replaced file, as a retry does."""
     identity, size_bytes = identity_now(claim.shard.uri)
     return replace(claim, shard=replace(claim.shard, identity=identity, size_bytes=size_bytes))
-
-
-@dataclass
-class StopsAfter:
-    """A device that is told to stop while it works on its last batch."""
-
-    backend: Any
-    batches: int
-    stopping: threading.Event
-    name: str = "stand-in"
-
-    def logits(self, batch: Any) -> Any:
-        self.batches -= 1
-        if not self.batches:
-            self.stopping.set()
-        return self.backend.logits(batch)
 
 
 def texts(word: str, rows: int) -> pa.Table:
