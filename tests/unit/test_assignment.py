@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from shardsift.fleet.presence.announcements import WorkerState
 from shardsift.fleet.presence.demand import Demand, Load, Wanted
 from shardsift.fleet.run.model import Model
@@ -23,27 +25,22 @@ def a_demand(load: Load, queued: int, running: int = 0) -> Demand:
 A, B = a_load("me/a"), a_load("me/b")
 
 
-def next_of(*demands: Demand, free: Counter[str] | None = None, avoided: tuple[Load, ...] = ()) -> Load | None:
-    return next_load(demands, free or Counter(), lambda load: load in avoided)
-
-
-def test_the_queue_that_lacks_the_most_workers_is_next() -> None:
-    assert next_of(a_demand(A, 3), a_demand(B, 5)) == B
-    assert next_of(a_demand(A, 3), a_demand(B, 5), free=Counter({B.queue: 4})) == A
-
-
-def test_of_equal_queues_the_oldest_is_next() -> None:
-    assert next_of(a_demand(A, 3), a_demand(B, 3)) == A
-
-
-def test_nothing_is_next_if_all_shards_have_a_worker_or_one_that_is_free() -> None:
-    assert next_of() is None
-    assert next_of(a_demand(A, 0, running=8)) is None
-    assert next_of(a_demand(A, 2), free=Counter({A.queue: 2})) is None
-
-
-def test_what_cannot_be_served_here_is_avoided() -> None:
-    assert next_of(a_demand(A, 9), a_demand(B, 1), avoided=(A,)) == B
+@pytest.mark.parametrize(
+    ("demands", "free", "avoided", "expected"),
+    [
+        ([a_demand(A, 3), a_demand(B, 5)], {}, (), B),
+        ([a_demand(A, 3), a_demand(B, 5)], {B.queue: 4}, (), A),
+        ([a_demand(A, 3), a_demand(B, 3)], {}, (), A),  # the oldest of equal ones
+        ([], {}, (), None),
+        ([a_demand(A, 0, running=8)], {}, (), None),
+        ([a_demand(A, 2)], {A.queue: 2}, (), None),
+        ([a_demand(A, 9), a_demand(B, 1)], {}, (A,), B),  # A cannot be served here
+    ],
+)
+def test_the_queue_that_lacks_the_most_workers_is_next(
+    demands: list[Demand], free: dict[str, int], avoided: tuple[Load, ...], expected: Load | None
+) -> None:
+    assert next_load(demands, Counter(free), lambda load: load in avoided) == expected
 
 
 def test_busy_and_stopping_workers_are_not_free() -> None:

@@ -18,18 +18,16 @@ def padded_tokens(batch: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) 
 
 
 @given(lengths_of_rows, budgets)
-def test_every_row_is_in_exactly_one_batch(lengths: npt.NDArray[np.int64], budget: int) -> None:
+def test_every_row_is_in_one_batch_within_the_budget_and_the_longest_come_first(
+    lengths: npt.NDArray[np.int64], budget: int
+) -> None:
+    """So that a lack of memory shows at once. A row longer than the budget is a batch of its own."""
     batches = plan_batches(lengths, max_batch_tokens=budget)
 
-    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
-    assert all(len(batch) for batch in batches)
-
-
-@given(lengths_of_rows, budgets)
-def test_a_padded_batch_is_within_the_budget_unless_it_is_one_row(lengths: npt.NDArray[np.int64], budget: int) -> None:
-    batches = plan_batches(lengths, max_batch_tokens=budget)
-
+    rows = [int(row) for batch in batches for row in batch]
+    assert sorted(rows) == list(range(len(lengths)))
     assert all(len(batch) == 1 or padded_tokens(batch, lengths) <= budget for batch in batches)
+    assert [lengths[row] for row in rows] == sorted(lengths, reverse=True)
 
 
 @given(lengths_of_rows, budgets)
@@ -37,16 +35,6 @@ def test_a_batch_that_is_not_the_last_has_no_room_for_another_row(lengths: npt.N
     *full, _last = plan_batches(lengths, max_batch_tokens=budget) or [[]]
 
     assert all(padded_tokens(batch, lengths) + max(1, lengths[batch].max()) > budget for batch in full)
-
-
-@given(lengths_of_rows, budgets)
-def test_the_longest_rows_come_first_so_that_a_lack_of_memory_shows_at_once(
-    lengths: npt.NDArray[np.int64], budget: int
-) -> None:
-    batches = plan_batches(lengths, max_batch_tokens=budget)
-
-    in_order = [int(lengths[row]) for batch in batches for row in batch]
-    assert in_order == sorted(in_order, reverse=True)
 
 
 @pytest.mark.parametrize("max_batch_tokens", [2_048, 32_768], ids=["a CPU's budget", "a GPU's budget"])

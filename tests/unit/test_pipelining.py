@@ -42,16 +42,6 @@ def test_an_error_comes_after_the_items_before_it() -> None:
             next(items)
 
 
-def test_items_not_used_are_not_made() -> None:
-    made: list[int] = []
-
-    with prefetched((made.append(number) or number for number in range(10**9)), "numbers") as items:
-        first = next(items)
-
-    assert first == 0
-    assert len(made) <= 3  # when the context ends, one item is ready and one is being made
-
-
 def test_a_call_does_not_wait_for_itself_but_for_the_one_before() -> None:
     gate, called = threading.Event(), []
 
@@ -69,18 +59,14 @@ def test_a_call_does_not_wait_for_itself_but_for_the_one_before() -> None:
     assert called == [1, 2]
 
 
-def fail(number: int) -> None:
-    raise OSError(f"no space for {number}")
+def test_what_a_call_raises_the_next_one_raises_or_the_end_of_the_context() -> None:
+    def fail(number: int) -> None:
+        raise OSError(f"no space for {number}")
 
-
-def test_what_a_call_raises_the_next_one_raises() -> None:
     with in_background(fail, "writer") as call:
         call(1)
         with pytest.raises(OSError, match="no space for 1"):
             call(2)
-
-
-def test_what_the_last_call_raises_the_end_of_the_context_raises() -> None:
     with pytest.raises(OSError, match="no space for 1"), in_background(fail, "writer") as call:
         call(1)
 

@@ -1,7 +1,6 @@
 """Where the passages of a long text start."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,9 +23,3 @@ def test_windows_lie_in_their_text_and_reach_its_end(lengths: list[int], passage
         assert own[-1] + min(room, length) == length or length <= room
         if passages.startswith("stride") and int(passages.partition(":")[2]) <= room:
             assert (np.diff(own) <= room).all()  # no token is left out
-
-
-@pytest.mark.parametrize("passages", ["tail", "head+head"])
-def test_unknown_windows_are_an_error(passages: str) -> None:
-    with pytest.raises(ValueError, match="no passages called"):
-        places_of_passages(np.array([5]), passages, room=2)

@@ -69,20 +69,6 @@ class TestEnvironment:
 
         assert settings.redis == RedisAddress(host="host", password=ODD_PASSWORD)
 
-    @pytest.mark.parametrize(
-        ("name", "text", "value"),
-        [
-            ("lease_seconds", "1.5", 1.5),
-            ("state_dir", "/var/lib/x", Path("/var/lib/x")),
-        ],
-    )
-    def test_each_setting_is_named_by_its_field(
-        self, monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object
-    ) -> None:
-        monkeypatch.setenv(f"SHARDSIFT_{name.upper()}", text)
-
-        assert getattr(Settings(), name) == value
-
 
 def test_a_misspelled_variable_is_told_with_the_right_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDSIFT_VENV", "a variable of somebody else")

@@ -72,15 +72,3 @@ def test_no_accepted_name_leaves_its_folder(name: str) -> None:
         assert not {"", ".", ".."} & set(name.split("/"))
         assert name.isprintable()
         assert not set(name) & set("\\:*?#")
-
-
-@given(st.lists(st.text("abc_-.=+,@09", min_size=1, max_size=8), min_size=1, max_size=5))
-def test_every_path_of_plain_segments_is_accepted(segments: list[str]) -> None:
-    assert is_safe_name("/".join(segments)) == (not {".", ".."} & set(segments))
-
-
-def test_both_outputs_mirror_the_name() -> None:
-    shard = a_shard("CC-MAIN-2024-10/000_00000")
-
-    assert shard.data_path == "data/CC-MAIN-2024-10/000_00000.parquet"
-    assert shard.scores_path == "scores/CC-MAIN-2024-10/000_00000.parquet"

@@ -9,26 +9,24 @@ from shardsift.fleet.run.receipt import Receipt
 from shardsift.producer.publishing.waves import is_due
 from support.records import a_receipt, a_shard
 
+NOW = 1_000_000.0
 
-class TestWaveRule:
-    SETTINGS = Settings(wave_shards=100, wave_seconds=3600)
-    NOW = 1_000_000.0
 
-    @pytest.mark.parametrize(
-        ("ages", "due"),
-        [
-            ([], False),
-            ([0.0] * 99, False),
-            ([0.0] * 100, True),
-            ([3599.0, 0.0], False),
-            ([3600.0, 0.0], True),
-            ([-7200.0], False),  # from a clock that is ahead of ours
-        ],
-    )
-    def test_a_wave_is_due_when_shards_are_many_or_old(self, ages: list[float], due: bool) -> None:
-        unsaved = [aged(self.NOW - age) for age in ages]
+@pytest.mark.parametrize(
+    ("ages", "due"),
+    [
+        ([], False),
+        ([0.0] * 99, False),
+        ([0.0] * 100, True),
+        ([3599.0, 0.0], False),
+        ([3600.0, 0.0], True),
+        ([-7200.0], False),  # from a clock that is ahead of ours
+    ],
+)
+def test_a_wave_is_due_when_shards_are_many_or_old(ages: list[float], due: bool) -> None:
+    unsaved = [aged(NOW - age) for age in ages]
 
-        assert is_due(unsaved, self.SETTINGS, now=self.NOW) == due
+    assert is_due(unsaved, Settings(wave_shards=100, wave_seconds=3600), now=NOW) == due
 
 
 def aged(finished_at: float) -> Receipt:

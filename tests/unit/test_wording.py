@@ -2,15 +2,8 @@
 
 import pytest
 
-from shardsift.fleet.errors import OutputDamaged, UsageError
-from shardsift.fleet.process.wording import counted, first_of, parse_duration, shown_bytes, shown_duration
-
-
-@pytest.mark.parametrize(
-    ("number", "told"), [(0, "0 shards"), (1, "1 shard"), (2, "2 shards"), (12_345, "12,345 shards")]
-)
-def test_a_number_is_told_with_its_word(number: int, told: str) -> None:
-    assert counted(number, "shard") == told
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import first_of, parse_duration, shown_bytes, shown_duration
 
 
 @pytest.mark.parametrize(
@@ -18,10 +11,6 @@ def test_a_number_is_told_with_its_word(number: int, told: str) -> None:
 )
 def test_a_long_list_is_told_by_its_first_names(names: list[str], told: str) -> None:
     assert first_of(names, 2) == told
-
-
-def test_an_error_about_one_shard_is_in_the_singular() -> None:
-    assert str(OutputDamaged({"a": "data/a.parquet is missing"})).startswith("The stored files of 1 shard are lost")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2 m ", 120)])
