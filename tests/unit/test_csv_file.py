@@ -17,8 +17,6 @@ from shardsift.fleet.inputs.input_file import NotedRows
 from shardsift.fleet.inputs.opening import columns_of_lines, open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file
 
-TEXT = (("text", "string"),)
-
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
 def test_rows_are_read_as_they_were_written(tmp_path: Path, ending: str) -> None:
@@ -39,10 +37,8 @@ class TestTypes:
         [
             (["1", "", "-3"], "int64"),
             (["1", "2.5"], "double"),
-            (["1e-05", "1.5e+300", "-0.25"], "double"),
-            (["0.0029005228283614736", "-0.00012345678901234567", "1.0000000000000002"], "double"),
+            (["1e-05", "1.5e+300", "-0.25", "1.23E7", "-0.00012345678901234567", "1.0000000000000002"], "double"),
             (["1.7976931348623157e+308", "5e-324", "1234567890123456.8"], "double"),
-            (["1.23E7", "1.0E-4"], "double"),
             (["true", "False"], "bool"),
             (["", ""], "string"),
             (["007"], "string"),

@@ -23,17 +23,8 @@ from shardsift.fleet.inputs.opening import columns_of_lines, open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file, write_json_lines
 
 TEXT = (("text", "string"),)
-
-
-@pytest.mark.parametrize(
-    "ending", [f"{kind}{codec}" for kind in (".jsonl", ".ndjson", ".json") for codec in ("", ".gz", ".zst")]
-)
-def test_rows_are_read_as_they_were_written(tmp_path: Path, ending: str) -> None:
-    rows = [{"id": 1, "text": 'one "quoted" \n\t\u2028 é 🙂'}, {"id": None, "text": None}]
-
-    file = write_json_lines(tmp_path / f"a{ending}", rows)
-
-    assert rows_of(file) == rows
+LINE = b'{"text": "a"}\n'
+SKIPPED_FRAME = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
 
 
 VALUES = st.fixed_dictionaries(
@@ -111,11 +102,6 @@ class TestTypes:
 
         assert columns_of(file) == (("text", "string"), ("x", kind))
         assert len(read(file)) == len(values)
-
-    def test_a_field_that_only_later_rows_have_is_a_column(self, tmp_path: Path) -> None:
-        file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}, {"n": 1}])
-
-        assert rows_of(file) == [{"text": "a", "n": None}, {"text": None, "n": 1}]
 
     @pytest.mark.parametrize(
         ("most", "other", "kind"),
@@ -235,7 +221,7 @@ class TestRowsThatDoNotFitTheRun:
 
 def test_fields_that_the_run_does_not_have_are_left_out_and_noted(tmp_path: Path) -> None:
     lines = ['{"text": "a", "s": [{"x": 1}]}', '{"s": [{"y": 1}, {"y": 2, "z.z": 3}]}', '{"text": "b", "\\ud83d": {}}']
-    lines += ['{"text": "c", "more": {"a": 1}}']
+    lines += ['{"text": "c", "more": {"a": 1}}', f'{{"{"x" * 1_000_000}": 1}}']
     file = write_file(tmp_path / "a.jsonl", "\n".join(lines).encode())
     noted = NotedRows()
 
@@ -247,9 +233,10 @@ def test_fields_that_the_run_does_not_have_are_left_out_and_noted(tmp_path: Path
         {"text": None, "s": [{"x": None}, {"x": None}]},
         {"text": None, "s": None},
         {"text": "c", "s": None},
+        {"text": None, "s": None},
     ]
     assert list(noted) == [2]
-    assert noted.left_out == {1: ('s[]."z.z"', "s[].y"), 3: ("more",)}
+    assert noted.left_out == {1: ('s[]."z.z"', "s[].y"), 3: ("more",), 4: ("x" * 100,)}
 
 
 class TestChosenColumns:
@@ -287,12 +274,6 @@ class TestChosenColumns:
 
         assert "--columns text:string,ups:json,x:double,meta," in bad[0].remedy
 
-    def test_one_that_no_file_has_is_told_with_the_fields_of_all(self, tmp_path: Path) -> None:
-        files = [write_file(tmp_path / f"{name}.jsonl", b'{"%s": 1}' % name.encode()) for name in ("a", "b")]
-
-        with pytest.raises(UsageError, match='The first rows of 2 files have no field "c"; they have: a, b.'):
-            columns_of_lines([*map(str, files)], (("c", SEEN),))
-
     def test_a_misspelt_one_is_told_although_its_type_is_named(self, tmp_path: Path) -> None:
         file = write_file(tmp_path / "a.jsonl", self.ROWS)
 
@@ -302,17 +283,17 @@ class TestChosenColumns:
     @pytest.mark.parametrize(
         ("column", "problem"),
         [
-            ("title", 'a.jsonl have no field "title"; they have: edited, id, text, gildings, meta, ups.'),
+            ("title", 'of 2 files have no field "title"; they have: edited, id, text, gildings, meta, ups, more.'),
             ("ups:float", "'float' is not a type of --columns: string, int64, double, bool or json."),
         ],
     )
-    def test_a_column_that_no_first_row_has_and_what_is_not_a_type_are_told(
+    def test_a_column_that_no_first_row_of_any_file_has_and_what_is_not_a_type_are_told(
         self, tmp_path: Path, column: str, problem: str
     ) -> None:
-        file = write_file(tmp_path / "a.jsonl", self.ROWS)
+        files = [write_file(tmp_path / "a.jsonl", self.ROWS), write_file(tmp_path / "b.jsonl", b'{"more": 1}')]
 
         with pytest.raises(UsageError, match=problem):
-            columns_of(file, (("text", SEEN), (column, SEEN)))
+            columns_of_lines([*map(str, files)], (("text", SEEN), (column, SEEN)))
 
 
 def test_lines_are_counted_one_at_a_time(tmp_path: Path) -> None:
@@ -351,15 +332,6 @@ class TestBadRows:
         assert rows["text"].to_pylist() == [None, None, None, "d"]
         assert {row.reason for row in bad.values()} == {"not valid JSON"}
 
-    def test_the_name_of_a_field_is_told_in_part_if_it_is_long(self, tmp_path: Path) -> None:
-        file = write_file(tmp_path / "a.jsonl", b'{"text": "a", "' + b"x" * 1_000_000 + b'": 1}\n')
-        noted = NotedRows()
-
-        with open_input(str(file), TEXT) as opened:
-            assert len(list(opened.batches(bad=noted))) == 1
-
-        assert noted.left_out == {0: ("x" * 100,)}
-
     def test_of_other_lines_make_no_difference_to_a_row(self, tmp_path: Path) -> None:
         """A type that JSON does not have, of a run that begins with Parquet, is read by pyarrow alone."""
         columns = (("day", "timestamp[s]"), ("text", "string"))
@@ -377,23 +349,28 @@ class TestCompression:
     @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson.gz", "a.jsonl.zst", "A.JSONL", "a.json.GZ"])
     @pytest.mark.parametrize("codec", ["gzip", "zstd", None])
     def test_of_any_kind_under_any_name_is_read(self, tmp_path: Path, name: str, codec: str | None) -> None:
-        content = b'{"text": "a"}\n' * 3
+        content = LINE * 3
         (tmp_path / name).write_bytes(pa.compress(content, codec, asbytes=True) if codec else content)
 
         assert rows_of(tmp_path / name) == [{"text": "a"}] * 3
 
-    def test_a_zstd_frame_to_be_skipped_comes_first(self, tmp_path: Path) -> None:
-        """As pzstd and seekable zstd write."""
-        skipped = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
-        (tmp_path / "a.jsonl").write_bytes(skipped + pa.compress(b'{"text": "a"}\n', "zstd", asbytes=True))
+    @pytest.mark.parametrize(
+        ("content", "rows"),
+        [
+            pytest.param(
+                SKIPPED_FRAME + pa.compress(LINE, "zstd", asbytes=True), 1, id="as pzstd and seekable zstd write"
+            ),
+            pytest.param(gzip.compress(LINE) + b"\0" * 1_000, 1, id="as tar, tapes and some object stores pad files"),
+            pytest.param(gzip.compress(LINE[:5]) + gzip.compress(LINE[5:] + LINE), 2, id="of several members"),
+            pytest.param(gzip.compress(b""), 0, id="of nothing"),
+        ],
+    )
+    def test_in_several_parts_with_others_or_none_between_them_is_one_file(
+        self, tmp_path: Path, content: bytes, rows: int
+    ) -> None:
+        (tmp_path / "a.jsonl").write_bytes(content)
 
-        assert rows_of(tmp_path / "a.jsonl") == [{"text": "a"}]
-
-    def test_zeros_after_the_end_of_gzip_are_no_rows(self, tmp_path: Path) -> None:
-        """As tar, tapes and some object stores pad files."""
-        (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n') + b"\0" * 1_000)
-
-        assert rows_of(tmp_path / "a.jsonl.gz") == [{"text": "a"}]
+        assert rows_of(tmp_path / "a.jsonl", TEXT) == [{"text": "a"}] * rows
 
     @pytest.mark.parametrize(
         ("start", "kind"),
@@ -438,17 +415,6 @@ class TestLayout:
         file = write_file(tmp_path / "a.jsonl", content)
 
         assert [row["text"] for row in rows_of(file)] == ["a", "b", "c"]
-
-    def test_a_gzip_file_of_nothing_has_no_rows(self, tmp_path: Path) -> None:
-        (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b""))
-
-        assert rows_of(tmp_path / "a.jsonl.gz", TEXT) == []
-
-    def test_several_gzip_members_are_one_file(self, tmp_path: Path) -> None:
-        content = gzip.compress(b'{"text": "a"}\n{"te') + gzip.compress(b'xt": "b"}\n')
-        (tmp_path / "a.jsonl.gz").write_bytes(content)
-
-        assert [row["text"] for row in rows_of(tmp_path / "a.jsonl.gz")] == ["a", "b"]
 
     @pytest.mark.parametrize("content", [b"", b"\n\n \n", b"\xef\xbb\xbf"])
     def test_an_empty_file_has_no_rows_but_says_no_columns(self, tmp_path: Path, content: bytes) -> None:

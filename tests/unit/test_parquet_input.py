@@ -67,16 +67,6 @@ def test_a_row_with_bytes_that_are_no_unicode_is_bad_and_can_be_read_as_null(tmp
         read(file)
 
 
-def test_bad_rows_are_numbered_in_the_file(tmp_path: Path) -> None:
-    texts = pa.array([b"\xff" if row in (5, 3_000, 4_999) else b"good" for row in range(5_000)]).view(pa.string())
-    file = parquet(tmp_path, text=texts)
-
-    rows, bad = read_with_bad(file, columns_of(file))
-
-    assert list(bad) == [5, 3_000, 4_999]
-    assert [row for row, text in enumerate(rows["text"].to_pylist()) if text is None] == list(bad)
-
-
 def test_bytes_and_times_that_python_does_not_have_are_no_bad_rows(tmp_path: Path) -> None:
     midnight = pa.array([86_400], pa.int32()).view(pa.time32("s"))
     file = parquet(tmp_path, x=pa.array([b"\xff"]), t=midnight, d=pa.array([1 << 61], pa.timestamp("ms")))
