@@ -45,12 +45,6 @@ class TestOptions:
         assert isinstance(done.exception, UsageError)
         assert "add --edges N" in str(done.exception)
 
-    def test_one_like_no_other_is_told_alone(self) -> None:
-        message = said("run", "--qqq")
-
-        assert "No such option: --qqq" in message
-        assert "Possible options" not in message
-
     def test_one_that_another_follows_has_no_value(self) -> None:
         assert told("run", "--input", "--model", "m") == "--input has no value: --model follows it."
         assert told("run", "-input", "shards") == "There is no option -input. Did you mean --input?"

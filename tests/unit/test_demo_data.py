@@ -11,31 +11,12 @@ from shardsift.producer.local.demo_data import (
     Document,
     Part,
     documents,
-    write_labelled,
     write_shards,
 )
 
 
 def take(count: int, *, seed: int = 0, part: Part = Part.SHARDS) -> list[Document]:
     return list(islice(documents(seed, part=part), count))
-
-
-def test_a_shard_has_the_columns_and_types_of_fineweb(tmp_path: Path) -> None:
-    (path,) = write_shards(tmp_path, shards=1, rows=30, seed=0)
-
-    schema = pq.read_schema(path)
-
-    assert [(field.name, str(field.type)) for field in schema] == [
-        ("text", "string"),
-        ("id", "string"),
-        ("dump", "string"),
-        ("url", "string"),
-        ("date", "string"),
-        ("file_path", "string"),
-        ("language", "string"),
-        ("language_score", "double"),
-        ("token_count", "int64"),
-    ]
 
 
 def test_a_seed_gives_the_same_bytes_however_many_shards_and_another_seed_others(tmp_path: Path) -> None:
@@ -66,18 +47,6 @@ def test_about_half_of_the_texts_are_educational() -> None:
     assert 0.45 <= educational <= 0.55
     assert all((document.grade >= 3) == (document.source in ("reference", "docstrings")) for document in texts)
     assert all(0 <= document.grade <= 5 for document in texts)
-
-
-def test_the_labelled_file_holds_texts_and_grades_of_the_training_part(tmp_path: Path) -> None:
-    write_labelled(tmp_path / "labelled.parquet", rows=30, seed=5)
-
-    table = pq.read_table(tmp_path / "labelled.parquet")
-
-    assert [(field.name, str(field.type)) for field in table.schema] == [
-        ("text", "string"),
-        ("label", "double"),
-    ]
-    assert table["text"].to_pylist() == [document.text for document in take(30, seed=5, part=Part.TRAINING)]
 
 
 def digests(folder: Path, content: bytes) -> dict[str, str]:

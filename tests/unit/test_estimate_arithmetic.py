@@ -12,7 +12,7 @@ from shardsift.fleet.run.scoring import ZeroShot
 from shardsift.fleet.run.spec import Shard
 from shardsift.producer.gpus import GPUS, PRICED_ON, ListPrices, gpu_called
 from shardsift.producer.planning.estimate import DeviceEstimate, Estimate, Range, priced, rows_by_size
-from shardsift.producer.planning.sample import SampledShard, texts_in, tokens_read
+from shardsift.producer.planning.sample import SampledShard, tokens_read
 from support.records import a_shard, a_spec
 
 
@@ -46,13 +46,6 @@ def test_a_text_fills_its_passages_and_meets_every_label(options: dict[str, Any]
     (scoring,) = a_spec(**options).scorings
 
     assert tokens_read(np.array([number]), scoring, longest=10) == [tokens]
-
-
-def test_the_columns_of_a_text_and_its_pair_count_together() -> None:
-    (scoring,) = a_spec(text_columns=("title", "text"), text_pair_column="answer").scorings
-    rows = pa.table({"title": ["A", None], "text": ["b", None], "answer": ["c", None]})
-
-    assert texts_in(rows, scoring) == ["A\n\nb\n\nc", ""]
 
 
 # --- costs ---------------------------------------------------------------------------------------------------------------

@@ -78,14 +78,6 @@ def test_bad_rows_of_many_shards_are_a_line_for_each_column_with_all_their_rows_
     assert max(map(len, (meta, rating))) < 500
 
 
-def test_the_stops_in_a_value_end_no_clause() -> None:
-    rows = r'line 1: n is "Mr. A; \"B\". C", not int64; line 2: n is "Dr. D", not int64; and 10 more'
-
-    (line,) = failure_lines([failure("a", f"Shard a: 12 rows of 20 cannot be read. {rows}. {REMEDY}")])
-
-    assert line.endswith(rf'cannot be read. line 1: n is "Mr. A; \"B\". C", not int64. {REMEDY}')
-
-
 def failure_of_bad_rows(shard: str, *, rows: int, column: str) -> Failure:
     """As a worker fails a shard with too many rows that cannot be read: it names the first three."""
     of, allowed = (1000, "10") if rows > 10 else (75, "0.75")
@@ -114,13 +106,6 @@ def test_shards_with_bad_rows_of_several_causes_are_told_by_the_first_and_never_
         f"another field. {REMEDY}",
         "2 shards failed with 3 rows that cannot be read, such as part-3: 1 rows of 75 cannot be read. line 3: not valid JSON.",
     ]
-
-
-def test_an_error_of_a_thousand_words_is_cut_at_a_word() -> None:
-    (line,) = failure_lines([failure("a", "bad bytes " * 1000)])
-
-    assert len(line) < 400
-    assert line.endswith(" …")
 
 
 def test_more_causes_than_fit_on_a_screen_are_counted() -> None:

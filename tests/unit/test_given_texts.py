@@ -26,16 +26,6 @@ class OnlyStream:
         raise AssertionError("a column is not read item by item")
 
 
-class OnlyArray:
-    """A column that offers pyarrow's own protocol alone."""
-
-    def __arrow_array__(self, type: object = None) -> pa.Array:
-        return pa.array(TEXTS, pa.string())
-
-    def __iter__(self) -> Iterator[object]:
-        raise AssertionError("a column is not read item by item")
-
-
 def texts_of(given: Any, rows: int = 8192) -> list[list[str | None]]:
     return [window.to_pylist() for window in windows(given, rows)]
 
@@ -59,7 +49,6 @@ def texts_of(given: Any, rows: int = 8192) -> list[list[str | None]]:
         pd.Series(TEXTS, dtype="category"),
         pd.Series(TEXTS).array,
         OnlyStream(pa.chunked_array([["one", None], ["three"]], pa.string_view())),
-        OnlyArray(),
     ],
     ids=lambda given: type(given).__name__,
 )
@@ -90,15 +79,6 @@ def test_texts_come_in_windows(given: Any) -> None:
     assert texts_of(given, rows=2) == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_an_iterator_is_read_window_by_window() -> None:
-    read = []
-    texts = (read.append(text) or text for text in "abcdef")  # type: ignore[func-returns-value]
-
-    next(windows(texts, 2))
-
-    assert read == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -124,11 +104,6 @@ def test_an_iterator_is_read_window_by_window() -> None:
 def test_what_is_not_one_column_of_texts_is_refused(given: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         texts_of(given)
-
-
-def test_a_row_that_is_no_text_is_counted_over_all_windows() -> None:
-    with pytest.raises(TypeError, match="row 4 holds float"):
-        texts_of(["a", "b", "c", "d", 1.5], rows=2)
 
 
 def test_second_texts_of_another_kind_are_taken_beside_the_texts() -> None:

@@ -17,12 +17,6 @@ def test_a_row_is_counted_in_the_bin_that_begins_at_or_below_its_score() -> None
     assert with_values(empty_histogram("none"), scores).rows_by_bin == {-1: 1, 10: 2, 11: 1, 12: 1}
 
 
-def test_probabilities_have_finer_bins() -> None:
-    scores = np.array([0.0, 0.04, 0.5, 1.0], dtype=np.float32)
-
-    assert with_values(empty_histogram("sigmoid"), scores).rows_by_bin == {0: 2, 10: 1, 20: 1}
-
-
 @given(SCORES, SCORES)
 def test_parts_add_up_to_the_whole(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> None:
     empty = empty_histogram("none")

@@ -103,26 +103,6 @@ def test_an_error_is_raised_unless_the_task_has_ended_before_it(in_hand: InHand)
     wait_until(lambda: not in_hand.has(RUN, "b"), description="it has ended")
 
 
-def test_a_shard_that_ends_at_once_does_not_wait_for_the_one_before(in_hand: InHand) -> None:
-    stored, refused = Work(), Work(launches=False)
-    refused.may_end.set()
-    in_hand.begin(RUN, "a", stored)
-
-    assert in_hand.begin(RUN, "b", refused) == "done"
-
-    assert in_hand.has(RUN, "a")
-    stored.may_end.set()
-
-
-def test_a_report_that_cannot_be_written_leaves_no_shard_in_hand(in_hand: InHand, folder: Path) -> None:
-    folder.rmdir()
-    work = Work(launches=False)
-    work.may_end.set()
-
-    assert in_hand.begin(RUN, "a", work) == "done"
-    assert not in_hand.has(RUN, "a")
-
-
 def test_what_is_in_hand_is_given_back_at_once(in_hand: InHand, folder: Path) -> None:
     stored, scored = Work(), Work(launches=False)
     in_hand.begin(RUN, "a", stored)

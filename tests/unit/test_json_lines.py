@@ -265,15 +265,6 @@ class TestChosenColumns:
         assert read_rows["meta"].to_pylist() == [{"n": 1}, None, None]
         assert list(bad) == [2]
 
-    def test_keep_their_types_in_the_remedy_for_a_value_of_another_type(self, tmp_path: Path) -> None:
-        file = write_file(tmp_path / "a.jsonl", b'{"text": "a", "ups": true}\n')
-
-        _, bad = read_with_bad(
-            file, (("text", "string"), ("ups", "int64"), ("x", "double"), ("meta", "struct<n: int64>")), only=True
-        )
-
-        assert "--columns text:string,ups:json,x:double,meta," in bad[0].remedy
-
     def test_a_misspelt_one_is_told_although_its_type_is_named(self, tmp_path: Path) -> None:
         file = write_file(tmp_path / "a.jsonl", self.ROWS)
 

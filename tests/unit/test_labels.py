@@ -32,12 +32,19 @@ def test_commas_are_between_labels_and_may_be_in_the_name_of_a_file() -> None:
     assert split_at_commas(["@a,b.txt"]) == ["@a,b.txt"]
 
 
-def test_a_file_has_a_label_on_each_line(tmp_path: Path) -> None:
-    (tmp_path / "labels.txt").write_text("sport\n\nfood, drink and travel\n日本\n", encoding="utf-8")
+def test_a_file_has_a_label_on_each_line_or_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "labels.txt"
+    options = ScoreOptions(labels=(f"@{file}",), multi_label=True)
+    file.write_text("sport\n\nfood, drink and travel\n日本\n", encoding="utf-8")
 
-    found = zero_shot(ScoreOptions(labels=(f"@{tmp_path}/labels.txt",), multi_label=True), NLI)
-
-    assert found == ZeroShot(labels=("sport", "food, drink and travel", "日本"), multi_label=True)
+    assert zero_shot(options, NLI) == ZeroShot(labels=("sport", "food, drink and travel", "日本"), multi_label=True)
+    for content, says in (
+        (b"\xff\xfe", f"{file} cannot be read: 'utf-8' codec"),
+        (b"\n \n", f"no labels in --labels @{file}"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(UsageError, match=says):
+            zero_shot(options, NLI)
 
 
 @pytest.mark.parametrize(
@@ -87,14 +94,3 @@ def test_models_that_take_no_labels_and_those_that_lack_them_are_refused() -> No
         zero_shot(ScoreOptions(labels=("a",)), CLASSIFIER)
     with pytest.raises(UsageError, match="chooses from labels that you name: add --labels"):
         zero_shot(ScoreOptions(), replace(NLI, name="MoritzLaurer/deberta-v3-large-zeroshot-v2.0"))
-
-
-def test_a_file_that_is_not_text_or_has_no_labels_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "labels"
-    for content, says in (
-        (b"\xff\xfe", f"{file} cannot be read: 'utf-8' codec"),
-        (b"\n \n", f"no labels in --labels @{file}"),
-    ):
-        file.write_bytes(content)
-        with pytest.raises(UsageError, match=says):
-            zero_shot(ScoreOptions(labels=(f"@{file}",)), NLI)

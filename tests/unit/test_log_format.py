@@ -34,22 +34,10 @@ def test_fields_follow_the_sentence() -> None:
     assert line == "INFO Shard a/b: 3 kept [run_id=5b1c shard=a/b attempt=2 rows=10 seconds=0.5]"
 
 
-def test_a_line_without_fields_stays_as_it_is() -> None:
-    assert FleetFormatter(LINE).format(a_record("100 %% of %s", "it")) == "INFO 100 % of it"
-
-
 def test_fields_stand_before_a_trace() -> None:
     line = FleetFormatter(LINE).format(a_record("It died\n%s", "File x, line 1", shard="a"))
 
     assert line == "INFO It died [shard=a]\nFile x, line 1"
-
-
-def test_other_handlers_get_the_record_as_it_was() -> None:
-    record = a_record("Shard %s", "a", shard="a")
-
-    FleetFormatter(LINE).format(record)
-
-    assert (record.msg, record.args) == ("Shard %s", ("a",))
 
 
 def test_json_has_a_field_for_each_fact_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

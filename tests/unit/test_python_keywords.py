@@ -10,7 +10,7 @@ import typer
 
 import shardsift
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.process.keywords import keyword_errors, keywords_of, options_from, with_keywords
+from shardsift.fleet.process.keywords import keywords_of, options_from
 from shardsift.fleet.run.options import ScoreKeywords, ScoreOptions, split_at_commas
 from shardsift.producer.cli import cli
 from shardsift.producer.planning.options import (
@@ -159,19 +159,6 @@ def test_what_is_no_place_is_told(place: Any) -> None:
     for call in (shardsift.scores, shardsift.verify, shardsift.refilter):
         with pytest.raises(UsageError, match="is no path, URI or id of a run: pass one text or Path"):
             call(place)
-
-
-def test_errors_name_options_as_a_python_user_writes_them() -> None:
-    with (
-        pytest.raises(UsageError, match=r"^Name a string column with text_column\.$"),
-        keyword_errors(),
-    ):
-        raise UsageError("Name a string column with --text-column.")
-
-
-@pytest.mark.parametrize("text", ["a -- b", "half--way", "--- a ---", "producer status x.y-z"])
-def test_other_dashes_stay(text: str) -> None:
-    assert with_keywords(text) == text
 
 
 def test_a_machine_without_torch_is_told_what_to_install(tmp_path: Path) -> None:

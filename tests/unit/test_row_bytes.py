@@ -2,7 +2,6 @@
 
 import datetime
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -38,9 +37,3 @@ def test_a_rows_size_is_the_same_in_every_batch(values: pa.Array, sizes: list[in
     for start in range(5):
         for end in range(start, 5):
             assert row_bytes(batch.slice(start, end - start)).tolist() == [2 * size for size in sizes[start:end]]
-
-
-def test_a_null_list_has_no_items_whatever_lies_behind_it() -> None:
-    hidden = pa.ListArray.from_arrays([0, 1, 3], ["a", "bb", "cc"], mask=pa.array([False, True]))
-
-    assert np.array_equal(row_bytes(pa.record_batch({"a": hidden})), [17, 8])

@@ -98,15 +98,6 @@ def test_other_texts_and_other_windows_have_no_scores(first_row: int, digests: l
     assert stored.scores_of(first_row, digests) is None
 
 
-def test_a_file_of_an_earlier_release_says_of_no_text_that_it_has_its_scores(tmp_path: Path) -> None:
-    spec, sink = a_spec_of(), pa.BufferOutputStream()
-    pq.write_table(pq.read_table(BytesIO(scores_file(tmp_path, spec, some_scores(1)))).replace_schema_metadata(), sink)
-    content = sink.getvalue().to_pybytes()
-
-    stored = stored_in(content, spec)
-    assert stored.scores_of(0, digests_of(0)) is None
-
-
 def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> None:
     one, other = (a_spec(score_column=column).scorings[0] for column in ("edu", "edu_too"))
     spec = replace(a_spec(), scorings=(one, other))

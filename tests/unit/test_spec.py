@@ -116,37 +116,6 @@ class TestJson:
         assert set(full["zero_shot"]) == _required(ZeroShot)
         assert set(plain["model"]) == set(full["scores_from"]) == _required(Model)
 
-    def test_what_an_earlier_release_left_out_is_read_as_it_was_meant(self) -> None:
-        parts = (RunSpec, Scoring, Model, ZeroShot)
-        defaults = {field.name: field.default for part in parts for field in fields(part)}
-
-        assert {name: value for name, value in defaults.items() if value is not MISSING} == {
-            "row_columns": ("shard", "row"),
-            "only_columns": False,
-            "folder_columns": (),
-            "limit_rows": None,
-            "rows_per_task": None,
-            "max_bad_rows": 0.01,
-            "buckets": None,
-            "best": None,
-            "target_file_bytes": None,
-            "window_rows": 8192,
-            "window_bytes": 67_108_864,
-            "text_pair_column": None,
-            "text_template": None,
-            "function_to_apply": "none",
-            "int_score": False,
-            "max_tokens": None,
-            "passages": "head",
-            "pool": "max",
-            "zero_shot": None,
-            "scores_from": None,
-            "function": "none",
-            "scorer": "sequence-classifier",
-            "hypothesis_template": "This example is {}.",
-            "multi_label": False,
-        }
-
     @pytest.mark.parametrize("text", ["", "{}", "[]", '{"input_uris": 5}', "null"])
     def test_anything_else_is_refused(self, text: str) -> None:
         with pytest.raises(ValidationError):
@@ -166,9 +135,6 @@ class TestQueue:
         queue = a_spec(scorings=(one, other, replace(one, score_column="again"))).queue
 
         assert queue == f"{one.queue}+{other.queue}"
-
-    def test_runs_of_one_scorer_share_a_queue(self) -> None:
-        assert a_spec(where=None, output_uri="memory://b").queue == a_spec().queue
 
 
 @pytest.mark.parametrize(

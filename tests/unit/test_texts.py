@@ -9,7 +9,7 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.choices import passages_and_pool
 from shardsift.fleet.run.scoring import ZeroShot, check_scoring
 from shardsift.fleet.run.spec import Shard
-from shardsift.fleet.run.text import chosen_columns, parts_of, template_of, text_columns, texts_of
+from shardsift.fleet.run.text import chosen_columns, text_columns, texts_of
 from shardsift.producer.planning.options import RunOptions
 from support.records import a_spec
 
@@ -97,11 +97,6 @@ def test_what_cannot_be_read_is_refused(options: dict[str, Any], says: str) -> N
         text_columns(RunOptions(**options), schema, SHARD.uri, called=f"Shard {SHARD.name}")
 
     assert "\n" not in str(refused.value)
-
-
-def test_a_template_is_read_into_literals_and_columns() -> None:
-    assert parts_of("{a}b{{{c d}}}") == [("", "a"), ("b{", None), ("", "c d"), ("}", None)]
-    assert template_of(r"{url}\n\n{title}") == "{url}\n\n{title}"  # a shell's line end
 
 
 @pytest.mark.parametrize("passages", ["head", "head+tail", "head+middle+tail", "stride:256", "finepdfs"])

@@ -41,12 +41,6 @@ def test_a_score_that_is_not_finite_is_an_errored_row_but_what_was_not_reached_i
     assert scores.missing.tolist() == [4]
 
 
-def test_numbers_of_another_type_are_taken() -> None:
-    scores = with_reasons(Scores(values=np.array([[1, 2]])), {}, SCORING, rows=1)  # type: ignore[arg-type]
-
-    assert scores.values.dtype == np.float32
-
-
 @pytest.mark.parametrize(
     ("values", "says"),
     [

@@ -79,26 +79,6 @@ def test_kept_rows_keep_every_columns_values_type_nullability_and_metadata_of_it
     )  # NaN equals NaN here
 
 
-def test_dictionaries_that_differ_between_row_groups_and_windows_come_out_right(tmp_path: Path) -> None:
-    words = [f"word {row // 10}" for row in range(100)]
-    rows = pa.table({"text": pa.array(words).dictionary_encode(), "place": range(100)})
-
-    written = write_shard(tmp_path, rows, np.zeros((100, 1), np.float32), window_rows=15)
-
-    assert written.kept["text"].to_pylist() == words
-    assert written.kept.schema.field("text").type == rows.schema.field("text").type
-
-
-def test_a_text_column_that_allows_no_null_can_be_written_with_scores_that_do(tmp_path: Path) -> None:
-    schema = pa.schema([pa.field("text", pa.string(), nullable=False)])
-    rows = pa.table({"text": ["a", "b"]}, schema=schema)
-
-    written = write_shard(tmp_path, rows, column_of(1, np.nan), errors={1: "score is not finite"})
-
-    assert [field.nullable for field in written.kept.schema] == [False, False, False, True, True]
-    assert written.kept.to_pylist() == [{"text": "a", "shard": "s", "row": 0, "score": 1.0, "int_score": 1}]
-
-
 def fineweb_edu_int_score(score: float) -> int:
     return int(round(max(0, min(score, 5))))  # word for word as on the classifier's model card
 
@@ -161,18 +141,6 @@ def test_the_name_of_an_added_column_that_is_taken_is_refused(
 
     with pytest.raises(UsageError, match=says):
         write_shard(tmp_path, rows, column_of(1), spec=a_spec(row_columns=row_columns))
-
-
-def test_the_counts_add_up_over_windows(tmp_path: Path) -> None:
-    errors = {3: "null text", 14: "null text", 15: "score is not finite"}
-
-    counts = write_shard(
-        tmp_path, some_texts(30), np.zeros((30, 1), np.float32), errors=errors, kept=[0, 1, 20], window_rows=10
-    ).counts
-
-    assert (counts.rows_in, counts.rows_kept, counts.rows_errored, counts.rows_dropped) == (30, 3, 3, 24)
-    assert counts.errors == {"null text": 2, "score is not finite": 1}
-    assert counts.histograms["score"].rows == 27
 
 
 def test_a_shard_that_keeps_nothing_gives_an_empty_file_with_all_columns(tmp_path: Path) -> None:
