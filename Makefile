@@ -18,7 +18,7 @@ LIGHT_TESTS := tests/integration/test_embedded_redis.py tests/integration/ledger
   $(addprefix tests/unit/test_,demo_data.py destination.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
 
 .PHONY: install demo dist test test-light test-wheel test-faults test-slow test-containers test-lowest release-check coverage faults power-loss parity ledger-model \
-  check format docs size bench bench-ledger
+  check golden format docs size bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
@@ -63,6 +63,8 @@ faults: install               ## run after run in a storm of kills: make faults 
 power-loss: install           ## run after run, in each of which the power of Redis fails: ten minutes
 	PYTHONPATH=tests:tests/inject:. $(BIN)/python -m chaos.power_loss --trials $(TRIALS) --seed $(SEED) $(CHAOS)
 
+GOLDEN_TESTS := $(addprefix tests/integration/test_,status.py metrics.py)
+
 PARITY_TESTS := $(addprefix tests/integration/test_,families.py ways_to_read.py)
 
 parity: install               ## how close float32 scores are to those of transformers, as a table: five minutes
@@ -87,6 +89,9 @@ bench: install                ## the scorer against what it replaces, on this ma
 
 bench-ledger: install         ## the ledger with 100,000 shards and 200 simulated workers: about ten minutes
 	$(BIN)/python -m benchmarks.ledger $(BENCH)
+
+golden: install               ## write tests/golden anew; read what has changed before you commit it
+	SHARDSIFT_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q $(GOLDEN_TESTS)
 
 format: install
 	$(BIN)/ruff format .

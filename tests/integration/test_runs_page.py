@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from itertools import chain, count
@@ -14,24 +14,23 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.producer.flower.pages import SharedReads, run_json, runs_list
 from shardsift.producer.status import run_status
-from support.fleet import Fleet
 from support.ledger_states import claimed
 from support.records import a_receipt, a_shard, a_spec
+from support.watched_run import A, B, C, D, clocked_ledger
 
 SPEC = a_spec()
 RUN = SPEC.run_id
-A, B, C, D = (a_shard(f"crawl/{name}") for name in "abcd")
 
 
 @pytest.fixture
-def ledger(fleet: Fleet) -> Ledger:
-    """A run with a done, a failed, a running and a queued shard."""
-    ledger = fleet.ledger
-    ledger.create_run(SPEC, [A, B, C, D], now=1.0)
-    ledger.complete(claimed(ledger, RUN, A), a_receipt(RUN, A))
-    ledger.fail(claimed(ledger, RUN, B), "not a readable Parquet file", "Traceback (most recent call last): …")
-    ledger.renew(claimed(ledger, RUN, C), rows=4)
-    return ledger
+def ledger(redis_url: str) -> Iterator[Ledger]:
+    """A run with a done, a failed, a running and a queued shard, on a clock that stands still."""
+    with clocked_ledger(redis_url) as ledger:
+        ledger.create_run(SPEC, [A, B, C, D], now=1.0)
+        ledger.complete(claimed(ledger, RUN, A), a_receipt(RUN, A))
+        ledger.fail(claimed(ledger, RUN, B), "not a readable Parquet file", "Traceback (most recent call last): …")
+        ledger.renew(claimed(ledger, RUN, C), rows=4)
+        yield ledger
 
 
 def shown(ledger: Ledger, run_id: str = RUN) -> dict[str, Any]:
@@ -42,14 +41,9 @@ def shown(ledger: Ledger, run_id: str = RUN) -> dict[str, Any]:
 
 class TestARun:
     def test_its_json_has_all_that_status_prints_and_the_scores_so_far_with_the_threshold(self, ledger: Ledger) -> None:
-        status = json.loads(json.dumps(run_status(ledger, RUN).as_json()))
-
         page = shown(ledger)
 
-        assert status.keys() <= page.keys()
-        steady = status.keys() - {"counts", "pace", "running", "rows_per_second"}  # these have times
-        assert {name: page[name] for name in steady} == {name: status[name] for name in steady}
-        assert page["counts"] | {"seconds": 0} == status["counts"] | {"seconds": 0}
+        assert json.loads(json.dumps(run_status(ledger, RUN).as_json())).items() <= page.items()
         assert f"After fixing the cause, try it again: producer retry {RUN}" in page["next"]
         assert page["level"] == "bad"
         assert ["shards", "1 of 4 done, 1 running, 1 queued, 1 failed"] in page["lines"]
@@ -58,13 +52,13 @@ class TestARun:
         assert [one["at_least"] for one in column["bins"] if one["start"] == 3] == [6]
         assert sum(one["rows"] for one in column["bins"]) == 9
 
-    def test_many_failures_do_not_make_it_grow(self, fleet: Fleet) -> None:
-        names = [f"{number:03}" for number in range(100)]
-        fleet.ledger.create_run(SPEC, map(a_shard, names), now=1.0)
-        for name in names:
-            fleet.ledger.fail(claimed(fleet.ledger, RUN, a_shard(name)), "corrupt", "a traceback")
+    def test_many_failures_do_not_make_it_grow(self, ledger: Ledger) -> None:
+        many, shards = replace(SPEC, output_uri="memory://many"), [a_shard(f"{number:03}") for number in range(100)]
+        ledger.create_run(many, shards, now=1.0)
+        for shard in shards:
+            ledger.fail(claimed(ledger, many.run_id, shard), "corrupt", "a traceback")
 
-        page = shown(fleet.ledger)
+        page = shown(ledger, many.run_id)
 
         assert len(page["failures"]) == 20
         assert page["counts"]["failed"] == 100
@@ -80,9 +74,8 @@ class TestTheListOfRuns:
         found: Any = runs_list(ledger)
 
         assert [run["run_id"] for run in found["runs"]] == [newer.run_id, RUN]
-        older = found["runs"][1]
-        assert older["counts"] | {"seconds": 0} == asdict(ledger.counts(RUN)) | {"seconds": 0}
-        assert older["level"] == "bad"
+        assert found["runs"][1]["counts"] == asdict(ledger.counts(RUN))
+        assert found["runs"][1]["level"] == "bad"
 
     def test_a_run_that_needs_a_person_has_the_reason_and_the_command(self, ledger: Ledger) -> None:
         failed = replace(SPEC, output_uri="memory://failed")

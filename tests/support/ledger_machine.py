@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from pydantic import TypeAdapter
+from redis.client import Pipeline
 
 from shardsift.fleet.errors import LeaseLost, RunUnknown, UsageError
 from shardsift.fleet.ledger import Claim, Ledger, Publication
@@ -59,8 +60,23 @@ some_keys = st.lists(st.sampled_from(LOSABLE), unique=True, min_size=1)
 moves = st.sampled_from([1, 5_000, 20_000, LEASE // 2, LEASE, OUTAGE + 1, 600_000, -5_000, -3_600_000])
 
 
-class ClockedRedis(redis.Redis):
-    """A client that reads the time from the key `CLOCK`, in scripts and in Python."""
+class _Clocked:
+    """A client that reads the time from the key `CLOCK`."""
+
+    def time(self: Any, **_: Any) -> Any:
+        return self.getrange(CLOCK, 0, -1)
+
+
+class _ClockedPipeline(_Clocked, Pipeline):
+    pass
+
+
+class ClockedRedis(_Clocked, redis.Redis):
+    """A client that reads the time from the key `CLOCK`, in scripts, in pipelines and in Python."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.set_response_callback("GETRANGE", lambda ms: (int(ms) // 1000, int(ms) % 1000 * 1000))
 
     def register_script(self, script: Any) -> Any:
         clock = f"local function now_ms()\n  return tonumber(redis.call('GET', '{CLOCK}'))\nend"
@@ -68,9 +84,8 @@ class ClockedRedis(redis.Redis):
         assert times == 1, "The prelude must define now_ms exactly once."
         return super().register_script(clocked)
 
-    def time(self, **_: Any) -> tuple[int, int]:
-        now = int(self.get(CLOCK))
-        return now // 1000, now % 1000 * 1000
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
+        return _ClockedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
 
 
 class LedgerMachine(RuleBasedStateMachine):
