@@ -83,6 +83,9 @@ check: install                ## form, types, layers, generated docs, deployment
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/docker-compose --profile '*' config --quiet
 	$(BIN)/hadolint ops/images/Dockerfile
+	$(BIN)/shellcheck ops/slurm/worker.sh
+	$(BIN)/shellcheck --shell sh ops/compose/init.sh
+	$(BIN)/kubernetes-validate --strict --quiet ops/kubernetes/namespace.yaml ops/kubernetes/finalizer.yaml
 
 bench: install                ## the scorer against what it replaces, on this machine's CPU: minutes
 	$(BIN)/python -m benchmarks.scorer --device cpu $(BENCH)

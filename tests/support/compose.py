@@ -18,10 +18,8 @@ INIT = PARTS / "init.sh"
 DOCKERFILE = ROOT / "ops/images/Dockerfile"
 
 PASSWORD = r"""pass"word's \ $HOME 100%"""  # characters that are special in shells, URLs and configuration files
-WORKERS = ("worker-cpu", "worker-gpu")
-OURS = ("finalizer", "flower", "producer", *WORKERS)
 MONITORING = ("prometheus", "grafana")
-SERVICES = ("init", "redis", *OURS, *MONITORING)
+SERVICES = ("init", "redis", "finalizer", "flower", "producer", "worker-cpu", "worker-gpu", *MONITORING)
 
 
 def compose(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,12 +1,9 @@
 """The templates of GPU machines in ops/, and the worker command line of each."""
 
 import shlex
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 OPS = Path(__file__).parents[2] / "ops"
@@ -49,23 +46,8 @@ def skypilot_task() -> dict[str, Any]:
     return dict(yaml.safe_load(SKYPILOT_TASK.read_text()))
 
 
-def kubernetes_objects() -> list[dict[str, Any]]:
-    """What `kubectl apply --kustomize` would send. Skips the test if there is no kubectl."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("no kubectl here")
-    done = subprocess.run(["kubectl", "kustomize", KUBERNETES], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
-
-
 def kubernetes_object(kind: str, name: str) -> dict[str, Any]:
     """One object, as the files have it before kustomize."""
     documents = [document for file in KUBERNETES.glob("*.yaml") for document in yaml.safe_load_all(file.read_text())]
     (found,) = [document for document in documents if document["kind"] == kind and document["metadata"]["name"] == name]
     return dict(found)
-
-
-def worker_pod() -> dict[str, Any]:
-    """The pod of a worker on Kubernetes."""
-    job = kubernetes_object("ScaledJob", "shardsift-worker")["spec"]["jobTargetRef"]
-    return dict(job["template"]["spec"])
