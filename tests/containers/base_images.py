@@ -57,16 +57,8 @@ def fill_torch_index(folder: Path, root: Path) -> bool:
     packages = folder / "torch"
     packages.mkdir(parents=True, exist_ok=True)
     if not list(packages.glob("*.whl")):
-        _pip(
-            "download",
-            "-qq",
-            "--no-deps",
-            "--dest",
-            str(packages),
-            "--constraint",
-            str(root / "constraints.txt"),
-            "torch",
-        )
+        constraints = root / "constraints.txt"
+        _pip("download", "-qq", "--no-deps", "--dest", str(packages), "--constraint", str(constraints), "torch")
     return bool(list(packages.glob("*+cpu*.whl")))
 
 
@@ -96,20 +88,9 @@ def _import(engine: Engine, folder: Path, name: str, *changes: str) -> None:
 
 def _debian_mirror() -> str:
     """Where apt gets Debian from. An apt that knows no Debian leaves it to debootstrap's own default."""
-    listed = subprocess.run(
-        [
-            "apt-get",
-            "indextargets",
-            "--format",
-            "$(REPO_URI)",
-            "Created-By: Packages",
-            "Origin: Debian",
-            "Component: main",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.split()
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)"]
+    command += ["Created-By: Packages", "Origin: Debian", "Component: main"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     return next((address for address in listed if "security" not in address), "http://deb.debian.org/debian")
 
 

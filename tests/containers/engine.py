@@ -97,20 +97,8 @@ def started_engine(folder: Path) -> Iterator[Engine]:
     plugin = folder / "client/cli-plugins/docker-compose"
     plugin.unlink(missing_ok=True)
     plugin.symlink_to(Path(sys.executable).parent / "docker-compose")
-    holder = subprocess.Popen(
-        [
-            *_ENDS_WITH_US,
-            "unshare",
-            "--net",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            "sleep",
-            "infinity",
-        ]
-    )
+    own_namespaces = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    holder = subprocess.Popen([*_ENDS_WITH_US, *own_namespaces, "sleep", "infinity"])
     network, had_settings = None, _SETTINGS.exists()
     try:
         first = _child_of(holder.pid)
@@ -148,17 +136,7 @@ def _run_daemon(engine: Engine, first: int) -> None:
     prepare = f"{hide} && ip link set lo up && sysctl -qw net.ipv4.ip_forward=1"
     with (folder / "engine.log").open("w") as log:
         subprocess.Popen(
-            [
-                "nsenter",
-                "--target",
-                str(first),
-                "--net",
-                "--mount",
-                "--pid",
-                "bash",
-                "-c",
-                f"{prepare} && exec dockerd {options}",
-            ],
+            [*f"nsenter --target {first} --net --mount --pid bash -c".split(), f"{prepare} && exec dockerd {options}"],
             stdout=log,
             stderr=log,
         )

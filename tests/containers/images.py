@@ -9,7 +9,7 @@ from pathlib import Path
 
 from containers import base_images
 from containers.engine import BRIDGE, Engine
-from containers.report import Report, say
+from containers.report import say
 
 BUILT = ("light", "cpu", "gpu")  # gpu downloads gigabytes of CUDA
 _PORT = "8000"
@@ -23,20 +23,18 @@ _STAND_INS = {
 }
 
 
-def make_images(engine: Engine, folder: Path, source: Path, report: Report) -> None:
+def make_images(engine: Engine, folder: Path, source: Path) -> None:
     """Stand-ins that the engine already has are not made again."""
     for name, make in _STAND_INS.items():
         if not engine.has_image(name):
-            with report.step(f"a stand-in for {name}"):
-                make(engine, folder / "base")
-                shutil.rmtree(folder / "base")
+            say(f"==> a stand-in for {name}")
+            make(engine, folder / "base")
+            shutil.rmtree(folder / "base")
     for target in BUILT:
-        with report.step(f"build the image {target}"), _torch_index(engine, folder / "index", source) as arguments:
+        say(f"==> build the image {target}")
+        with _torch_index(engine, folder / "index", source) as arguments:
             _build(engine, source, target, *arguments)
-    for line in engine.docker(
-        "image", "ls", "--filter", "dangling=false", "--format", "{{.Repository}}:{{.Tag}}  {{.Size}}"
-    ).splitlines():
-        say(f"    {line}")
+    say(engine.docker("image", "ls"))
 
 
 def check_versions(engine: Engine, source: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 
 from containers.engine import Engine
 from containers.machine import Machine
-from containers.report import Report, say
+from containers.report import say
 from shardsift.producer.local.demo_data import write_shards
 from support.pages import blocks_of
 from support.waiting import wait_until
@@ -34,33 +34,26 @@ INSTEAD = {
 }
 
 
-def walk(engine: Engine, source: Path, folder: Path, report: Report) -> None:
+def walk(engine: Engine, source: Path, folder: Path) -> None:
     engine.clear()
     first = Machine(engine, source, folder / "first")
+    steps = {
+        "README's fleet, line by line, in a fresh clone": lambda: _type_readme(first),
+        "no secret shows, and Flower asks for its password": lambda: _check_secrets(engine, first),
+        "a worker stops in the middle of a shard, and starts": lambda: _stop_and_start(first),
+        "Redis restarts in the middle of a shard": lambda: _restart_redis(first),
+        "down and up in the middle of a shard": lambda: _down_and_up(first),
+        "a second machine joins, works alone, and leaves": lambda: _join_and_leave(engine, source, first),
+        "the service of the GPUs scores, without a GPU": lambda: _score_with_the_gpu_image(first),
+        "Prometheus of the profile monitoring has what the finalizer serves": lambda: _monitor(engine, first),
+        "the run goes on to its end, and is published whole": lambda: _check_published(first),
+        "what `worker tune` finds is kept": lambda: _tune(first),
+        "down leaves no container": lambda: _down(first),
+    }
     try:
-        with report.step("README's fleet, line by line, in a fresh clone"):
-            _type_readme(first)
-        with report.step("no secret shows, and Flower asks for its password"):
-            _check_secrets(engine, first)
-        with report.step("a worker stops in the middle of a shard, and starts"):
-            _stop_and_start(first)
-        with report.step("Redis restarts in the middle of a shard"):
-            _restart_redis(first)
-        with report.step("down and up in the middle of a shard"):
-            _down_and_up(first)
-        with report.step("a second machine joins, works alone, and leaves"):
-            _join_and_leave(engine, source, first)
-        with report.step("the service of the GPUs scores, without a GPU"):
-            _score_with_the_gpu_image(first)
-        with report.step("Prometheus of the profile monitoring has what the finalizer serves"):
-            _monitor(engine, first)
-        with report.step("the run goes on to its end, and is published whole"):
-            _check_published(first)
-        with report.step("what `worker tune` finds is kept"):
-            _tune(first)
-        with report.step("down leaves no container"):
-            first.type("docker compose down")
-            assert first.containers() == set()
+        for what, step in steps.items():
+            say(f"==> {what}")
+            step()
     except BaseException:
         say(first.run("docker compose logs --tail 15; docker ps --all", codes=(0, 1)))
         raise
@@ -120,16 +113,8 @@ def _check_secrets(engine: Engine, machine: Machine) -> None:
 
 def _flower(engine: Engine, *options: str) -> str:
     """The status of its answer, asked on this machine."""
-    command = [
-        "curl",
-        "--silent",
-        "--output",
-        "/dev/null",
-        "--write-out",
-        "%{http_code}",
-        *options,
-        "http://127.0.0.1:5555/workers",
-    ]
+    command = ["curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}", *options]
+    command.append("http://127.0.0.1:5555/workers")
     return subprocess.run(engine.in_network(*command), capture_output=True, text=True, check=True).stdout
 
 
@@ -155,12 +140,16 @@ def _restart_redis(machine: Machine) -> None:
 
 def _down_and_up(machine: Machine) -> None:
     before = _wait_for_rows(machine)
-    machine.type("docker compose down")
-    assert machine.containers() == set(), "down leaves containers"
+    _down(machine)
     machine.type("docker compose up -d")
     after = machine.wait_for(lambda status: True, "the fleet to answer")
     assert after["counts"]["done"] >= before["counts"]["done"]
     _wait_for_rows(machine)
+
+
+def _down(machine: Machine) -> None:
+    machine.type("docker compose down")
+    assert machine.containers() == set(), "down leaves containers"
 
 
 def _join_and_leave(engine: Engine, source: Path, first: Machine) -> None:
@@ -187,9 +176,8 @@ def _join_and_leave(engine: Engine, source: Path, first: Machine) -> None:
     assert second.containers() == {"second-init-1", "second-worker-cpu-1"}
     _wait_for_rows(first)
     began = time.monotonic()
-    second.type("docker compose down")
+    _down(second)
     assert time.monotonic() - began < _GONE_SECONDS + 2 * _CLIENT_SECONDS
-    assert second.containers() == set()
     assert first.status()["counts"]["running"] == 0
     first.type("docker compose start worker-cpu")
 
