@@ -18,7 +18,7 @@ LIGHT_TESTS := tests/integration/test_embedded_redis.py tests/integration/ledger
   $(addprefix tests/unit/test_,demo_data.py destination.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
 
 .PHONY: install demo dist test test-light test-wheel test-faults test-slow test-containers test-lowest release-check coverage faults power-loss parity ledger-model \
-  check golden format docs size bench bench-ledger
+  check golden format docs site size bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
@@ -75,12 +75,13 @@ parity: install               ## how close float32 scores are to those of transf
 ledger-model: install         ## random calls to the ledger and to a model of it, which must agree; six minutes
 	PYTHONPATH=tests:. $(BIN)/python -m support.ledger_machine --steps $(STEPS) --seed $(SEED)
 
-check: install                ## form, types, layers, generated docs, deployment files
+check: install                ## form, types, layers, generated docs, the links of the site, deployment files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/build_site.py
 	$(BIN)/docker-compose --profile '*' config --quiet
 	$(BIN)/hadolint ops/images/Dockerfile
 	$(BIN)/shellcheck ops/slurm/worker.sh
@@ -105,6 +106,9 @@ size: install                 ## lines of code, options and words of docs
 
 docs: install                 ## regenerate docs/cli.md and docs/settings.md
 	$(BIN)/python docs/generate.py
+
+site: .venv/site.installed    ## the documentation as a site, into build/site/html; broken links are errors
+	$(BIN)/python docs/build_site.py
 
 .venv-light/installed: pyproject.toml constraints.txt
 	test -x .venv-light/bin/python || $(PYTHON) -m venv .venv-light

@@ -23,6 +23,7 @@ PAGES = (
     "docs/architecture.md",
     "docs/inputs.md",
     "docs/coming_from.md",
+    "docs/own_scorer.md",
     "docs/python.md",
     "docs/several_gpus.md",
     "docs/tutorial.md",
