@@ -17,12 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from hubserver import HubServer
-from support.crawls import CRAWL, copy_shards, hub_with_a_crawl
+from support.crawls import CRAWL, DATASET, copy_shards, hub_with_a_crawl
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.nli import nli_classifier
-from support.pages import script_of
+from support.pages import ROOT, script_of
 from support.processes import BIN
+from support.redis_servers import redis_server
+from support.tls import tls_front
 
 
 @pytest.fixture
@@ -140,3 +142,43 @@ def test_the_commands_without_the_hub_run(shell: Shell, hub: HubServer, tmp_path
     labelled = pq.read_table(shell.folder / "labelled/data")
     assert set(labelled["label"].to_pylist()) <= {"climate change", "technology", "health"}
     assert labelled.num_rows == 2
+
+
+@pytest.mark.slow  # it starts eight workers, one after the other
+def test_the_commands_for_rented_gpus_run_over_tls_with_a_workers_user(
+    shell: Shell, hub: HubServer, faults: InjectedFaults, shards: Path, tmp_path: Path
+) -> None:
+    """`hf` is a stand-in that runs the job's script here, as the workers' user."""
+    copy_shards(shards, tmp_path / "added/sample/10BT", count=3)
+    hub.add_folder(DATASET, tmp_path / "added", message="a sample")
+    (shell.folder / "ops").symlink_to(ROOT / "ops")
+    (shell.folder / "hf_token").write_text(hub.token("ada"))
+    users = str(ROOT / "ops/redis/users.acl")
+    with redis_server(tmp_path / "redis", "--aclfile", users) as server, tls_front(server, tmp_path) as front:
+        worker_url = front.url(("shardsift-worker", "replace-me-worker"))
+        (shell.folder / "hf").write_text(
+            "#!/bin/bash -e\n"
+            f"{exports(REDIS_URL=worker_url, SHARDSIFT_DEVICE='cpu')}\n"
+            "while [[ $1 != *.py ]]; do shift; done\n"
+            'python "$@" --exit-when-idle 5s >> worker.log 2>&1 &\n'
+        )
+        (shell.folder / "hf").chmod(0o755)
+        script = script_of(
+            "docs/rented_gpus.md",
+            instead={
+                "read -rs REDIS_URL && export REDIS_URL": exports(
+                    REDIS_URL=front.url(("shardsift", "replace-me-operator"))
+                ),
+                "pip install 'shardsift @ git+https://git.example.com/shardsift.git'": "",
+                "--min-score 3": f"--min-score 3 --scorer {STAND_IN}",
+                "your-name": "ada",
+                "seq 8": "seq 2",
+                "rows-per-task 50000": "rows-per-task 5",
+            },
+        )
+
+        said = shell.run(f"{exports(**faults.environment)}\nPATH=$PWD:$PATH\n{script}")
+
+    assert "published" in said
+    scores = [path for path in hub.files("ada/edu-10bt") if path.startswith("scores/")]
+    assert sum(pq.read_table(pa.BufferReader(hub.read("ada/edu-10bt", path))).num_rows for path in scores) == 36

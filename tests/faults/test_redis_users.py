@@ -1,12 +1,9 @@
 """The example users of ops/redis/users.acl: a worker does a run over TLS with its own user, which can do nothing else."""
 
 import re
-import shutil
-import ssl
-import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from support.fleet import Fleet
 from support.injected_faults import ROOT, InjectedFaults
 from support.proxy import proxied
 from support.redis_servers import RedisServer, moved, redis_server
+from support.tls import TlsFront, tls_front
 from support.waiting import wait_until
 
 USERS = ROOT / "ops/redis/users.acl"
@@ -34,33 +32,10 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-@dataclass(frozen=True)
-class TlsFront:
-    """`port` on localhost speaks TLS, with a certificate of its own authority: that in the file `authority`."""
-
-    port: int
-    authority: Path
-
-    def url(self, user: tuple[str, str]) -> str:
-        name, password = user
-        return f"rediss://{name}:{password}@localhost:{self.port}/0?ssl_ca_certs={self.authority}"
-
-
 @pytest.fixture
 def front(server: RedisServer, tmp_path: Path) -> Iterator[TlsFront]:
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make a certificate")
-    authority, key = tmp_path / "authority.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-        + ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", authority],
-        check=True,
-        capture_output=True,
-    )
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(authority, key)
-    with proxied(server.socket, tls=context) as (proxy, _):
-        yield TlsFront(proxy.port, authority)
+    with tls_front(server, tmp_path) as front:
+        yield front
 
 
 @pytest.fixture

@@ -93,7 +93,8 @@ def test_cloud_init_understands_the_user_data() -> None:
 def test_hf_understands_every_command_of_the_page(tmp_path: Path) -> None:
     lines = [
         line
-        for block in texts_of(HF_JOB_SCRIPT.parent / "README.md", "sh")
+        for page in (HF_JOB_SCRIPT.parent / "README.md", ROOT / "docs/rented_gpus.md")
+        for block in texts_of(page, "sh")
         for line in block.replace("\\\n", " ").splitlines()
         if "hf jobs uv run" in line
     ]

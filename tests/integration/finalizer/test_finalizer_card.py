@@ -20,7 +20,6 @@ from support.finalizer_runs import A, B, C, FinalizerRun
 from support.golden import check_golden
 from support.records import a_receipt, a_scoring_receipt, a_spec
 
-
 BEGAN = 1_735_682_500.0  # two hours before 2025
 
 
