@@ -1,8 +1,11 @@
 """A wrong option, value or path is told with what the user typed and, if one is near, what was probably meant."""
 
 import errno
+import runpy
 from pathlib import Path
 
+import fsspec
+import huggingface_hub.constants
 import pytest
 from typer.testing import CliRunner
 
@@ -172,3 +175,24 @@ def test_a_full_disk_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("producer: A disk is full: [Errno 28] No space left on device. Free some")
+
+
+def test_settings_that_a_library_cannot_read_are_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "conf.json").write_text("{")
+    monkeypatch.setenv("FSSPEC_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "abc")
+    name, path = "huggingface_hub.constants", huggingface_hub.constants.__file__
+
+    for command, says in (
+        (
+            lambda: runpy.run_path(path, run_name=name),
+            "environment variable HF_HUB_DOWNLOAD_TIMEOUT is wrong",
+        ),
+        (lambda: fsspec.config.set_conf_files(str(tmp_path), {}), f"settings of fsspec in {tmp_path} cannot be read"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            run_command_line("producer", command)
+        assert ended.value.code == 2
+        assert capsys.readouterr().err.startswith(f"producer: The {says}: ")

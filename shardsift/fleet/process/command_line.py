@@ -73,8 +73,8 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
     except ShardsiftError as error:
         _end(f"{name}: {error}")
     except Exception as error:
-        if lacking := _lacking(error):
-            _end(f"{name}: {lacking}")
+        if cause := _wrong_settings(error) or _lacking(error):
+            _end(f"{name}: {cause}")
         if not _is_of_redis(error):
             traceback.print_exc()
             _end(f"{name}: this error was not expected. Please report it with the lines above.", ExitCode.UNEXPECTED)
@@ -306,6 +306,18 @@ def _options_of_every_command(
 def _end(line: str, code: ExitCode = ExitCode.USAGE) -> None:
     sys.stderr.write(f"{fitted(line, sys.stderr)}\n")
     sys.exit(code)
+
+
+def _wrong_settings(error: Exception) -> str:
+    """Say which settings a library could not read when it was imported; empty if that is not why this failed."""
+    modules = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
+    if "huggingface_hub.constants" in modules:
+        found = [name for name, value in os.environ.items() if name.startswith("HF_") and repr(value) in str(error)]
+        return f"The environment variable {' or '.join(found) or 'HF_…'} is wrong: {error}."
+    if "fsspec.config" in modules:
+        folder = os.environ.get("FSSPEC_CONFIG_DIR", "~/.config/fsspec")
+        return f"The settings of fsspec in {folder} cannot be read: {error}. Correct or remove them."
+    return ""
 
 
 def _lacking(error: Exception) -> str:
