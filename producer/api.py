@@ -122,8 +122,6 @@ def refilter(
     input: Location | Sequence[Location] = (),
     target_file_size: str | None = None,
     public: bool = False,
-    title: str | None = None,
-    license: str | None = None,
     workers: int | None = None,
     verify: bool = False,
     progress: bool = True,
@@ -134,13 +132,13 @@ def refilter(
 
     >>> shardsift.refilter("./kept", min_score=2.5, output="./kept-2.5", input="./shards/*.parquet")
 
-    Title, licence and file size are those of the run, unless you name others. The same call resumes an interrupted one.
+    The file size is that of the run, unless you name another. The same call resumes an interrupted one.
 
     target: the folder, bucket or hf:// dataset of an output, or the id of a run.
     output: a new place for the rows.
     replace: publish in place of the run instead, on the Hub, by one commit (of up to 5,000 shards).
     input: where the input is now. Default: where it was, if the ledger has the run.
-    target_file_size, public, title, license: as for `run`.
+    target_file_size, public: as for `run`.
     workers: worker processes. Default: one per CPU core.
     verify, progress, redis_url: as for `run`.
 
@@ -152,7 +150,7 @@ def refilter(
         uri, earlier = (name, None) if is_place(name) else published_output_of(name, settings)
         where = {"output": output, "input": input or None, "target_file_size": target_file_size, "public": public}
         options_from(Choice, keywords)  # refuses a keyword that only `run` has
-        options = options_from(RunOptions, {**keywords, **where, "title": title, "license": license})
+        options = options_from(RunOptions, {**keywords, **where})
         plan = plan_refilter(uri, options, earlier=earlier, replaces=replace)
         return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
 

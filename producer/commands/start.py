@@ -22,11 +22,9 @@ from shardsift.producer.commands.shared import (
 )
 from shardsift.producer.planning.options import (
     Choice,
-    License,
     Public,
     RunOptions,
     TargetFileSize,
-    Title,
     with_run_options,
 )
 
@@ -139,15 +137,13 @@ def refilter(
     ] = None,
     target_file_size: TargetFileSize = None,
     public: Public = False,
-    title: Title = None,
-    license: License = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
     verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
     """Re-filter a published run from its stored scores, on this machine, without a GPU or torch.
 
-    Publishes what a run with that filter would, with the earlier title, licence and file size. The same command resumes it.
+    Publishes what a run with that filter would, with the earlier file size. The same command resumes it.
     """
     from shardsift.fleet.process.wording import is_place
     from shardsift.fleet.run.scorers import published_run
@@ -161,8 +157,6 @@ def refilter(
         input_uris=tuple(input_uris or ()),
         target_file_size=target_file_size,
         public=public,
-        title=title,
-        license=license,
     )
 
     plan = plan_refilter(uri, options, earlier=earlier, replaces=replaces)

@@ -26,8 +26,6 @@ keep_option = partial(typer.Option, rich_help_panel="What to keep")
 output_option = partial(typer.Option, rich_help_panel="Where to put it")
 
 # Those that `producer refilter` has too.
-Title = Annotated[str | None, output_option(metavar="TEXT", help="Title of the card.")]
-License = Annotated[str | None, output_option(metavar="NAME", help="Licence of the card. Default: the source's.")]
 TargetFileSize = Annotated[
     str | None,
     output_option(
@@ -181,8 +179,6 @@ class RunOptions(Choice, ScoreOptions, Models, Reading):
         ),
     ] = ""
     public: Public = False
-    title: Title = None
-    license: License = None
     row_columns: Annotated[
         str,
         output_option(
@@ -226,8 +222,6 @@ class RunKeywords(ScoreKeywords, ChoiceKeywords, total=False):
     dtype: Dtype
     output: Location | None
     public: bool
-    title: str | None
-    license: str | None
     row_columns: Names
     target_file_size: str | None
 

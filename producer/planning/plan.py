@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
-from huggingface_hub import DatasetCardData
 from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
 from shardsift.fleet.errors import OutputTaken, ShardError, UsageError
-from shardsift.fleet.ledger.records import Description
 from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.wording import first_of, is_url, local_path
 from shardsift.fleet.run.choices import DEFAULT_MODEL
@@ -28,7 +26,6 @@ from shardsift.fleet.run.scoring import Scoring, check_names_differ, name_and_mo
 from shardsift.fleet.run.sequence_classifier import configured_threshold
 from shardsift.fleet.run.spec import Buckets, RunSpec, Shard, file_name
 from shardsift.fleet.run.text import template_of, text_columns
-from shardsift.fleet.storage.hub_access import is_card_accepted
 from shardsift.fleet.storage.opening import is_on_hub, manifest_at, open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH, Recovered
 from shardsift.producer.opening import patient
@@ -67,7 +64,6 @@ class Plan:
 
     spec: RunSpec
     shards: tuple[Shard, ...]
-    description: Description = Description()
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
     notes: tuple[str, ...] = ()  # what to tell the user: the recipes that are used, and what a threshold keeps
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
@@ -91,7 +87,7 @@ def plan_run(options: RunOptions) -> Plan:
     refuse_secrets("--output", options.output_uri)
     check_output_place(options.output_uri, public=options.public)
     if options.needs_all_scores:
-        first = replace(options, output_uri=scores_beside(options.output_uri), title=None)
+        first = replace(options, output_uri=scores_beside(options.output_uri))
     found = find_columns(checked_input(first), options.columns)
     source, schema = found.source, found.schema
     models = {column: _model(options.scorer, name) for column, name in names.items()}
@@ -127,7 +123,6 @@ def plan_run(options: RunOptions) -> Plan:
         spec=spec,
         shards=shards,
         public=options.public,
-        description=described(first),
         notes=(
             *(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
             *_kept_lines(keep, scorings),
@@ -206,16 +201,6 @@ def checked_input(options: RunOptions) -> Input:
     check_hub(options)
     source = list_input(*options.input_uris) if options.crawl is None else crawl_input(options.crawl)
     return split(limited(source, options.limit_rows), options.rows_per_task)
-
-
-def described(options: RunOptions) -> Description:
-    """The user's words about the output. Raises UsageError for a licence that the Hub would refuse with the dataset."""
-    if options.license and is_on_hub(options.output_uri):
-        card = f"---\n{DatasetCardData(license=options.license).to_yaml()}\n---\n"
-        if not is_card_accepted(card.encode()):
-            names = "https://huggingface.co/docs/hub/repositories-licenses"
-            raise UsageError(f"The Hub knows no --license {options.license}. Its names are at {names}.")
-    return Description(title=options.title, license=options.license)
 
 
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:

@@ -20,7 +20,6 @@ from shardsift.producer.planning.plan import (
     check_goes_together,
     checked_input,
     condition,
-    described,
     resumed,
     target_file_bytes,
 )
@@ -42,7 +41,6 @@ def plan_refilter(
     published = published_run(absolute_uri(scores_uri).rstrip("/"))
     _check_place(published, options.output_uri, replaces=replaces)
     options = replace(options, output_uri=options.output_uri or published.uri)
-    options = replace(options, title=options.title or published.title, license=options.license or published.license)
     spec = replace(published.spec, buckets=None, best=None)
     inputs = options.input_uris or _input_uris(published, earlier)
     found = checked_input(replace(options, input_uris=inputs, limit_rows=spec.limit_rows, rows_per_task=None))
@@ -75,7 +73,6 @@ def plan_refilter(
         spec=new_spec,
         shards=due,
         public=options.public,
-        description=described(options),
         notes=(*notes, *place_lines(options.output_uri)),
     )
 

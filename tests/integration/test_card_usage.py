@@ -65,7 +65,7 @@ class TestHowToMakeItAgain:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("SHARDSIFT_STATE_DIR", str(tmp_path / "state"))
         run = replace(options, input_uris=("shards",), models=(str(model.name),), output_uri="again")
-        spec = plan_run(replace(run, title="Mine", license="mit")).spec  # words change nothing of a run
+        spec = plan_run(run).spec
 
         text = how_to_make_it_again(spec)
 

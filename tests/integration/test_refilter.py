@@ -18,7 +18,6 @@ from fsspec.implementations.local import LocalFileSystem
 
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.ledger.records import Description
 from shardsift.fleet.run.scorers import published_run
 from shardsift.fleet.run.spec import Buckets, RunSpec
 from shardsift.fleet.storage.opening import sound_copy
@@ -160,18 +159,6 @@ class TestWhatItPublishes:
 def command_in(card: str) -> str:
     (command,) = re.findall(r"```bash\n(producer run .*?)```", card, re.DOTALL)
     return str(command)
-
-
-def test_the_users_title_and_licence_stay_unless_others_are_given(earlier: Earlier) -> None:
-    assert earlier.plan(min_score=1.0).description == Description()
-
-    earlier.ledger.describe(earlier.spec.run_id, Description(title="My web", license="cc-by-4.0"))
-    (earlier.output / "README.md").unlink()
-    look_again(earlier.ledger, earlier.spec.run_id, hashes=False)
-
-    (earlier.output / "README.md").write_text("---\n: [\n---\nEdited")
-    assert earlier.plan(min_score=1.0).description == Description(title="My web", license="cc-by-4.0")
-    assert earlier.plan(min_score=1.0, title="Other").description == Description(title="Other", license="cc-by-4.0")
 
 
 def test_what_cannot_be_planned_is_refused(earlier: Earlier, source: Path, tmp_path: Path) -> None:
@@ -443,7 +430,7 @@ class TestACut:
         self, earlier: Earlier, source: Path, choice: dict[str, Any]
     ) -> None:
         best = earlier.folder / "best"
-        plan = plan_run(replace(earlier.options, keep_all=False, title="Mine", output_uri=str(best), **choice))
+        plan = plan_run(replace(earlier.options, keep_all=False, output_uri=str(best), **choice))
         publish_plan(earlier.ledger, earlier.scorer, plan, scratch=earlier.folder / "scratch")
 
         assert plan.then
@@ -459,7 +446,6 @@ class TestACut:
         assert published_rows(Path(plan.spec.output_uri)).num_rows == 0
         assert data_digests(best) == data_digests(earlier.refiltered(**choice))
         assert verify(str(best), source=(str(source),)).faults == ()
-        assert (plan.description.title, then.description.title) == (None, "Mine")
 
     def test_is_not_made_by_damaged_scores(self, earlier: Earlier) -> None:
         scores = earlier.output / "scores/000_00001.parquet"

@@ -11,11 +11,8 @@ import yaml
 from huggingface_hub import HfApi
 
 from hubserver import HubServer
-from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger.records import Description
 from shardsift.producer.gpus import TABLE, list_prices
-from shardsift.producer.planning.options import RunOptions
-from shardsift.producer.planning.plan import described
 from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards
 from support.hub_fleet import draw_pictures
 from support.hub_runs import SHARDS, HubRun
@@ -136,15 +133,6 @@ def test_a_licence_of_the_user_takes_the_place_of_the_sources(run: HubRun) -> No
     assert text.startswith("\n# Web, sifted\n")
     assert "The licence of this dataset is `cc-by-4.0`.\nThe rows are from" in text
     assert "and their licence is `odc-by`." in text
-
-
-def test_a_licence_that_the_hub_does_not_know_is_refused_before_the_run_begins(run: HubRun) -> None:
-    options = RunOptions(output_uri=run.spec.output_uri, license="free")
-    run.hub.fault("/api/validate-yaml", method="POST", status=400, body=b'{"errors": [], "warnings": []}')
-
-    with pytest.raises(UsageError, match="The Hub knows no --license free"):
-        run.finalizer.call(described, options)
-    assert run.finalizer.call(described, options) == Description(license="free")
 
 
 def test_prices_are_those_of_the_smallest_flavor_with_one_gpu_and_of_the_table_if_the_hub_does_not_say(
