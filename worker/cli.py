@@ -1,11 +1,11 @@
 """The command `worker`. Each subcommand parses options, makes one call and prints a report.
 
-Each imports what it needs when it runs, so that help appears at once.
+Each imports the rest of what it needs when it runs, so that help appears at once.
 """
 
 import json
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from shardsift.fleet.process.command_line import (
     say,
     with_options_of,
 )
+from shardsift.fleet.process.settings import Settings, read_settings
 from shardsift.fleet.run import choices
 from shardsift.fleet.run.options import model_option, split_at_commas
 from shardsift.worker.training.options import TrainOptions
@@ -41,14 +42,13 @@ def _checked_device(device: str | None) -> str | None:
     return device
 
 
-Device = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DEVICE",
-        callback=_checked_device,
-        help=f"Where to score: {choices.DEVICES}. Default: SHARDSIFT_DEVICE, else auto.",
-    ),
-]
+def _setting(name: str, *names: str, also: str = "", **more: Any) -> Any:
+    """The option that overrides a setting. Its help is the description of the setting, and `also`."""
+    described = (Settings.model_fields[name].description or "").replace("Unset:", "Default:")
+    return typer.Option(*names, help=f"{described} {also}".strip(), **more)
+
+
+Device = Annotated[str | None, _setting("device", metavar="DEVICE", callback=_checked_device)]
 
 
 def _into_environment(**settings: object) -> None:
@@ -62,23 +62,9 @@ LogLevel = Annotated[choices.LogLevel, typer.Option(case_sensitive=False, help="
 
 @cli.command(epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start")
 def start(
-    models: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="Serve only runs with this model. Repeat it for a run with several. Default: SHARDSIFT_MODEL, else what open "
-            "runs need.",
-        ),
-    ] = None,
-    dtype: Annotated[
-        choices.Dtype | None,
-        typer.Option(help="Serve only runs with this --dtype. Default: any."),
-    ] = None,
-    scorer: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="Kind of scorer of --model. Default: sequence-classifier."),
-    ] = None,
+    models: Annotated[list[str] | None, _setting("model", "--model", metavar="MODEL", also="May be repeated.")] = None,
+    dtype: Annotated[choices.Dtype | None, _setting("dtype")] = None,
+    scorer: Annotated[str | None, _setting("scorer", metavar="KIND")] = None,
     gpus: Annotated[
         str,
         typer.Option(
@@ -90,45 +76,23 @@ def start(
         int | None,
         typer.Option(min=1, help="Workers to start. Default: one per GPU; on a CPU one."),
     ] = None,
-    gpus_per_worker: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Divide the model over N GPUs. Needs shardsift[sharded]. Default: 1.",
-        ),
-    ] = None,
-    sharding: Annotated[
-        choices.WayToShard | None,
-        typer.Option(
-            "--sharding",
-            help="How to divide it: by layers, for any model; by tensor, for some families; auto: tensor if that works.",
-        ),
-    ] = None,
+    gpus_per_worker: Annotated[int | None, _setting("gpus_per_worker", min=1, metavar="N")] = None,
+    sharding: Annotated[choices.WayToShard | None, _setting("sharding", "--sharding")] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Name of the worker, or how the names begin. Default: gpu0, gpu1, …"),
     ] = None,
     device: Device = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(help="CPU threads for the model. Default: its share of the cores."),
-    ] = None,
-    compile: Annotated[
-        bool | None,
-        typer.Option("--compile", help="Use torch.compile: starts more slowly, then scores more rows per second."),
-    ] = None,
-    spot_notice: Annotated[
-        choices.SpotCloud | None,
-        typer.Option(help="Stop in time when this cloud reclaims the spot machine."),
-    ] = None,
+    threads: Annotated[int | None, _setting("threads")] = None,
+    compile: Annotated[bool | None, _setting("compile", "--compile")] = None,
+    spot_notice: Annotated[choices.SpotCloud | None, _setting("spot_notice")] = None,
     exit_when_idle: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Exit after so long without work, such as 10m."),
     ] = None,
     on_idle: Annotated[
         str | None,
-        typer.Option(metavar="COMMAND", help="Shell command to run then, such as 'sudo poweroff'."),
+        typer.Option(metavar="COMMAND", help="Shell command to run after --exit-when-idle, such as 'sudo poweroff'."),
     ] = None,
     log_level: LogLevel = "INFO",
 ) -> None:
@@ -148,7 +112,6 @@ def start(
         sharding=sharding,
         spot_notice=spot_notice,
     )
-    from shardsift.fleet.process.settings import read_settings
     from shardsift.worker.supervisor.supervisor import run_supervisor
 
     code = run_supervisor(
@@ -203,7 +166,6 @@ def doctor(
     """
     _into_environment(model=json.dumps(models) if models else None)
     from shardsift.fleet.doctor import run_checks
-    from shardsift.fleet.process.settings import read_settings
     from shardsift.worker.doctor import worker_checks
 
     run_checks(worker_checks(read_settings()), as_json=as_json)
@@ -233,7 +195,6 @@ def tune(
 
     Give it the options of the run that say what is read. The best batch size is the smallest within 2 % of the fastest.
     """
-    from shardsift.fleet.process.settings import read_settings
     from shardsift.worker.scoring.quiet import quieten_imports
     from shardsift.worker.tuning.options import scoring_to_tune
 
@@ -275,7 +236,6 @@ def train(
 
     quieten_imports()
     from shardsift.fleet.errors import ExitCode, Stopped
-    from shardsift.fleet.process.settings import read_settings
     from shardsift.worker.training.report import next_step
     from shardsift.worker.training.train import train as train_model
 

@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     only_run: str | None = Field(None, exclude=True, description="Set by `producer run`: leave other runs alone.")
     scorer: Annotated[str, Process.WORKER] = Field(
         SEQUENCE_CLASSIFIER,
-        description="Kind of scorer. Unset: of SHARDSIFT_MODEL sequence-classifier, otherwise that of each run.",
+        description="Kind of scorer. Unset: sequence-classifier if a model is named, otherwise what each run asks for.",
     )
     model: Annotated[str, Process.WORKER] = Field(
         DEFAULT_MODEL,
@@ -90,7 +90,7 @@ class Settings(BaseSettings):
     )
     device: Annotated[str, Process.WORKER] = Field(
         "auto",
-        description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one.",
+        description=f"Where to score: {DEVICES}. auto: a GPU if there is one.",
     )
     max_batch_tokens: Annotated[int, Process.WORKER] = Field(
         0,
@@ -123,11 +123,11 @@ class Settings(BaseSettings):
         description="Sample texts of the parity gate. Unset: 1,024 on a GPU, 16 on a CPU or on several GPUs. 0: no gate.",
     )
     threads: Annotated[int, Process.WORKER] = Field(
-        0, ge=0, description="CPU threads for a worker's model. 0: its share of the cores."
+        0, ge=0, description="CPU threads for the model of a worker. 0: its share of the cores."
     )
     spot_notice: Annotated[SpotCloud | None, Process.WORKER] = Field(
         None,
-        description="Cloud whose spot notice a worker watches for: aws, gcp or azure. Unset: none.",
+        description="Stop in time when this cloud reclaims the spot machine: aws, gcp or azure. Unset: none.",
     )
     spot_notice_address: Annotated[str | None, Process.WORKER] = Field(
         None, description="Address of the metadata service, for tests and proxies. Unset: the cloud's own."
