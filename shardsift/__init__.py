@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from shardsift.worker.api.score import load_scorer as load_scorer
     from shardsift.worker.api.score import score as score
     from shardsift.worker.api.train import train as train
-    from shardsift.worker.training.report import TrainReport as TrainReport
+    from shardsift.worker.training.train_report import TrainReport as TrainReport
 
 # Where each public name is.
 _HOMES = {
@@ -62,7 +62,7 @@ _HOMES = {
     "shardsift.producer.verify.report": ("Verification",),
     "shardsift.worker.api.score": ("LoadedScorer", "LoadedScorers", "load_scorer", "score"),
     "shardsift.worker.api.train": ("train",),
-    "shardsift.worker.training.report": ("TrainReport",),
+    "shardsift.worker.training.train_report": ("TrainReport",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)

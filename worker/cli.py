@@ -21,8 +21,8 @@ from shardsift.fleet.process.command_line import (
 from shardsift.fleet.process.settings import Settings, read_settings
 from shardsift.fleet.run import choices
 from shardsift.fleet.run.options import model_option, split_at_commas
-from shardsift.worker.training.options import TrainOptions
-from shardsift.worker.tuning.options import TuneOptions
+from shardsift.worker.training.train_options import TrainOptions
+from shardsift.worker.tuning.tune_options import TuneOptions
 
 cli = new_command_line(
     "worker", help="The data side of shardsift: the workers of a machine, one per GPU, score shards on it."
@@ -165,8 +165,8 @@ def doctor(
     Prints a line for each check, and how to fix what is wrong. Exits with 1 if something is.
     """
     _into_environment(model=json.dumps(models) if models else None)
-    from shardsift.fleet.doctor import run_checks
-    from shardsift.worker.doctor import worker_checks
+    from shardsift.fleet.checks import run_checks
+    from shardsift.worker.machine_doctor import worker_checks
 
     run_checks(worker_checks(read_settings()), as_json=as_json)
 
@@ -196,7 +196,7 @@ def tune(
     Give it the options of the run that say what is read. The best batch size is the smallest within 2 % of the fastest.
     """
     from shardsift.worker.scoring.quiet import quieten_imports
-    from shardsift.worker.tuning.options import scoring_to_tune
+    from shardsift.worker.tuning.tune_options import scoring_to_tune
 
     _into_environment(model=model, dtype=dtype, device=device)
     settings = read_settings()
@@ -236,8 +236,8 @@ def train(
 
     quieten_imports()
     from shardsift.fleet.errors import ExitCode, Stopped
-    from shardsift.worker.training.report import next_step
     from shardsift.worker.training.train import train as train_model
+    from shardsift.worker.training.train_report import next_step
 
     try:
         report = train_model(options, device=read_settings(device=device).device, tell=say)

@@ -62,8 +62,8 @@ def doctor(
 
     Prints a line for each check, and how to fix what is wrong. Exits with 1 if something is.
     """
-    from shardsift.fleet.doctor import run_checks
-    from shardsift.producer.doctor import producer_checks
+    from shardsift.fleet.checks import run_checks
+    from shardsift.producer.fleet_doctor import producer_checks
 
     run_checks(producer_checks(read_settings(), output_uri=output), as_json=as_json)
 

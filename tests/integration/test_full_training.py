@@ -13,9 +13,9 @@ import pytest
 
 import shardsift
 from shardsift.fleet.errors import Stopped, UsageError
-from shardsift.worker.training.options import TrainOptions
-from shardsift.worker.training.report import TrainReport
 from shardsift.worker.training.train import train
+from shardsift.worker.training.train_options import TrainOptions
+from shardsift.worker.training.train_report import TrainReport
 from support.labelled import write_topics
 from support.models import tiny_classifier, without_dropout
 

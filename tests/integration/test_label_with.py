@@ -17,9 +17,9 @@ from shardsift.producer.planning.options import RunOptions
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.training.labelled import label_source, read_labelled, read_split
-from shardsift.worker.training.options import TrainOptions
-from shardsift.worker.training.report import TrainReport
 from shardsift.worker.training.train import train
+from shardsift.worker.training.train_options import TrainOptions
+from shardsift.worker.training.train_report import TrainReport
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.nli import nli_classifier

@@ -37,9 +37,9 @@ from shardsift.producer.planning.plan import plan_run
 from shardsift.worker.training.base_model import verified_demo_encoder
 from shardsift.worker.training.labelled import Target, label_source, read_split
 from shardsift.worker.training.last_layer import fit_head
-from shardsift.worker.training.options import DEMO_ENCODER, TrainOptions
-from shardsift.worker.training.report import TrainReport, model_card, next_step
 from shardsift.worker.training.train import train
+from shardsift.worker.training.train_options import DEMO_ENCODER, TrainOptions
+from shardsift.worker.training.train_report import TrainReport, model_card, next_step
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.processes import call_command

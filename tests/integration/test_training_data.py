@@ -11,7 +11,7 @@ import pytest
 
 from shardsift.fleet.errors import UsageError
 from shardsift.worker.training.labelled import Labelled, label_source, read_labelled
-from shardsift.worker.training.options import TrainOptions
+from shardsift.worker.training.train_options import TrainOptions
 from support.labelled import write_topics
 
 ROWS = 60

@@ -32,9 +32,9 @@ from shardsift.fleet.run.flops import Shape, shape_of
 from shardsift.worker.scoring import EncodedRows
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
-from shardsift.worker.tuning.options import TuneOptions, parse_budgets
 from shardsift.worker.tuning.trials import Method, Setting, Trial, best_of, budget_candidates, run_trials
 from shardsift.worker.tuning.tune import trial_texts
+from shardsift.worker.tuning.tune_options import TuneOptions, parse_budgets
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

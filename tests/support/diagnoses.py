@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from shardsift.fleet.doctor import Check, Result, Verdict, diagnose
+from shardsift.fleet.checks import Check, Result, Verdict, diagnose
 
 
 def diagnosed(checks: Iterable[Check]) -> dict[str, Verdict]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from shardsift.fleet.doctor import Check, Result, Verdict, diagnose, ok, warning, wrong
+from shardsift.fleet.checks import Check, Result, Verdict, diagnose, ok, warning, wrong
 from shardsift.fleet.errors import UsageError
 from support.diagnoses import diagnosed
 

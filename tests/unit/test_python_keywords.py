@@ -22,7 +22,7 @@ from shardsift.producer.planning.options import (
     RunOptions,
 )
 from shardsift.worker.cli import cli as worker_cli
-from shardsift.worker.training.options import TrainKeywords, TrainOptions
+from shardsift.worker.training.train_options import TrainKeywords, TrainOptions
 
 OF_THE_COMMAND_LINE_ONLY = {
     "as_json",  # a returned object has `as_json()`

@@ -7,9 +7,9 @@ from shardsift.fleet.process.command_line import say
 from shardsift.fleet.process.keywords import keyword_errors, options_from, with_help_of
 from shardsift.fleet.process.settings import read_settings
 from shardsift.worker.scoring.quiet import quiet_imports
-from shardsift.worker.training.options import TrainKeywords, TrainOptions
-from shardsift.worker.training.report import TrainReport
 from shardsift.worker.training.train import train as train_model
+from shardsift.worker.training.train_options import TrainKeywords, TrainOptions
+from shardsift.worker.training.train_report import TrainReport
 
 
 @with_help_of(TrainOptions)

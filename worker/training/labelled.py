@@ -20,7 +20,7 @@ from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.text import is_text, row_texts, template_of, text_columns, text_digest
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.opening import Published
-from shardsift.worker.training.options import TrainOptions
+from shardsift.worker.training.train_options import TrainOptions
 
 Targets = NDArray[np.float64] | NDArray[np.int64]  # one per row: the number, or the index of the class
 _FEWEST_ROWS = 20

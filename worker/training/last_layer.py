@@ -21,7 +21,7 @@ from shardsift.worker.scoring.saved_model import SavedModel
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.training.base_model import Trained, head_of, load_base
 from shardsift.worker.training.labelled import Split, Target, Targets
-from shardsift.worker.training.options import TrainOptions
+from shardsift.worker.training.train_options import TrainOptions
 
 Embeddings = NDArray[np.float32]  # shape (rows, width): what the last layer reads of each text
 Doubles = NDArray[np.float64]

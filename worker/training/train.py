@@ -26,8 +26,8 @@ from shardsift.fleet.storage.errors import translated
 from shardsift.worker.scoring import ModelError
 from shardsift.worker.scoring.quiet import quiet_transformers
 from shardsift.worker.training.labelled import Split, label_source, read_split
-from shardsift.worker.training.options import DEMO_ENCODER, TrainOptions
-from shardsift.worker.training.report import TrainReport, measure, write_card
+from shardsift.worker.training.train_options import DEMO_ENCODER, TrainOptions
+from shardsift.worker.training.train_report import TrainReport, measure, write_card
 
 if TYPE_CHECKING:
     from shardsift.worker.scoring.saved_model import SavedModel

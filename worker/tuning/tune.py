@@ -27,7 +27,6 @@ from shardsift.worker.scoring.tokenizing.tokenize import plain_texts
 from shardsift.worker.service.serving import key_of, load_untuned_model
 from shardsift.worker.shard.scoring_groups import reading_of
 from shardsift.worker.shard.window_scoring import unscorable_rows
-from shardsift.worker.tuning.options import TuneOptions, parse_budgets
 from shardsift.worker.tuning.trials import (
     Method,
     Trial,
@@ -37,6 +36,7 @@ from shardsift.worker.tuning.trials import (
     reference_candidates,
     run_trials,
 )
+from shardsift.worker.tuning.tune_options import TuneOptions, parse_budgets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from shardsift.fleet.doctor import redis_check
+from shardsift.fleet.checks import redis_check
 from shardsift.fleet.process.children import running
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.redis import find_redis_server

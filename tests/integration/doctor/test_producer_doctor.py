@@ -10,14 +10,14 @@ import fsspec
 import pytest
 
 from hubserver import HubServer
-from shardsift.fleet.doctor import OF_WORKERS, Result, hub_check, redis_check, rights_check
+from shardsift.fleet.checks import OF_WORKERS, Result, hub_check, redis_check, rights_check
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.ledger.base import VERSION_KEY
 from shardsift.fleet.ledger.connect import connect
 from shardsift.fleet.presence.announcements import MachineState, announce, announce_machine, withdraw
 from shardsift.fleet.presence.demand import Wanted
 from shardsift.fleet.process.settings import Settings
-from shardsift.producer.doctor import fleet_checks, producer_checks
+from shardsift.producer.fleet_doctor import fleet_checks, producer_checks
 from support.diagnoses import diagnosed, not_ok
 from support.injected_faults import ROOT
 from support.processes import call_command

@@ -6,7 +6,7 @@ from uuid import uuid4
 from huggingface_hub import HfApi
 from huggingface_hub.errors import BucketNotFoundError, RepositoryNotFoundError
 
-from shardsift.fleet.doctor import (
+from shardsift.fleet.checks import (
     OF_PRODUCERS,
     Check,
     Verdict,

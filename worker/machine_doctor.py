@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from shardsift.fleet.doctor import OF_WORKERS, Check, Verdict, hub_check, ok, redis_check, rights_check, warning, wrong
+from shardsift.fleet.checks import OF_WORKERS, Check, Verdict, hub_check, ok, redis_check, rights_check, warning, wrong
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.demand import Load, open_demands
 from shardsift.fleet.process.settings import Settings

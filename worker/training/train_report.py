@@ -16,7 +16,7 @@ from shardsift.fleet.process.wording import is_url
 from shardsift.fleet.run.choices import DEFAULT_TEXT_COLUMN
 from shardsift.fleet.run.model import with_revision
 from shardsift.worker.training.labelled import LabelSource, Target, Targets
-from shardsift.worker.training.options import DEMO_ENCODER, DEMO_ENCODER_ON_HUB, TrainOptions
+from shardsift.worker.training.train_options import DEMO_ENCODER, DEMO_ENCODER_ON_HUB, TrainOptions
 
 _HUB = "hf://"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
