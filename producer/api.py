@@ -8,10 +8,10 @@ from typing import Any, Unpack
 import redis
 from kombu.exceptions import OperationalError
 
+from shardsift.fleet.dispatch import send_due_shards
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.broker import make_app
-from shardsift.fleet.process.dispatch import send_due_shards
 from shardsift.fleet.process.keywords import (
     Location,
     keyword_errors,

@@ -18,6 +18,7 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
+from shardsift.fleet.dispatch import queue_lost_shards, send_due_shards
 from shardsift.fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
 from shardsift.fleet.ledger import Counts, Ledger, Publication
 from shardsift.fleet.presence.announcements import (
@@ -27,7 +28,6 @@ from shardsift.fleet.presence.announcements import (
     withdraw_finalizer,
 )
 from shardsift.fleet.process.broker import make_app
-from shardsift.fleet.process.dispatch import queue_lost_shards, send_due_shards
 from shardsift.fleet.process.redis_away import ABOUT_REDIS, as_ours, is_of_one_key
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted

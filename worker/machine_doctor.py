@@ -14,7 +14,7 @@ from shardsift.fleet.presence.demand import Load, open_demands
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.model import Model
-from shardsift.fleet.run.scorers import check_requirements, resolve_model, scorer_kind
+from shardsift.fleet.scorers.kinds import check_requirements, resolve_model, scorer_kind
 from shardsift.worker.scoring import ModelError, Scorer
 from shardsift.worker.scoring.gpus import driver_cuda, nvidia_smi, visible_gpus
 from shardsift.worker.scoring.quiet import quieten_imports

@@ -17,9 +17,9 @@ from celery import Celery
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec
 from benchmarks.ledger.simulate import Call, Pace, Played, play
 from benchmarks.results import timed
+from shardsift.fleet.dispatch import queue_lost_shards, send_due_shards
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.broker import make_app
-from shardsift.fleet.process.dispatch import queue_lost_shards, send_due_shards
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.redis import embedded_redis
 from shardsift.producer.planning.inputs import list_input

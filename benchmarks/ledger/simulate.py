@@ -18,9 +18,9 @@ from kombu.message import Message
 
 from benchmarks.ledger.records import WINDOW_SCORES, receipt_of
 from benchmarks.results import timed
+from shardsift.fleet.dispatch import send_due_shards, top_up
 from shardsift.fleet.ledger import Claim, Ledger
 from shardsift.fleet.process.broker import make_app
-from shardsift.fleet.process.dispatch import send_due_shards, top_up
 from shardsift.fleet.process.settings import Settings
 
 _P = ParamSpec("_P")

@@ -146,7 +146,7 @@ def refilter(
     Publishes what a run with that filter would, with the earlier file size. The same command resumes it.
     """
     from shardsift.fleet.process.wording import is_place
-    from shardsift.fleet.run.scorers import published_run
+    from shardsift.fleet.scorers.stored_scores import published_run
     from shardsift.producer.opening import patient, published_output_of
     from shardsift.producer.planning.refilter import plan_refilter
 
@@ -228,7 +228,7 @@ def _resumable() -> Iterator[None]:
 
 def _say_sent(replaced: "Published") -> None:
     """Say how many of the bytes that are published now had to be sent to replace an earlier run."""
-    from shardsift.fleet.run.scorers import published_run
+    from shardsift.fleet.scorers.stored_scores import published_run
     from shardsift.fleet.storage.inspection import files_of
     from shardsift.producer.opening import patient
 

@@ -127,7 +127,7 @@ def finalize(run_id: RunId = None) -> None:
 
 
 def _send_due_shards(settings: "Settings", ledger: "Ledger", run_id: str) -> None:
+    from shardsift.fleet.dispatch import send_due_shards
     from shardsift.fleet.process.broker import make_app
-    from shardsift.fleet.process.dispatch import send_due_shards
 
     send_due_shards(make_app("producer", settings), ledger, run_id)

@@ -16,8 +16,8 @@ from shardsift.fleet.process.command_line import own_command, say
 from shardsift.fleet.process.cores import cpu_count
 from shardsift.fleet.process.settings import Settings, check_state_dir
 from shardsift.fleet.process.wording import counted
-from shardsift.fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
 from shardsift.fleet.run.spec import RunSpec
+from shardsift.fleet.scorers.kinds import ScorerKind, check_requirements, scorer_kind
 from shardsift.producer.local.keeper import is_free
 from shardsift.producer.local.redis import machine_redis
 from shardsift.producer.opening import patient

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from celery import Celery
 
+from shardsift.fleet.dispatch import queue_lost_shards, send_due_shards
 from shardsift.fleet.errors import OutputTaken
 from shardsift.fleet.ledger import Counts, Ledger
-from shardsift.fleet.process.dispatch import queue_lost_shards, send_due_shards
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.model import joint_format

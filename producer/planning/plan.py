@@ -21,11 +21,11 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
 from shardsift.fleet.run.options import options_by_model, recipe_options, scoring_of
 from shardsift.fleet.run.output_columns import kept_schema
 from shardsift.fleet.run.recipes import recipe_line
-from shardsift.fleet.run.scorers import resolve_model
 from shardsift.fleet.run.scoring import Scoring, check_names_differ, name_and_model, score_column_of
-from shardsift.fleet.run.sequence_classifier import configured_threshold
 from shardsift.fleet.run.spec import Buckets, RunSpec, Shard, file_name
 from shardsift.fleet.run.text import template_of, text_columns
+from shardsift.fleet.scorers.kinds import resolve_model
+from shardsift.fleet.scorers.sequence_classifier import configured_threshold
 from shardsift.fleet.storage.opening import is_on_hub, manifest_at, open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH, Recovered
 from shardsift.producer.opening import patient

@@ -6,8 +6,8 @@ from dataclasses import replace
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.inputs.opening import open_shard
 from shardsift.fleet.process.wording import first_of
-from shardsift.fleet.run.scorers import model_of, published_run
 from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_inputs
+from shardsift.fleet.scorers.stored_scores import model_of, published_run
 from shardsift.fleet.storage.opening import Published, is_on_hub
 from shardsift.producer.opening import patient
 from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of

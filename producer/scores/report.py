@@ -20,10 +20,10 @@ from shardsift.fleet.process.keywords import Location, keyword_errors, options_f
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, is_place
 from shardsift.fleet.run.receipt import Histogram, Receipt
-from shardsift.fleet.run.scorers import published_run
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import texts_of
+from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.opening import stored_scores
 from shardsift.producer.opening import open_ledger_of, patient

@@ -11,9 +11,9 @@ import pytest
 from celery import Celery
 from celery.worker.control import Panel
 
+from shardsift.fleet.dispatch import SCORE_SHARD
 from shardsift.fleet.process.broker import make_app, queue_length, queue_lists
 from shardsift.fleet.process.children import Child
-from shardsift.fleet.process.dispatch import SCORE_SHARD
 from shardsift.fleet.process.settings import Settings
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.waiting import wait_until

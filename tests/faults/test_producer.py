@@ -21,7 +21,7 @@ RESERVE = "shardsift.fleet.storage.folder:FolderOutput.reserve"
 ADD = "shardsift.fleet.ledger.ledger:Ledger._run_script"  # the first of an enqueue takes receipts, and the second adds shards
 RESTORE = "shardsift.fleet.ledger.ledger:Ledger.restore"
 TAKE = "shardsift.fleet.ledger.ledger:Ledger.take_due"
-SEND = "shardsift.fleet.process.dispatch:_send"
+SEND = "shardsift.fleet.dispatch:_send"
 
 
 def options(runs: DisturbedRuns) -> list[str | Path]:

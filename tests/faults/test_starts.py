@@ -18,7 +18,7 @@ CONNECTED = ("celery.worker.consumer.connection:Connection.start", "after")
 CHILD_SPAWNED = ("billiard.popen_spawn_posix:Popen._launch", "after")
 CHILD_LOADS = ("shardsift.worker.service.child:load_handed_down", "before")
 STEPS = [
-    ("shardsift.fleet.run.scorers:resolve_model", "before"),
+    ("shardsift.fleet.scorers.kinds:resolve_model", "before"),
     ("shardsift.worker.service.parent:Parent.__init__", "after"),
     CHILD_SPAWNED,
     CONNECTED,
@@ -197,7 +197,7 @@ def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: DisturbedRu
 
 
 def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.at("shardsift.fleet.run.sequence_classifier:revision_of_folder", "before", "permission error")
+    faults.at("shardsift.fleet.scorers.sequence_classifier:revision_of_folder", "before", "permission error")
 
     with runs.worker() as worker:
         worker.wait(timeout=30)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shardsift.fleet.run.model import Model
-from shardsift.fleet.run.scorers import ScorerKind
-from shardsift.fleet.run.sequence_classifier import resolve_classifier
+from shardsift.fleet.scorers.kinds import ScorerKind
+from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
 
 
 def load_stand_in(_model: Model, settings: Any) -> Any:

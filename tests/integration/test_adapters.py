@@ -10,7 +10,7 @@ import torch
 import transformers
 from transformers import AutoTokenizer, PreTrainedConfig
 
-from shardsift.fleet.run.sequence_classifier import resolve_classifier
+from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
 from shardsift.worker.scoring import ModelError, Reading
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier

@@ -12,9 +12,9 @@ import kombu
 import pytest
 from celery import Celery, signals
 
+from shardsift.fleet.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards, top_up
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.broker import make_app, queue_length, queue_lists
-from shardsift.fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards, top_up
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.spec import RunSpec
 from support.ledger_states import claimed

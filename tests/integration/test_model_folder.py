@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from shardsift.fleet.errors import ShardsiftError, UsageError
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
+from shardsift.fleet.scorers.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
 from shardsift.worker.scoring import ModelError
 from shardsift.worker.service.serving import load_untuned_model
 

@@ -121,7 +121,7 @@ def command(tmp_path: Path) -> list[str]:
 
 RESOLVE = """
 import json, sys
-from shardsift.fleet.run.scorers import resolve_model
+from shardsift.fleet.scorers.kinds import resolve_model
 print(json.dumps([resolve_model("sequence-classifier", name, None).labels for name in json.loads(sys.argv[1])]))
 """
 

@@ -13,7 +13,7 @@ MODEL = "org/tiny"
 RESOLVE = """
 import json, sys
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.run.scorers import resolve_model
+from shardsift.fleet.scorers.kinds import resolve_model
 answers = []
 for name, revision in json.loads(sys.argv[1]):
     try:
@@ -25,7 +25,7 @@ print(json.dumps(answers))
 TIMED = """
 import json, sys, time
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.run.sequence_classifier import pinned_model
+from shardsift.fleet.scorers.sequence_classifier import pinned_model
 began = time.monotonic()
 try:
     answer = pinned_model(*json.loads(sys.argv[1]), None)

@@ -6,13 +6,13 @@ import pytest
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
-from shardsift.fleet.run.scorers import ScorerKind, check_requirements, resolve_model, scorer_kind
-from shardsift.fleet.run.sequence_classifier import configured_threshold
+from shardsift.fleet.scorers.kinds import ScorerKind, check_requirements, resolve_model, scorer_kind
+from shardsift.fleet.scorers.sequence_classifier import configured_threshold
 
 PACKAGE = """
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.model import Model
-from shardsift.fleet.run.scorers import ScorerKind
+from shardsift.fleet.scorers.kinds import ScorerKind
 
 def resolve(name, revision):
     if name != "words":

@@ -18,9 +18,9 @@ import shardsift
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.scorers import published_run
-from shardsift.fleet.run.sequence_classifier import resolve_classifier
 from shardsift.fleet.run.spec import disclosed_spec
+from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
+from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.refilter import plan_refilter

@@ -14,7 +14,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.sequence_classifier import resolve_classifier
+from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
 from shardsift.worker.scoring.backends.padded import Padded
 from shardsift.worker.service import serving
 from shardsift.worker.service.serving import load_served_model

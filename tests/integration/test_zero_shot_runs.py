@@ -8,7 +8,7 @@ from transformers import pipeline
 
 import shardsift
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.run.scorers import published_run
+from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.producer.planning.options import RunOptions
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier

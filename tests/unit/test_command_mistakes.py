@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.command_line import UNEXPECTED, run_command_line
-from shardsift.fleet.run.sequence_classifier import resolve_classifier
+from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
 from shardsift.fleet.storage.errors import did_you_mean
 from shardsift.producer.cli import cli
 from shardsift.producer.planning.destination import place_lines

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shardsift.fleet.process.dispatch import ScoreShard
+from shardsift.fleet.dispatch import ScoreShard
 
 RUN = "cc-main-2024-10.fineweb-edu-classifier.0123456789ab"
 SCORE = {"run_id": RUN, "shard": "CC-MAIN-2024-10/000_00000"}

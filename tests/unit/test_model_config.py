@@ -14,7 +14,7 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.flops import shape_of
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.model_config import labels_of, sizes_in
-from shardsift.fleet.run.sequence_classifier import configured_threshold, resolve_classifier
+from shardsift.fleet.scorers.sequence_classifier import configured_threshold, resolve_classifier
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["0", "1", "bert"]),

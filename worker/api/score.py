@@ -27,9 +27,9 @@ from shardsift.fleet.run.options import (
     split_at_commas,
 )
 from shardsift.fleet.run.output_columns import ERROR, check_output_columns
-from shardsift.fleet.run.scorers import check_requirements, resolve_model, scorer_kind
 from shardsift.fleet.run.scoring import Scoring, check_names_differ, score_column_of
 from shardsift.fleet.run.spec import WINDOW_ROWS, Shard
+from shardsift.fleet.scorers.kinds import check_requirements, resolve_model, scorer_kind
 from shardsift.worker.api.texts import aligned_windows, check_are_columns
 from shardsift.worker.scoring import Floats, ModelError, Scorer, ScorerInfo, Scores, apply
 from shardsift.worker.scoring.quiet import quiet_imports

@@ -4,7 +4,7 @@ scorer = load.load_classifier("HuggingFaceFW/fineweb-edu-classifier")
 scorer.score(["The mitochondrion is …"]).values  # float32, one row per text, one column per output
 
 Here is the protocol of a scorer, which needs no torch. A package offers a scorer of its own by an entry point of the group
-`shardsift.scorers`; see `shardsift/fleet/run/scorers.py`.
+`shardsift.scorers`; see `shardsift/fleet/scorers/kinds.py`.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -67,7 +67,7 @@ class Scores:
 
     def with_errors(self, errors: Mapping[int, str] = _NO_ERRORS) -> "Scores":
         """These scores with further errors, and one for each row whose scores are not finite numbers."""
-        is_finite: npt.NDArray[np.bool_] = np.isfinite(self.values).all(axis=1)
+        is_finite = np.asarray(np.isfinite(self.values).all(axis=1))
         is_finite[self.missing] = True
         not_finite = dict.fromkeys(np.flatnonzero(~is_finite).tolist(), "score is not finite")
         reasons = not_finite | self.errors | dict(errors)

@@ -11,10 +11,10 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
+from shardsift.fleet.dispatch import top_up
 from shardsift.fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
 from shardsift.fleet.ledger import Claim
 from shardsift.fleet.process.broker import log_skipped_step
-from shardsift.fleet.process.dispatch import top_up
 from shardsift.fleet.process.redis_away import as_ours, wait_for_redis
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt

@@ -19,11 +19,11 @@ from celery import Celery
 from celery.worker import state as celery_state
 from kombu.exceptions import OperationalError
 
+from shardsift.fleet.dispatch import NOT_OURS, send_due_shards
 from shardsift.fleet.errors import ExitCode, ShardsiftError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.announcements import WorkerState
 from shardsift.fleet.process.broker import log_skipped_step
-from shardsift.fleet.process.dispatch import NOT_OURS, send_due_shards
 from shardsift.fleet.process.logs import WORKER_NAME
 from shardsift.fleet.process.redis_away import ABOUT_REDIS
 from shardsift.fleet.process.settings import Settings

@@ -27,7 +27,7 @@ from shardsift.fleet.process.children import end_process
 from shardsift.fleet.process.logs import LINE, WORKER_NAME, log_to_stderr
 from shardsift.fleet.process.redis_away import ABOUT_REDIS, as_ours, is_refusal
 from shardsift.fleet.process.settings import read_settings
-from shardsift.fleet.run.scorers import resolve_model
+from shardsift.fleet.scorers.kinds import resolve_model
 from shardsift.worker.service.ipc import tell_why
 from shardsift.worker.service.parent import Parent
 

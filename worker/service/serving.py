@@ -14,7 +14,7 @@ from shardsift.fleet.errors import ExitCode
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.tuned import Key, find_tuned
 from shardsift.fleet.run.model import Model, is_folder_revision
-from shardsift.fleet.run.sequence_classifier import revision_of_folder, unchanged_folder
+from shardsift.fleet.scorers.sequence_classifier import revision_of_folder, unchanged_folder
 from shardsift.worker.scoring.device import release_memory
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.quiet import quiet_transformers

@@ -12,9 +12,9 @@ from celery import Celery, Task, signals
 from celery.exceptions import Reject, Retry
 from pydantic import ValidationError
 
+from shardsift.fleet.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard
 from shardsift.fleet.errors import ShardsiftError, Stopped, TransientError
 from shardsift.fleet.ledger import Claim, Refusal, new_nonce
-from shardsift.fleet.process.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard
 from shardsift.fleet.process.redis_away import wait_for_redis
 from shardsift.worker.app import app
 from shardsift.worker.service.attempt import Attempt, redis_may_be_away

@@ -9,8 +9,8 @@ import numpy as np
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.model import Model
-from shardsift.fleet.run.scorers import scorer_kind
 from shardsift.fleet.run.scoring import Scoring, entailment_output
+from shardsift.fleet.scorers.kinds import scorer_kind
 from shardsift.worker.scoring import (
     Hypotheses,
     ModelError,

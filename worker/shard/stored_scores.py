@@ -16,10 +16,10 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.output_columns import ERROR
 from shardsift.fleet.run.receipt import OutputFile, Receipt
-from shardsift.fleet.run.scorers import published_run
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.run.text import digests_in
+from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.opening import Published, sound_copy
 from shardsift.fleet.storage.parquet import RowGroups
 from shardsift.worker.scoring import GoOn, Place, ScorerInfo, Scores

@@ -27,7 +27,7 @@ from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, parse_duration, shown_duration
-from shardsift.fleet.run.scorers import resolve_model
+from shardsift.fleet.scorers.kinds import resolve_model
 from shardsift.fleet.storage.scratch import remove_abandoned, scratch_folder
 from shardsift.worker.supervisor.slots import Slot, check_accelerate, find_slots
 from shardsift.worker.supervisor.supervised_worker import SupervisedWorker

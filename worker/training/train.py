@@ -21,7 +21,7 @@ from shardsift.fleet.errors import ShardError, TransientError, UsageError
 from shardsift.fleet.process.wording import is_url, local_path
 from shardsift.fleet.run.model import with_revision
 from shardsift.fleet.run.model_config import THRESHOLD
-from shardsift.fleet.run.sequence_classifier import pinned_model
+from shardsift.fleet.scorers.sequence_classifier import pinned_model
 from shardsift.fleet.storage.errors import translated
 from shardsift.worker.scoring import ModelError
 from shardsift.worker.scoring.quiet import quiet_transformers

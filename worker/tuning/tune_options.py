@@ -71,7 +71,7 @@ class TuneOptions:
 
 def scoring_to_tune(settings: "Settings", options: TuneOptions) -> Scoring:
     """How the model of the settings is tried. Raises UsageError if it or the options cannot be used."""
-    from shardsift.fleet.run.sequence_classifier import resolve_classifier  # with pyarrow, which help does without
+    from shardsift.fleet.scorers.sequence_classifier import resolve_classifier  # with pyarrow, which help does without
 
     if options.budgets is not None:
         parse_budgets(options.budgets)

@@ -2,7 +2,7 @@
 
 `ledger` has the class. Two parts have a file by who needs them: `attempts` a worker, and `results` the processes that
 watch. `records` has arguments and results, `base` the names of the keys, `connect` the connection, and `lua/` one atomic
-script per transition. Knows no Celery: `shardsift/fleet/process/dispatch.py` sends messages.
+script per transition. Knows no Celery: `shardsift/fleet/dispatch.py` sends messages.
 """
 
 from shardsift.fleet.ledger.attempts import new_nonce

@@ -287,7 +287,7 @@ class Ledger(Attempts, Results):
         """Count the recent refusals over all runs, by kind. Forgotten a day after the last refusal."""
         return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
 
-    # --- which shards need a message in the queue; `shardsift/fleet/process/dispatch.py` sends them ---
+    # --- which shards need a message in the queue; `shardsift/fleet/dispatch.py` sends them ---
 
     def take_due(self, run_id: str, *, room: int) -> Due:
         """The shards that need a message now. They count as sent from here on. `room` limits the shards never tried."""

@@ -1,4 +1,4 @@
-"""The model of a run: a kind of scorer, and the model that it loads. Found and loaded by `shardsift/fleet/run/scorers.py`."""
+"""The model of a run: a kind of scorer, and the model that it loads. Found and loaded by `shardsift/fleet/scorers/kinds.py`."""
 
 import json
 import re

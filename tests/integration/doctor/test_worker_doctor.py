@@ -9,7 +9,7 @@ import torch
 from shardsift.fleet.checks import Result, Verdict, redis_check
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.scorers import resolve_model
+from shardsift.fleet.scorers.kinds import resolve_model
 from shardsift.worker.machine_doctor import gpu_checks, model_check, torch_check, worker_checks
 from shardsift.worker.scoring.gpus import driver_cuda
 from support.diagnoses import diagnosed, not_ok

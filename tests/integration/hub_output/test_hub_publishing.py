@@ -8,7 +8,7 @@ import pytest
 from shardsift.fleet.errors import ShardError, TransientError, UsageError
 from shardsift.fleet.ledger import Ledger, Publication
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.scorers import model_of, published_run
+from shardsift.fleet.scorers.stored_scores import model_of, published_run
 from shardsift.fleet.storage.inspection import Finding
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH
 from shardsift.producer.publishing.publish import NotReady, inspect_published

@@ -23,7 +23,7 @@ from shardsift.fleet.errors import ShardError, ShardsiftError, UsageError
 from shardsift.fleet.process.wording import local_path
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, folder_revision, is_folder_revision
 from shardsift.fleet.run.model_config import function_of, has_two_heads, labels_of, read_object, threshold_in
-from shardsift.fleet.run.scorers import ScorerKind, added_kinds
+from shardsift.fleet.scorers.kinds import ScorerKind, added_kinds
 from shardsift.fleet.storage.errors import did_you_mean, translated
 from shardsift.fleet.storage.hub_access import check_hub_answers
 

@@ -1,8 +1,8 @@
 """The kinds of scorers that are installed.
 
-A kind is an entry point of the group `shardsift.scorers`: its name is what `--scorer` takes, its value a `ScorerKind`. It has
-two halves. `resolve` is light: producers call it, and it must import no torch. `loader` names a function that only a worker's
-scoring process imports.
+A kind is a `ScorerKind`, and its name is what `--scorer` takes. Packages add theirs by entry points of the group
+`shardsift.scorers`. A kind has two halves. `resolve` is light: producers call it, and it must import no torch. `loader` names a
+function that only a worker's scoring process imports.
 
     [project.entry-points."shardsift.scorers"]
     word-count = "word_count:KIND"
@@ -12,16 +12,19 @@ import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Any
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.run.model import Model
-from shardsift.fleet.storage.opening import Published, manifest_at, published_at
-from shardsift.fleet.storage.output import MANIFEST_PATH
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 
 _GROUP = "shardsift.scorers"
+STORED_SCORES = "stored-scores"
+_OWN = {
+    SEQUENCE_CLASSIFIER: "shardsift.fleet.scorers.sequence_classifier:KIND",
+    STORED_SCORES: "shardsift.fleet.scorers.stored_scores:KIND",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,7 @@ class ScorerKind:
 
 def scorer_kind(scorer: str) -> ScorerKind:
     """The installed kind of that name. Raises UsageError if there is none, or it cannot be imported."""
-    found = {point.name: point for point in entry_points(group=_GROUP)}
+    found = {**_added(), **{name: EntryPoint(name, value, _GROUP) for name, value in _OWN.items()}}
     if scorer not in found:
         raise UsageError(
             f"There is no scorer {scorer!r} here. Installed: {', '.join(sorted(found)) or 'none'}. "
@@ -66,7 +69,11 @@ def scorer_kind(scorer: str) -> ScorerKind:
 
 def added_kinds() -> list[str]:
     """The names of the kinds that other packages add."""
-    return sorted(point.name for point in entry_points(group=_GROUP) if not point.value.startswith("shardsift."))
+    return sorted(_added())
+
+
+def _added() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=_GROUP) if point.name not in _OWN}
 
 
 def check_requirements(kinds: Iterable[ScorerKind]) -> None:
@@ -82,45 +89,3 @@ def check_requirements(kinds: Iterable[ScorerKind]) -> None:
 def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
     """The model of that name for a kind of scorer, at one revision. Raises UsageError if there is none."""
     return replace(scorer_kind(scorer).resolve(name, revision), scorer=scorer)
-
-
-# The light half of the scorer `stored-scores`, whose model is a published run: the scores that it has stored.
-
-STORED_SCORES = "stored-scores"
-
-
-def resolve_stored(name: str, revision: str | None) -> Model:
-    """The run published at a folder, bucket or `hf://datasets/…` URI. Its revision is the digest of its scores.
-
-    Raises UsageError if nothing is published there, or not what `revision` says.
-    """
-    return model_of(published_run(name, revision))
-
-
-def model_of(published: Published) -> Model:
-    """The published run as what a worker loads."""
-    labels = tuple(label for scoring in published.spec.scorings for label in scoring.labels)
-    return Model(name=published.uri, revision=published.scores_revision, labels=labels, scorer=STORED_SCORES)
-
-
-def published_run(uri: str, revision: str | None = None) -> Published:
-    """The run published at a URI. Raises UsageError if there is none or not that revision, TransientError for the network."""
-    content = manifest_at(uri)
-    if content is None:
-        raise UsageError(f"No run is published at {uri}: there is no {MANIFEST_PATH}. `producer runs` lists the runs.")
-    published = published_at(uri, content)
-    if published is None:
-        raise UsageError(
-            f"The {MANIFEST_PATH} at {uri} is damaged, or another release of shardsift wrote it. "
-            "The command that made the run repairs it."
-        )
-    if revision not in (None, published.scores_revision):
-        raise UsageError(
-            f"What is published at {uri} has changed since this run was enqueued: repeat the `producer refilter`."
-        )
-    return published
-
-
-KIND = ScorerKind(
-    resolve=resolve_stored, loader="shardsift.worker.shard.stored_scores:load_stored_scores", uses_gpu=False
-)

@@ -1,0 +1,44 @@
+"""The light half of the scorer `stored-scores`, whose model is a published run: the scores that it has stored."""
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.scorers.kinds import STORED_SCORES, ScorerKind
+from shardsift.fleet.storage.opening import Published, manifest_at, published_at
+from shardsift.fleet.storage.output import MANIFEST_PATH
+
+
+def resolve_stored(name: str, revision: str | None) -> Model:
+    """The run published at a folder, bucket or `hf://datasets/…` URI. Its revision is the digest of its scores.
+
+    Raises UsageError if nothing is published there, or not what `revision` says.
+    """
+    return model_of(published_run(name, revision))
+
+
+def model_of(published: Published) -> Model:
+    """The published run as what a worker loads."""
+    labels = tuple(label for scoring in published.spec.scorings for label in scoring.labels)
+    return Model(name=published.uri, revision=published.scores_revision, labels=labels, scorer=STORED_SCORES)
+
+
+def published_run(uri: str, revision: str | None = None) -> Published:
+    """The run published at a URI. Raises UsageError if there is none or not that revision, TransientError for the network."""
+    content = manifest_at(uri)
+    if content is None:
+        raise UsageError(f"No run is published at {uri}: there is no {MANIFEST_PATH}. `producer runs` lists the runs.")
+    published = published_at(uri, content)
+    if published is None:
+        raise UsageError(
+            f"The {MANIFEST_PATH} at {uri} is damaged, or another release of shardsift wrote it. "
+            "The command that made the run repairs it."
+        )
+    if revision not in (None, published.scores_revision):
+        raise UsageError(
+            f"What is published at {uri} has changed since this run was enqueued: repeat the `producer refilter`."
+        )
+    return published
+
+
+KIND = ScorerKind(
+    resolve=resolve_stored, loader="shardsift.worker.shard.stored_scores:load_stored_scores", uses_gpu=False
+)
