@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from shardsift.fleet.presence.announcements import list_machines
 from support.crawls import copy_shards
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
@@ -120,38 +119,6 @@ def test_workers_follow_the_format_of_the_first_unless_mixing_is_allowed(
     assert times_logged("A new process replaces this one") == (0 if allow_mixed else 1)
     assert ("The number formats are mixed" in card) == allow_mixed
     assert ("format   may differ between workers (--allow-mixed)" in status.stdout) == allow_mixed
-
-
-@pytest.mark.slow
-def test_a_worker_that_cannot_follow_ends_with_the_reason_and_the_status_says_what_helps(
-    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    fleet = quick_fleet
-    run_id = fleet.enqueue(*options(shards, tiny_model, tmp_path / "out", "--dtype", "auto"))
-
-    def status() -> str:
-        return fleet.call_producer("status", run_id).stdout
-
-    with fleet.worker(tiny_model, name="w1", environment=formats("bfloat16")):
-        wait_until(lambda: fleet.ledger.counts(run_id).done, description="a shard is done")
-    with fleet.finalizer():
-        with fleet.machine(environment=formats("float16")):
-            wait_until(
-                lambda: any(machine.avoids for machine in list_machines(fleet.ledger.redis)),
-                description="the machine says that it cannot serve the run",
-                seconds=60,
-            )
-            wait_until(lambda: "could serve it" in status(), description="the status says why", seconds=60)
-            advice = status()
-        fleet.call_producer("set", run_id, "--allow-mixed")
-        with fleet.worker(tiny_model, name="w3", environment=formats("float16")):
-            fleet.wait_until_published(run_id, seconds=180)
-
-    told = f"Run {run_id} is scored in bfloat16, and this worker scores in float16."
-    assert f"could serve it: {told}" in advice
-    assert fleet.log("machine").read_text().count(f"worker: {told}") == 1
-    assert "Its scores so far are in bfloat16." in advice
-    assert f"unless formats may mix: producer set {run_id} --allow-mixed" in advice
 
 
 @pytest.mark.slow

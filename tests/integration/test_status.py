@@ -152,6 +152,14 @@ def a_run_that_waits_for_a_worker_says_that_before_its_failed_shards(run: Watche
     run.show("a shard failed")
 
 
+@state
+def a_run_in_16_bits_says_what_a_worker_must_be_able_to_do(run: WatchedRun) -> None:
+    claim = run.ledger.claim(run.run_id, A.name, "w1", number_format="bfloat16")
+    run.ledger.complete(claim, a_receipt(run.run_id, A))  # type: ignore[arg-type]
+    run.machine(avoids={SPEC.queue: "This worker scores in float16."})
+    run.show("its worker has left, and another cannot follow")
+
+
 # --- going on ---
 
 
@@ -437,7 +445,10 @@ def a_cancelled_run_is_not_said_to_be_published_later(run: WatchedRun) -> None:
 
 @state
 def a_run_whose_shards_are_done_is_publishing_until_it_cannot_be_published(run: WatchedRun) -> None:
+    run.claim()
+    run.passes(5)
     run.finish(A.name, B.name)
+    run.passes(60)
     run.show("publishing")
     run.ledger.record_publish_error(run.run_id, "The repository is gone.", is_permanent=True)
     run.show("it cannot be published")

@@ -9,10 +9,9 @@ import pytest
 import redis
 
 from shardsift.fleet.ledger import Claim, Ledger, Refusal
-from shardsift.fleet.ledger.records import Steering
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.spec import RunSpec, Shard
-from support.ledger_states import OUTAGE_SECONDS, A, B, claimed, end_back_off, end_lease, no_sweep_for, redis_ms
+from shardsift.fleet.run.spec import RunSpec
+from support.ledger_states import OUTAGE_SECONDS, A, claimed, end_back_off, end_lease, no_sweep_for, redis_ms
 from support.records import a_shard
 
 
@@ -42,30 +41,6 @@ def test_tokens_are_unique_though_a_redis_that_lost_all_numbers_them_from_one(
         tokens.add(claimed(ledger, spec.run_id).token)
 
     assert len(tokens) == 3
-
-
-def test_a_run_keeps_the_format_of_its_first_claim_until_mixing_is_allowed(ledger: Ledger, run: str) -> None:
-    def claim(shard: Shard, number_format: str) -> Claim | Refusal:
-        return ledger.claim(run, shard.name, number_format, number_format=number_format)
-
-    first = claim(A, "bfloat16")
-    refused, same = claim(B, "float32"), claim(B, "bfloat16")
-    for granted in (first, same):
-        assert isinstance(granted, Claim)
-        ledger.release(granted)
-    now_float32 = claim(B, "float32")  # nothing is scored, and no worker holds a shard
-    assert isinstance(now_float32, Claim)
-    ledger.save_scores(now_float32, 0, b"scores")
-    ledger.release(now_float32)
-    too_late = claim(A, "bfloat16")
-    settled = [ledger.number_format(run), *(one.number_format for one in ledger.open_runs() if one.run_id == run)]
-    ledger.steer(run, Steering(allow_mixed=True))
-    mixed = claim(A, "bfloat16")
-
-    assert (refused, too_late) == (Refusal.FORMAT, Refusal.FORMAT)
-    assert settled == ["float32", "float32"]
-    assert isinstance(mixed, Claim)
-    assert ledger.number_format(run) is None
 
 
 def test_scores_come_back_byte_for_byte(ledger: Ledger, run: str) -> None:

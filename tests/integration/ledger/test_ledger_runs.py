@@ -1,17 +1,14 @@
 """Write a run, list runs, count shards and rows, and rebuild a lost run from its receipts."""
 
-import time
-from collections.abc import Iterator
 
 import pytest
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger, Publication
 from shardsift.fleet.ledger.records import Steering
-from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.run.spec import RunSpec
 from support.ledger_states import A, B, C, claimed
 from support.records import a_receipt, a_shard, a_spec
-from support.waiting import wait_until
 
 
 class TestRuns:
@@ -29,22 +26,6 @@ class TestRuns:
 
         assert ledger.restore(spec.run_id, (a_receipt(spec.run_id, shard) for shard in shards)) == 1_234
         assert ledger.counts(spec.run_id).open == 0
-
-    def test_a_run_whose_producer_died_midway_is_not_enqueued_until_it_is_written_again(
-        self, ledger: Ledger, spec: RunSpec
-    ) -> None:
-        def listing_that_breaks_off() -> Iterator[Shard]:
-            yield from (a_shard(f"{number:05}") for number in range(1_500))
-            raise ConnectionError("the listing broke off")
-
-        with pytest.raises(ConnectionError):
-            ledger.create_run(spec, listing_that_breaks_off(), now=1.0)
-        midway, was_complete = ledger.counts(spec.run_id).shards, ledger.is_enqueued(spec.run_id)
-        ledger.create_run(spec, (a_shard(f"{number:05}") for number in range(1_600)), now=1.0)
-
-        assert 0 < midway <= 1_500
-        assert not was_complete
-        assert (ledger.counts(spec.run_id).shards, ledger.is_enqueued(spec.run_id)) == (1_600, True)
 
     def test_the_error_for_an_unknown_run_lists_the_known_ones(self, ledger: Ledger, run: str) -> None:
         with pytest.raises(UsageError, match=f"no run 'nope'.*{run}"):
@@ -83,26 +64,3 @@ class TestRuns:
         ledger.record_publication(run, Publication(uri="x", commit="", shards=3))
         with pytest.raises(UsageError, match="is published: there is nothing left to pause"):
             ledger.pause(run)
-
-
-class TestCounts:
-    def test_rows_of_running_shards_are_seen_and_not_counted_twice(self, ledger: Ledger, run: str) -> None:
-        claim = claimed(ledger, run)
-        ledger.renew(claim, rows=7)
-        ledger.renew(claimed(ledger, run, B), rows=4)
-        before = ledger.counts(run)
-
-        ledger.complete(claim, a_receipt(run, A))
-
-        assert (before.rows_running, before.rows_scored) == (11, 11)
-        after = ledger.counts(run)
-        assert (after.rows_running, after.rows_in, after.rows_scored) == (4, 10, 14)
-
-    def test_the_time_stops_when_no_shard_is_open(self, ledger: Ledger, run: str) -> None:
-        for shard in (A, B, C):
-            ledger.complete(claimed(ledger, run, shard), a_receipt(run, shard))
-        seconds, now = ledger.counts(run).seconds, time.monotonic()
-
-        wait_until(lambda: time.monotonic() > now + 0.02, description="some time passes")
-
-        assert ledger.counts(run).seconds == seconds
