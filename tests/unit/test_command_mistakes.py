@@ -9,8 +9,8 @@ import huggingface_hub.constants
 import pytest
 from typer.testing import CliRunner
 
-from shardsift.fleet.errors import UsageError
-from shardsift.fleet.process.command_line import UNEXPECTED, run_command_line
+from shardsift.fleet.errors import ExitCode, UsageError
+from shardsift.fleet.process.command_line import run_command_line
 from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
 from shardsift.fleet.storage.errors import did_you_mean
 from shardsift.producer.cli import cli
@@ -162,7 +162,7 @@ def test_an_unexpected_error_has_an_exit_code_of_its_own(capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as ended:
         run_command_line("producer", wrong)
 
-    assert ended.value.code == UNEXPECTED
+    assert ended.value.code == ExitCode.UNEXPECTED
     assert "OverflowError: date value out of range\nproducer: this error was not expected." in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ import pytest
 from shardsift.fleet.errors import Stopped
 from shardsift.fleet.ledger import Claim, Ledger
 from shardsift.fleet.run.receipt import Receipt
-from shardsift.worker.scoring.load import load_scorer
+from shardsift.worker.scoring.load import load_classifier
 from support.claimed_shards import Office, StopsAfter, one_shard
 from support.line_files import write_as_lines, write_file
 from support.nli import nli_classifier
@@ -89,7 +89,7 @@ def test_a_resumed_shard_has_the_bytes_of_one_that_was_not_stopped_with_its_bad_
 def test_a_resumed_shard_has_the_bytes_of_one_that_was_not_stopped_however_its_texts_are_read(
     reading: dict[str, Any], ledger: Ledger, folder: Path, nli: Path, tmp_path: Path
 ) -> None:
-    scorer = load_scorer(str(nli), "float32", device="cpu", parity_rows=0, threads=1)
+    scorer = load_classifier(str(nli), "float32", device="cpu", parity_rows=0, threads=1)
 
     check_resumed(Office(ledger, scorer, nli, tmp_path), folder, **reading)
 
