@@ -48,7 +48,7 @@ def producer_checks(settings: Settings, *, output_uri: str | None = None) -> lis
 
 
 def fleet_checks(settings: Settings) -> list[Check]:
-    """The fleet's Redis has a finalizer, and workers for each run that has shards to score."""
+    """The checks that the fleet has a finalizer, and workers for each run with shards to score."""
     rights = rights_check(settings, OF_PRODUCERS)
     return [
         redis_check(settings),
@@ -89,7 +89,7 @@ def _statuses(ledger: Ledger, present: Present) -> list[RunStatus]:
 
 
 def _output(uri: str) -> Verdict:
-    """Write a file to a folder or bucket and remove it; ask the Hub."""
+    """Write a file to a folder or bucket and remove it, or ask the Hub whether this token may write."""
     refuse_secrets("--output", uri)
     check_output_place(uri)
     with translated(f"Writing to {uri}"):

@@ -52,7 +52,7 @@ Device = Annotated[str | None, _setting("device", metavar="DEVICE", callback=_ch
 
 
 def _into_environment(**settings: object) -> None:
-    """Set the environment variable of each option that was given."""
+    """Set the environment variable of each option that was given: a worker's processes read those."""
     given = {f"SHARDSIFT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
     os.environ.update(given)
 

@@ -34,7 +34,6 @@ _OTHER_MODEL = "Name a sequence classifier with --model; docs/troubleshooting.md
 
 
 def worker_checks(settings: Settings) -> list[Check]:
-    """The checks for a worker with these settings."""
     redis = [redis_check(settings), rights_check(settings, OF_WORKERS)]
     if settings.redis_url is None:
         said = "REDIS_URL is not set: `worker start` needs it."
@@ -43,7 +42,7 @@ def worker_checks(settings: Settings) -> list[Check]:
 
 
 def gpu_checks(settings: Settings) -> list[Check]:
-    """Asks nvidia-smi, which needs no torch and no free GPU memory. None if the settings choose another device."""
+    """The check of the GPU by nvidia-smi, which needs no torch; none if the settings choose another device."""
     is_gpu_meant = settings.device == "auto" or settings.device.startswith("cuda")
     if not is_gpu_meant or platform.system() == "Darwin":
         return []
@@ -55,7 +54,7 @@ def torch_check(settings: Settings) -> Check:
 
 
 def model_check(settings: Settings) -> Check:
-    """The model that the settings name, otherwise one that the fleet needs."""
+    """The check that the model of the settings loads, otherwise one that the fleet needs."""
     asks_fleet = settings.redis_url is not None and not _is_named(settings)
     needs = ("torch", "redis") if asks_fleet else ("torch",)
     return Check(name="model", look=partial(_model, settings), mend=_OTHER_MODEL, needs=needs)
@@ -104,7 +103,7 @@ def _does_not_fit_driver(version: str, cuda: str) -> Verdict | None:
 
 
 def _model(settings: Settings) -> Verdict:
-    """Load it as a worker's child does, with its parity check."""
+    """Load the models as a worker's child does, with the parity gate."""
     load = _load(settings)
     if load is None:
         return warning("No model was tried: none is named, and no run has open shards.", _NAME_ONE)

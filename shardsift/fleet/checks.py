@@ -37,7 +37,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The finding of one check, named once it is reported. `mend` says what to do; empty if all is well.
+    """The result of a check. `check` is its name, and `mend` says what to do; it is empty if all is well.
 
     The fields are those of `--json`.
     """
@@ -50,7 +50,10 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line of a doctor. `look` may raise; then `mend` is what to do. Left out if a check that it `needs` is wrong."""
+    """One line of a doctor. If `look` raises, the check is wrong and `mend` says what to do.
+
+    A check is skipped if one that it `needs` is wrong or was skipped.
+    """
 
     name: str
     look: Callable[[], Verdict]
@@ -105,7 +108,7 @@ def _looked(check: Check) -> Verdict:
 
 
 def redis_check(settings: Settings) -> Check:
-    """The server that REDIS_URL names is reached, and does not lose keys of a run."""
+    """Check that the server that REDIS_URL names answers, and does not lose keys of a run."""
     return Check(name="redis", look=partial(_redis, settings), mend=_REDIS_MEND)
 
 
@@ -145,12 +148,15 @@ OF_PRODUCERS = (*OF_WORKERS, "LRANGE {queue} 0 -1", "HKEYS {key}", "ZREVRANGE {k
 
 
 def rights_check(settings: Settings, commands: Iterable[str]) -> Check:
-    """Redis takes these commands now: the user in REDIS_URL has the rights, and the server is no replica and not full."""
+    """Check that Redis takes these commands: the user in REDIS_URL has the rights, and the server is no replica and not full."""
     return Check(name="redis rights", look=partial(_rights, settings, commands), mend=_REDIS_MEND, needs=("redis",))
 
 
 def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
-    """Redis refuses a command when a transaction queues it. The last command is incomplete, so that none is run."""
+    """Queue the commands in a transaction, in which Redis refuses those that are not allowed.
+
+    The last command is incomplete, so that Redis runs none.
+    """
     client = connect(settings)
     database = client.connection_pool.connection_kwargs.get("db") or 0
     with client.pipeline() as transaction:
@@ -166,7 +172,7 @@ def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
 
 
 def hub_check() -> Check:
-    """The Hub answers, and takes the token here. Without a Hub or a token, only folders and public models can be used."""
+    """Check that the Hub answers and takes the token of this machine."""
     return Check(name="hub", look=_hub, mend=_TOKEN_MEND)
 
 

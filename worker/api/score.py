@@ -46,7 +46,7 @@ TEXT, PAIR = "text", "text_pair"  # names of the columns that a user's texts bec
 
 
 class LoadKeywords(TypedDict, total=False):
-    """How a model is loaded, as keyword arguments of `load_scorer`."""
+    """The keyword arguments of `load_scorer`."""
 
     scorer: str
     dtype: Dtype
@@ -274,7 +274,7 @@ def _parted(keywords: LoadAndScoreKeywords) -> tuple[LoadKeywords, ScoreKeywords
 
 
 def _checked_names(model: Any) -> Mapping[str, Location]:
-    """The models by their names. Raises UsageError for names that cannot be used; a single model needs none."""
+    """The models by their names; a single model has the empty name. Raises UsageError for names that cannot be used."""
     if isinstance(model, (str, os.PathLike)):
         return {"": model}
     if not isinstance(model, Mapping):
@@ -295,7 +295,7 @@ def _scored(
     text_pairs: Texts | None,
     keywords: ScoreKeywords,
 ) -> tuple[tuple[Scoring, ...], Iterator[tuple[Scores, ...]]]:
-    """What the scorers, by their score columns, are asked for, and their logits of each window."""
+    """The scorings of the scorers, by their score columns, and the logits of each window."""
     models = {column: one.model for column, one in scorers.items()}
     scorings = scorings_of(models, has_pairs=text_pairs is not None, **keywords)
     return scorings, _scored_windows(texts, text_pairs, scorings, [one.scorer for one in scorers.values()])
@@ -306,7 +306,7 @@ def scorings_of(
 ) -> tuple[Scoring, ...]:
     """The scoring of each model, by its score column. Raises TypeError for unknown options, UsageError for wrong ones.
 
-    The recipe's template is the user's to apply, because here a text is put together already.
+    The recipe's template is not applied, because the texts of `score` are complete.
     """
     with _arguments_told():
         given = options_by_model(models, options_from(ScoreOptions, keywords, labels=split_at_commas))
@@ -324,7 +324,7 @@ def scorings_of(
 
 @contextmanager
 def _arguments_told() -> Iterator[None]:
-    """Name options in errors as the arguments of `score`. What would be a shard's error in a run is the user's here."""
+    """Name options in errors as the arguments of `score`. What is a shard's error in a run is the user's error here."""
     try:
         with keyword_errors():
             yield
@@ -359,7 +359,7 @@ def _scored_windows(
 
 
 def _as_table(scorings: Sequence[Scoring], scored: Iterable[tuple[Scores, ...]]) -> pa.Table:
-    """The columns that a run writes for each row, and why a row has no score. Without rows it has the same columns."""
+    """The columns that a run writes for each row, and the reason why a row has no score."""
     nothing = tuple(Scores(values=np.empty((0, scoring.outputs), np.float32)) for scoring in scorings)
     return pa.concat_tables(_columns(scores, scorings) for scores in (nothing, *scored))
 

@@ -16,7 +16,7 @@ _LIKE_PAIRS = (tuple, list, dict)  # as other libraries take pairs of texts
 
 
 def windows(texts: Iterable[str | None], rows: int) -> Iterator[pa.LargeStringArray]:
-    """The texts in order, in arrays of `rows` texts; the last may have fewer. Raises TypeError for what is not texts.
+    """Cut the texts into arrays of `rows` texts; the last may have fewer. Raises TypeError for what is not texts.
 
     An iterator is not read further than the current window. None, NaN and pandas' NA become null, lone surrogates U+FFFD.
     """
@@ -53,7 +53,7 @@ def aligned_windows(
 
 
 def check_are_columns(texts: Any, text_pairs: Any) -> None:
-    """Raises TypeError for what is not a column, and ValueError if their lengths are known and differ. Reads nothing."""
+    """Raise TypeError for what is not a column, and ValueError if their lengths are known and differ. Reads nothing."""
     check_is_one_column(texts)
     if text_pairs is None:
         return
@@ -66,7 +66,7 @@ def check_are_columns(texts: Any, text_pairs: Any) -> None:
 
 
 def check_is_one_column(texts: Any) -> None:
-    """Raises TypeError for a single text, a whole table, and what cannot be iterated. Reads nothing."""
+    """Raise TypeError for a single text, a whole table, and what cannot be iterated. Reads nothing."""
     kind = type(texts).__name__
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"Expected a list of texts, not a single {kind}. Pass [text].")
@@ -77,7 +77,7 @@ def check_is_one_column(texts: Any) -> None:
 
 
 def _as_arrow(texts: Any) -> pa.Array | pa.ChunkedArray | None:
-    """An Arrow column, or an object that can become one without a walk over its items; None for other iterables."""
+    """Convert a column that need not be walked item by item to Arrow. Returns None for other iterables."""
     try:
         if hasattr(texts, "__arrow_c_stream__"):  # ChunkedArray, polars, pandas
             return _checked(pa.chunked_array(texts))
@@ -117,7 +117,7 @@ def _array(texts: list[Any]) -> pa.LargeStringArray:
 
 
 def _without_surrogates(text: Any) -> Any:
-    """JSON can hold half of a surrogate pair, which UTF-8 cannot."""
+    """Replace half a surrogate pair, which JSON can hold and UTF-8 cannot."""
     if not isinstance(text, str):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

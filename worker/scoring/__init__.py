@@ -60,13 +60,13 @@ class Scores:
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """Which rows are scored or errored, shape (rows,)."""
+        """Whether each row is scored or errored, shape (rows,)."""
         known = np.ones(len(self.values), dtype=np.bool_)
         known[self.missing] = False
         return known
 
     def with_errors(self, errors: Mapping[int, str] = _NO_ERRORS) -> "Scores":
-        """These scores with further errors, and one for each row whose scores are not finite numbers."""
+        """Add errors, and one for each row whose scores are not finite numbers."""
         is_finite = np.asarray(np.isfinite(self.values).all(axis=1))
         is_finite[self.missing] = True
         not_finite = dict.fromkeys(np.flatnonzero(~is_finite).tolist(), "score is not finite")
@@ -76,7 +76,7 @@ class Scores:
         return replace(self, values=values, errors=dict(sorted(reasons.items())))
 
     def filled_from(self, earlier: "Scores") -> "Scores":
-        """These scores, with missing rows taken from an earlier scoring of the same rows, if it has them."""
+        """Take missing rows from an earlier scoring of the same rows, if it has them."""
         found = self.missing[earlier.known[self.missing]]
         values = self.values.copy()
         values[found] = earlier.values[found]
@@ -86,13 +86,13 @@ class Scores:
 
 
 def null_texts(texts: pa.Array) -> dict[int, str]:
-    """Row → reason, for the rows without a text."""
+    """Find the rows without a text: row → reason."""
     return dict.fromkeys(np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False)).tolist(), "null text")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerInfo:
-    """How a scorer computes: for the log, and for the receipts of what it scored."""
+    """The device and settings with which a scorer computes: for the log, and for the receipts of what it scored."""
 
     device: str = "cpu"  # its name, such as NVIDIA H100 80GB HBM3
     device_type: str = "cpu"  # its kind, as torch names it
@@ -106,7 +106,7 @@ class ScorerInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where texts are from: consecutive rows of a shard, from `first_row` on. Most scorers do not need it."""
+    """The origin of texts: consecutive rows of a shard, from `first_row` on. Most scorers do not need it."""
 
     shard: str
     source_identity: str  # of the shard's file: it changes with the content
@@ -123,8 +123,7 @@ class Scorer(Protocol[Encoded]):
     """
 
     @property
-    def info(self) -> ScorerInfo:
-        """How it computes."""
+    def info(self) -> ScorerInfo: ...
 
     def encode(self, texts: pa.LargeStringArray, place: Place) -> Encoded:
         """Prepare the texts of a window; null stands for a row without one. Runs in a thread of its own."""
@@ -150,7 +149,7 @@ class LaunchingScorer(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """Labels that come with the run and not with the model: each is an output."""
+    """Labels that the run brings, each of which is an output."""
 
     texts: tuple[str, ...]
     entailment: int  # the model's output for "the text entails the hypothesis"
@@ -159,7 +158,7 @@ class Hypotheses:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How a scorer is to read texts, if not as its model does by itself."""
+    """A way to read texts other than the model's default."""
 
     max_tokens: int | None = None  # of a text or passage, with special tokens
     passages: str = "head"  # head+tail, head+middle+tail, stride:N, finepdfs
@@ -211,7 +210,7 @@ class MeteredScorer(Protocol):
 
     @property
     def seconds_at_peak(self) -> float | None:
-        """How long all its batches would have taken at the peak. None if that is not known. Any thread may ask."""
+        """The seconds that all batches would have taken at the peak. None if unknown. Any thread may ask."""
 
     def device_use(self) -> DeviceUse:
         """The current use of the device. Any thread may ask."""
@@ -223,10 +222,10 @@ class SharingScorer(Protocol):
 
     @property
     def encoding(self) -> Hashable:
-        """Scorers of equal encodings encode texts equally, so that one can score what another has encoded."""
+        """A key of how texts are encoded: a scorer can score what another one of the same key has encoded."""
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
-        """A scorer of the outputs of all, side by side, if that is cheaper than one after the other; otherwise None."""
+        """Make a scorer of all outputs side by side, if that is cheaper than one scorer after the other; otherwise None."""
 
 
 # Errors of loading and running a model.
@@ -252,10 +251,10 @@ Floats = npt.NDArray[np.float32]
 
 
 def apply(function: str, logits: Floats) -> Floats:
-    """Logits and scores have shape (rows, outputs). "none" returns the logits unchanged.
+    """Turn logits into scores, both of shape (rows, outputs). "none" returns the logits unchanged.
 
-    The last bits of `exp` depend on the CPU. Those of float64 are lost in a float32, so stored logits give the same scores
-    again, and a row at the edge of a cut stays on its side.
+    The last bits of `exp` depend on the CPU. Computed in float64, they are lost when the scores become float32, so stored logits
+    give the same scores again, and a row at the edge of a cut stays on its side.
     """
     if function == "none":
         return logits

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called `name`, or the best one for `auto`. Raises ModelError if the named device is missing."""
+    """Find the device called `name`, or the best one for `auto`. Raises ModelError if the named device is missing."""
     if name == "auto":
         device = best_device()
         if device.type == "cpu":
@@ -52,7 +52,7 @@ def _check_no_gpu_is_missing() -> None:
 
 
 def sign_of_a_gpu() -> str | None:
-    """The evidence that this process should have a GPU, as words for a message; None if there is none."""
+    """Say why this process should have a GPU, for a message. Returns None if nothing suggests one."""
     try:
         gpus = visible_gpus()
     except (OSError, subprocess.TimeoutExpired):
@@ -91,7 +91,7 @@ def has_packed_attention(device: torch.device) -> bool:
 
 
 def device_use(device: torch.device) -> DeviceUse:
-    """Read the use of a GPU. The CPU and its memory serve the whole machine, so their figures would say little of a worker."""
+    """Read the use of a GPU. The figures of a CPU would be those of the whole machine."""
     if device.type != "cuda":
         return DeviceUse()
     return DeviceUse(
@@ -106,10 +106,10 @@ def _memory_share(device: torch.device) -> float:
 
 
 def _told(ask: Callable[[], float]) -> float | None:
-    """None if the driver does not tell.
+    """Return None if the driver does not answer.
 
-    NVML needs the package nvidia-ml-py, which has errors of its own, and says nothing of a part of a GPU (MIG). After a
-    fault of the device, both fail. None of that may end the thread that asks: it renews a lease.
+    NVML needs the package nvidia-ml-py, which has errors of its own, and knows no use of a part of a GPU (MIG). After a fault
+    of the device, both fail. No error may end the thread that asks, because it renews a lease.
     """
     try:
         return ask()
@@ -118,7 +118,7 @@ def _told(ask: Callable[[], float]) -> float | None:
 
 
 def default_batch_tokens(device: torch.device) -> int:
-    """A CPU is fastest while a batch fits in its cache; a GPU needs many rows at once."""
+    """Return the default budget: a CPU is fastest while a batch fits in its cache; a GPU needs many rows at once."""
     return 2_048 if device.type == "cpu" else 32_768
 
 
@@ -170,7 +170,6 @@ class Candidate:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the model is left as it is."""
         return self.way in ("plain", "unpadded")
 
 
@@ -232,7 +231,7 @@ def keep_heads_in_float32(model: Any) -> None:
 def _heads(model: Any) -> list[torch.nn.Module]:
     """The layers that turn a text's state into logits.
 
-    They are cheap, and bfloat16 would round a logit of 3 to the nearest 1/64.
+    They are cheap, and bfloat16 would round a logit of 3 to a multiple of 1/64.
     """
     encoder = model.base_model
     heads = [part for part in model.children() if part is not encoder]

@@ -81,7 +81,7 @@ def _run_batches(
     known: Known | None,
     work: DeviceWork | None,
 ) -> tuple[list[tuple[Counts, torch.Tensor]], dict[int, str]]:
-    """The logits of each batch, which the device may still compute, and the texts that have none: text → reason."""
+    """Launch all batches. Returns their logits, which the device may still compute, and texts without any: text → reason."""
     lengths = tokens.batch_lengths
     pending = deque(plan_batches(lengths, max_batch_tokens=max_batch_tokens))
     done: list[tuple[Counts, torch.Tensor]] = []
@@ -117,7 +117,7 @@ def _run_batches(
 
 
 def _check_memory(lengths: Counts, fitted: list[Counts], errors: dict[int, str]) -> None:
-    """Without this check, a machine that is short of memory would mark row after row as errored."""
+    """Raise MemoryError if a row failed for lack of memory although a row at least as long fitted: the machine is at fault."""
     lost = [row for row, reason in errors.items() if reason == _NO_MEMORY]
     longest_fitted = max((int(lengths[batch].max()) for batch in fitted), default=0)
     if lost and lengths[lost].min() <= longest_fitted:
@@ -127,7 +127,7 @@ def _check_memory(lengths: Counts, fitted: list[Counts], errors: dict[int, str])
 
 
 def _try(backend: Backend, batch: Tokens, vocabulary: int | None) -> tuple[torch.Tensor | None, str]:
-    """The logits, or the reason why there are none.
+    """Compute a batch. Returns the logits, or the reason why there are none.
 
     Raises DeviceFault for an error that neither the text nor a lack of memory explains.
     """

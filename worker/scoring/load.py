@@ -67,13 +67,13 @@ def load_classifier(
 ) -> SequenceClassifier:
     """Load a Hub name or folder onto a device: `auto`, or torch's name of one. Code from the Hub is never run.
 
-    `parity_rows` sample texts are scored both ways first; 0 leaves that out, and graphs with it. Raises ModelError for what is
-    no sequence classifier and for a device that is not here, and ParityError if what was asked for does not give the model's
-    own scores.
-    "auto" begins with the format `first` if the device is made for it, and ends with float32 as transformers runs it, at last
-    with texts of one length at a time, which is never refused.
+    `parity_rows` sample texts are scored with the plain model too; 0 disables the parity gate, and graphs with it. Raises
+    ModelError for what is no sequence classifier or a missing device, and ParityError if the chosen format or backend does not
+    give the model's own scores.
+    "auto" begins with the format `first` if the device is fast at it. It ends with float32 as transformers runs it, at last with
+    texts of one length at a time, which is never refused.
     With `sharding` for several devices, the model is divided over them; `backend` and `compile` then do nothing.
-    With `load`, the model is what that returns. It is called again for each candidate that is tried.
+    `load`, if given, returns the model. It is called again for each candidate that is tried.
     """
     if threads:
         torch.set_num_threads(min(threads, os.cpu_count() or 1))
@@ -122,7 +122,7 @@ def load_classifier(
 
 
 def _reference(saved: SavedModel, rows: int, device: torch.device) -> Logits:
-    """The plain model's logits of sample texts: fewer, on the CPU, if it does not fit on the device in float32."""
+    """Compute the plain model's logits of sample texts: on the CPU, and fewer, if it does not fit on the device in float32."""
     plain = replace(saved, model=saved.model.float())
     try:
         with _room_for(saved.model.name_or_path, device):
@@ -148,7 +148,6 @@ def _room_for(name: str, device: torch.device) -> Iterator[None]:
 
 
 def _ways(model_type: str, device: torch.device, *, asked: BackendName, may_graph: bool) -> tuple[Way, ...]:
-    """The ways to run batches, fastest first."""
     if asked == "padded" or model_type not in FAMILIES or not has_packed_attention(device):
         return ("padded",)
     return ("graphed", "packed", "padded") if asked == "auto" and may_graph else ("packed", "padded")
@@ -157,7 +156,7 @@ def _ways(model_type: str, device: torch.device, *, asked: BackendName, may_grap
 def _backend(
     saved: SavedModel, candidate: Candidate, device: torch.device, *, budget: int, compile: bool
 ) -> Padded | Packed | Graphed:
-    """The model as the candidate runs it. A plain candidate is left as it is."""
+    """Prepare the model as the candidate runs it. A plain candidate's model is not changed."""
     model, model_type = saved.model, saved.model.config.model_type
     if candidate.is_plain:
         return padded(model, saved.tokenizer, device, by_length=candidate.way == "unpadded")
@@ -185,7 +184,7 @@ def _check_faster(one: SequenceClassifier, other: SequenceClassifier) -> None:
 
 
 def with_tokenizer_processes(scorer: SequenceClassifier, read: Callable[[], Any]) -> SequenceClassifier:
-    """The scorer, which tokenizes in processes if a trial shows that one thread cannot keep up with the device."""
+    """Let processes tokenize if a trial shows that one thread cannot keep up with the device."""
     if not scorer.tokenizer.can_use_processes:
         return scorer
     texts = pa.array(sample_texts(_TIMED_ROWS), pa.large_string())
@@ -207,7 +206,7 @@ def with_tokenizer_processes(scorer: SequenceClassifier, read: Callable[[], Any]
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """The shorter time of two runs."""
+    """Time two runs, and return the shorter time."""
     seconds = []
     for _ in range(2):
         start = time.perf_counter()

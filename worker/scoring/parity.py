@@ -69,7 +69,7 @@ def checked_scorer(
     device: torch.device,
     max_batch_tokens: int,
 ) -> SequenceClassifier:
-    """The scorer of a loaded model. Raises ParityError if it does not reproduce the plain model's logits of the sample."""
+    """Make the scorer of a loaded model. Raises ParityError if it does not reproduce the plain model's logits of the sample."""
     scorer = SequenceClassifier(
         model=name,
         revision=saved.revision,
@@ -89,9 +89,9 @@ def checked_scorer(
 
 
 def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Candidate) -> None:
-    """Raises ParityError, with the figures, if the logits differ by more than the tolerance of the candidate's format.
+    """Raise ParityError, with the figures, if the logits differ by more than the tolerance of the candidate's format.
 
-    The plain model without padding is the model itself: only logits that are not finite are refused.
+    The plain model without padding is the model itself, so only logits that are not finite are refused.
     """
     tolerance = TOLERANCES[candidate.dtype]
     limit = tolerance.error * parity.scale
@@ -114,10 +114,10 @@ def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Ca
 def first_faithful(
     candidates: Sequence[Candidate], load: Callable[[Candidate], SequenceClassifier]
 ) -> SequenceClassifier:
-    """Load the first candidate that passes the gate. The log says what each other lacks, and `refused_dtypes` names the formats.
+    """Load the first candidate that passes the gate. Logs why others are refused; `refused_dtypes` names their formats.
 
-    Graphed and packed batches may also fail to compile or to run. Then the next candidate is tried. Raises ParityError if none
-    passes, with the choices to give up: without them, the plain way is tried too.
+    Graphed and packed batches may also fail to compile or to run. Raises ParityError if no candidate passes, with the options
+    to leave out so that the plain model is tried too.
     """
     refused: list[str] = []
     for candidate in candidates:

@@ -26,7 +26,7 @@ class ParityTrial:
 
     @property
     def p999_error(self) -> float:
-        """The error that 999 of 1,000 logits do not exceed."""
+        """The 99.9th percentile of the errors."""
         return float(np.quantile(self._errors, 0.999)) if self._errors.size else 0.0
 
     @property
@@ -55,7 +55,7 @@ class ParityTrial:
 
 
 def _ranks(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Equal scores share the mean of their ranks."""
+    """Rank the scores. Equal scores share the mean of their ranks."""
     _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
     return (np.cumsum(sizes) - (sizes - 1) / 2)[group]
 
@@ -67,7 +67,7 @@ _SHORTEST, _LONGEST = 40, 40_000
 
 
 def sample_texts(count: int, *, seed: int = 0) -> list[str]:
-    """Deterministic for the same arguments and Python version."""
+    """Make sample texts: the same for the same arguments and Python version."""
     prose = "\n".join(topics[name] for name in sorted(topics))
     rng = np.random.default_rng(seed)
     lengths = rng.lognormal(np.log(_MEAN_CHARS) - _SPREAD**2 / 2, _SPREAD, count)

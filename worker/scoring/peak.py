@@ -35,12 +35,12 @@ class DeviceWork:
         self._shape = shape
 
     def add(self, lengths: npt.NDArray[np.int64]) -> None:
-        """A batch is done. `lengths` has the tokens of each text. A GPU may still be computing the last batches."""
+        """Count a batch. `lengths` has the tokens of each text. A GPU may still be computing the last batches."""
         self.seconds_at_peak += float(self._shape.flops(lengths).sum()) / self.peak
 
 
 def measured_work(shape: ModelShape | None, dtype: str, device: torch.device) -> DeviceWork | None:
-    """A count that begins now. None for a model of unknown layers, and if the peak cannot be measured."""
+    """Begin to count. Returns None for a model of unknown layers, or if the peak cannot be measured."""
     if shape is None:
         return None
     try:
@@ -52,7 +52,7 @@ def measured_work(shape: ModelShape | None, dtype: str, device: torch.device) ->
 
 @lru_cache(maxsize=32)
 def matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> float:
-    """Operations per second over the products of one layer. It is measured once in a process, in a fraction of a second."""
+    """Measure the operations per second of the products of one layer, once per process, in a fraction of a second."""
     tokens = _TOKENS_GPU if device.type == "cuda" else _TOKENS_CPU
     operations = sum(2 * tokens * rows * columns * count for rows, columns, count in shape.matrices)
     spent = sum(count * _seconds(tokens, rows, columns, dtype, device) for rows, columns, count in shape.matrices)
@@ -61,7 +61,7 @@ def matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> 
 
 @torch.inference_mode()
 def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> float:
-    """Seconds for one product, the fastest of several: disturbances only make it slower."""
+    """Time one product, the fastest of several: disturbances only make it slower."""
     states = torch.randn(tokens, rows, device=device).to(dtype)
     layer = torch.nn.Sequential(torch.nn.Linear(rows, columns, bias=False, device=device).to(dtype))
     if device.type == "cpu":

@@ -9,7 +9,7 @@ _NOISY = ("torchao", "torch.utils._pytree")  # name each kernel that is not for 
 
 
 def quieten_imports() -> None:
-    """Before torch and transformers are imported, in a process of our own."""
+    """Quieten torch and transformers before they are imported, in a process of our own."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -17,7 +17,7 @@ def quieten_imports() -> None:
 
 @contextmanager
 def quiet_imports() -> Iterator[None]:
-    """Keep them quiet during a block, in a user's process."""
+    """Quieten torch and transformers during a block, in a user's process."""
     loggers = [logging.getLogger(name) for name in _NOISY]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

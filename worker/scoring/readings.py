@@ -29,10 +29,10 @@ class TextReader:
 
 
 def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, model: str) -> TextReader:
-    """The reader of passages, hypotheses or both, for a model with so many outputs. Raises ModelError if it cannot read so.
+    """The reader of passages, hypotheses or both, for a model with this many outputs. Raises ModelError if it cannot read so.
 
     Passages are pooled for each output, before any activation. A reader of hypotheses has one output for each, a logit: softmax
-    over them gives the pipeline's scores or, if `multi_label`, sigmoid does. Each passage is judged by all hypotheses.
+    over them gives the pipeline's scores or, if `multi_label`, sigmoid does. All hypotheses are tested on each passage.
     """
     hypotheses, pool = reading.hypotheses, POOLS[reading.pool]
     try:
@@ -48,7 +48,7 @@ def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, mod
 
 
 def one_sequence_each(tokenizer: TextTokenizer, outputs: int) -> TextReader:
-    """The reader of whole texts, or of their beginnings."""
+    """Read each text, or its beginning, as one sequence."""
     return TextReader(encoder=_Whole(tokenizer=tokenizer), combine=lambda logits, _offsets: logits, outputs=outputs)
 
 
@@ -79,10 +79,10 @@ POOLS: dict[str, Combine] = {"max": _max, "mean": _mean}
 
 
 def _logit_of_each(hypotheses: Hypotheses, pool: Combine) -> Combine:
-    """The logit of each label from the outputs of its pairs, pooled over the passages of a text.
+    """Compute the logit of each label from the outputs of its pairs, pooled over the passages of a text.
 
-    The softmax over entailment and contradiction is the sigmoid of their difference, so that is the logit if each label is
-    judged by itself.
+    The softmax over entailment and contradiction is the sigmoid of their difference, so with `multi_label` that difference is
+    the logit.
     """
     labels = len(hypotheses.texts)
     contradiction = -1 if hypotheses.entailment == 0 else 0  # as the pipeline chooses it

@@ -33,8 +33,6 @@ _NO_PARSER = "`tiktoken` is required"  # also for SentencePiece's files, if prot
 
 @dataclass(frozen=True, kw_only=True)
 class SavedModel:
-    """A model and its tokenizer as they were saved."""
-
     model: Any
     tokenizer: Any
     revision: str | None  # as it was asked for
@@ -100,7 +98,7 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
 
 
 def _reason(error: Exception) -> str:
-    """The first paragraph, without the trace that torch's C++ adds."""
+    """The first paragraph of an error, without the trace that torch's C++ adds."""
     return " ".join(_REST_OF_ERROR.split(str(error))[0].split())
 
 
@@ -109,7 +107,7 @@ def _shape(sizes: Any) -> str:
 
 
 def _settle(config: Any) -> None:
-    """Have the model return its outputs by name, and leave out parts of its config that are no configs: it was built without."""
+    """Make the model return its outputs by name, and delete parts of its config that are no configs, and were not used."""
     config.return_dict = True
     for part in _TEXT_PARTS:
         if not isinstance(getattr(config, part, None), PreTrainedConfig | None):
@@ -135,9 +133,9 @@ def agree_on_padding(model: Any, tokenizer: Any) -> None:
 
 
 def _keep_last_token(model: Any, tokenizer: Any) -> None:
-    """Mark a config that names no padding token of the vocabulary by the id -1.
+    """Set the padding token of a config that names none of the vocabulary to -1.
 
-    A decoder's head then reads the last token of a text, whatever it is. With a padding token, it reads the last other token.
+    A decoder's head then reads the last token of a text. With a padding token, it reads the last other token.
     """
     config = model.config.get_text_config()
     vocabulary, pad_id = getattr(config, "vocab_size", None) or _UNLIMITED, config.pad_token_id
@@ -148,7 +146,7 @@ def _keep_last_token(model: Any, tokenizer: Any) -> None:
 
 
 def tokens_taken(tokenizer: Any, model: Any) -> int:
-    """The longest input that tokenizer and positions both allow."""
+    """The longest input that both the tokenizer and the positions allow. Raises ModelError if there is no room for a text."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 0
     allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
     own = tokenizer.model_max_length  # whatever tokenizer_config.json has there
@@ -165,7 +163,7 @@ def tokens_taken(tokenizer: Any, model: Any) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """How to load the weights of a repository into classes of transformers, or into a small class of ours.
+    """Loads the weights of a repository into classes of transformers, or into a small class of ours.
 
     `config` raises ModelError if this version of transformers, or a setting of the repository, is not supported.
     """
@@ -221,7 +219,7 @@ class FirstTokenClassifier(DebertaV2PreTrainedModel):
 
 
 def _first_token_config(config: Mapping[str, Any]) -> DebertaV2Config:
-    """The settings of the backbone that config.json names, unless it has them itself."""
+    """The settings of the backbone that config.json names, unless it has its own."""
     backbone = config["base_model"]
     if backbone not in _BACKBONES:
         raise ModelError(f"its backbone {backbone!r} is not known; known are {' and '.join(_BACKBONES)}")

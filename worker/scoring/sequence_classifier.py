@@ -58,7 +58,7 @@ class SequenceClassifier:
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False)  # see `_remembered`
 
     def __repr__(self) -> str:
-        """In one line: that of a dataclass would print the whole network."""
+        """Fit in one line: a dataclass would print the whole network."""
         named = {
             "revision": self.revision,
             "dtype": self.dtype,
@@ -110,7 +110,7 @@ class SequenceClassifier:
         )
 
     def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
-        """Score encoded rows. Batches whose rows an `earlier`, ended scoring of the same rows has all are not computed again.
+        """Score encoded rows. A batch is skipped if an `earlier`, interrupted scoring of the same rows has all of its rows.
 
         A text is errored if one of its sequences cannot be scored, and missing if one of them was not reached.
         """
@@ -132,7 +132,7 @@ class SequenceClassifier:
         return lambda: self._of_rows(encoded, logits(), earlier)
 
     def _of_rows(self, encoded: EncodedRows, found: Scores, earlier: Scores | None) -> Scores:
-        """The scores of rows from those of sequences."""
+        """Combine the scores of sequences into those of rows."""
         row_of, offsets = encoded.row_of_text, encoded.offsets
         values = np.full((encoded.rows, self._reader.outputs), np.nan, dtype=np.float32)
         if len(row_of):
@@ -147,7 +147,7 @@ class SequenceClassifier:
         return scores if earlier is None else scores.filled_from(earlier)
 
     def with_budget(self, max_batch_tokens: int) -> "SequenceClassifier":
-        """The classifier with batches of so many tokens. A graph is of one size, so another one is compiled."""
+        """Change the budget of a batch. A graph is of one size, so another one is compiled."""
         backend = self.backend.of_size(max_batch_tokens) if isinstance(self.backend, Graphed) else self.backend
         return replace(self, max_batch_tokens=max_batch_tokens, backend=backend)
 
@@ -160,7 +160,7 @@ class SequenceClassifier:
         return self.tokenizer.identity
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> "SequenceClassifier | None":
-        """The classifier with the outputs of all, if they have the same encoder. Found out once for the same classifiers."""
+        """Join classifiers that have the same encoder. Compared once for the same classifiers."""
         classifiers = (self, *(other for other in others if isinstance(other, SequenceClassifier)))
         if len(classifiers) < 1 + len(others):
             return None
@@ -179,11 +179,11 @@ class SequenceClassifier:
         return device_use(self.device)
 
     def reading(self, reading: Reading) -> "SequenceClassifier":
-        """The scorer that reads texts so. It is made once for each reading, because that takes a fraction of a second."""
+        """Make the scorer that reads texts so, once for each reading, because that takes a fraction of a second."""
         return self._remembered(reading, lambda: _reading(self, reading))
 
     def _remembered(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """The classifiers made from this one. They are kept with the classifier, so that a notebook gets its memory back."""
+        """Cache classifiers made from this one in it, so that a notebook gets their memory back with it."""
         if key not in self._made:
             made = make()
             if len(self._made) == _MOST_MADE:
@@ -207,7 +207,7 @@ def _reading(classifier: SequenceClassifier, reading: Reading) -> SequenceClassi
 
 
 def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | None:
-    """None if their encoders or their tokenizers differ.
+    """Join classifiers of one encoder. Returns None if their encoders or their tokenizers differ.
 
     The weights are compared tensor by tensor, and sample texts must get equal scores to the last bit. From then on, the
     classifiers hold the weights of their encoder once.
@@ -237,7 +237,7 @@ def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | N
 
 
 def _without_graph(classifier: SequenceClassifier) -> SequenceClassifier:
-    """A graph holds one model only, so models that share an encoder run without it."""
+    """Run without a graph, which holds one model only."""
     backend = classifier.backend
     return replace(classifier, backend=backend.packed) if isinstance(backend, Graphed) else classifier
 

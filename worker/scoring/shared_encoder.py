@@ -42,7 +42,7 @@ class JointBackend:
 
     @contextmanager
     def _parts_run_once(self) -> Iterator[None]:
-        """In the block, the first model computes each part, and the others get its results."""
+        """Let the first model compute each part during the block, and give the others its results."""
         replaced = []
         for part in self.parts:
             results: list[Any] = []

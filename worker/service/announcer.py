@@ -15,10 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Announcer:
-    """Announces to the fleet changes at once, and the current state every few seconds.
-
-    A separate thread does it, because Redis may not answer.
-    """
+    """Announces a change of the worker at once, and its state every few seconds, in a thread: Redis may not answer."""
 
     def __init__(self, client: redis.Redis, state: WorkerState) -> None:
         self._client = client

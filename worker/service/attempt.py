@@ -100,9 +100,9 @@ class Attempt:
         return receipt
 
     def _begin_next(self) -> None:
-        """Let the next shard begin beside this one.
+        """Allow the next shard to begin beside this one.
 
-        Not beside one that is tried again: if another shard kills the process, it must not be this one that is failed.
+        Not beside a retry: if another shard kills the process, the retry must not be blamed and failed.
         """
         if self.may_begin_next.is_set() or self.claim.attempt > 1:
             return
@@ -127,7 +127,7 @@ class Attempt:
             raise
 
     def _logged(self, receipt: Receipt) -> str:
-        """The line for Flower, which this also logs."""
+        """Log how the attempt ended. Returns the line for Flower."""
         line = f"{counted(receipt.rows_in, 'row')} in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
         seconds = receipt.provenance.finished_at - receipt.provenance.started_at
         fields = {"rows": receipt.rows_in, "seconds": round(seconds, 1)}
@@ -135,7 +135,7 @@ class Attempt:
         return line
 
     def _record_failure(self, error: BaseException) -> None:
-        """Transient errors are retried with a growing delay, those of the machine elsewhere. Unexpected ones count as crashes."""
+        """Record an error. Transient ones are retried with back-off, those of the machine elsewhere; others count as crashes."""
         claim, trace = self.claim, traceback.format_exc()
         ours, what, fields = _classified(error), claim.what_in_full, claim.log_fields
         with redis_may_be_away():
@@ -165,7 +165,7 @@ class Attempt:
             self.child.ledger.release(self.claim)
 
     def _top_up(self) -> None:
-        """The message of this shard has left the queue, so there is room for others."""
+        """Fill the queue, from which the message of this shard has gone."""
         with redis_may_be_away():
             top_up(self.app, self.child.ledger, self.claim.run_id, self.claim.spec.queue)
 

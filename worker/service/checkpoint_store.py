@@ -40,7 +40,7 @@ def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: thre
 
 
 class _Store:
-    """Windows on their way to the ledger. Those that Redis did not answer for are sent again with the next window."""
+    """Windows that wait to be stored. If Redis does not answer, they are sent again with the next window."""
 
     def __init__(self, claim: Claim, ledger: Ledger, output: Output) -> None:
         self._claim, self._ledger, self._output = claim, ledger, output

@@ -181,7 +181,7 @@ def _tell_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer
 
 
 def _give_up(error: Exception) -> NoReturn:
-    """End the worker. Celery would ignore the error and start another child, again and again."""
+    """End the worker. Celery would ignore the error and start another child repeatedly."""
     ipc.leave_failure(" ".join(str(error).split()) or type(error).__name__)
     os.kill(int(os.environ[ipc.PARENT]), signal.SIGTERM)
     os._exit(ExitCode.NO_MODEL)

@@ -8,7 +8,7 @@ from shardsift.worker.scoring import DeviceUse, MeteredScorer, Scorer
 
 
 class DeviceMeter:
-    """Measures the share of the matmul peak from now until `stop`, and how busy and full the device is.
+    """Measures the share of the matmul peak until `stop`, and how busy and full the device is.
 
     `scorers` are those of one attempt, which all run on the device called `name`. `backend` says how they run batches.
     """
@@ -23,18 +23,18 @@ class DeviceMeter:
         self._at_end: float | None = None
 
     def start(self) -> None:
-        """Count work from the first call on: what the device was given before is of another attempt."""
+        """Count work from the first call on: earlier work of the device is another attempt's."""
         if not self._has_started:
             self._has_started, self._before = True, self._seconds_at_peak()
 
     def stop(self) -> None:
-        """Count no more work: what the device is given from now on is of another attempt."""
+        """Stop counting: later work of the device is another attempt's."""
         self._at_end = self._seconds_at_peak()
 
     def peak_share(self, device_seconds: float) -> float | None:
-        """The share of these seconds that the work would have taken at the matmul peak. None if that is not known.
+        """Return the share of these seconds that the work would take at the matmul peak. None if unknown.
 
-        At most 1: what a device has done it can do, so a share above means that other work slowed the measurement of the peak.
+        At most 1: a share above means that other work slowed down the measurement of the peak.
         """
         before, now = self._before, self._seconds_at_peak() if self._at_end is None else self._at_end
         if before is None or now is None or now == before or device_seconds <= 0:

@@ -77,7 +77,7 @@ class InHand:
         return len(self._held) == 1
 
     def _reported(self, run_id: str, shard: str, may_begin_next: threading.Event, work: Work) -> str:
-        """Do the work, and tell the parent what is in hand: it queues the shards of a child that dies."""
+        """Do the work, and report to the parent what is in hand: it queues the shards of a child that dies."""
         with self._changing:
             self._held[run_id, shard] = work
             ipc.leave_held(list(self._held))

@@ -73,28 +73,22 @@ class Lease(Progress):
         return self._lost is None and not self._is_paused and not self._stopping.is_set()
 
     def on_window(self) -> None:
-        """A window is finished. Rows that are reported from now on belong to the next one."""
         self._rows_before_window = self._rows
 
     def on_launch(self) -> None:
-        """A window is given to the device."""
         self._device.start()
 
     def on_read(self) -> None:
-        """All windows are read, and soon scored. The next shard may be begun."""
         self._begin_next()
 
     def on_launched(self) -> None:
-        """The device has been given all of the shard. The next one may be begun."""
         self._device.stop()
         self._begin_next()
 
     def on_progress(self) -> None:
-        """Note progress of any kind, so that the watchdog does not end the process."""
         self._watchdog.pet(self)
 
     def check(self) -> None:
-        """Raises Stopped or LeaseLost if the work must stop here."""
         if self._lost:
             raise self._lost
         if self._stopping.is_set():

@@ -111,7 +111,7 @@ class Parent:
     def _watch_starts(self, children: set[int], *, is_loaded: bool) -> None:
         """End a worker whose processes keep dying while they load, for example from lack of memory.
 
-        Celery alone would start another process each time.
+        Celery alone would restart them without limit.
         """
         self._starting = set() if is_loaded else self._starting | children
         if len(self._starting) > _MAX_STARTS and not self._is_stopping:
@@ -129,7 +129,7 @@ class Parent:
             ).start()
 
     def _on_notice(self, seconds_left: float) -> None:
-        """Stop Celery as SIGTERM does, but without that signal: SIGTERM may still follow, and then ends the process."""
+        """Stop Celery as SIGTERM does, but without that signal: if SIGTERM follows, it ends the process."""
         self._is_reclaimed = True
         late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
         self._stop_seconds = max(0.0, min(self._stop_seconds, seconds_left - late))
@@ -144,9 +144,9 @@ class Parent:
         self._stop_child()
 
     def _stop_child(self) -> None:
-        """The first call stops the child at the next batch; the second, a second later, makes it exit immediately.
+        """Stop the child at the next batch; a second call, at least a second later, makes it exit immediately.
 
-        Linux sends the signal for a dead parent again if a thread of the parent ends after the one that started this process.
+        Linux repeats the signal for a dead parent if a thread of the parent ends after the one that started this process.
         """
         is_first = not self._is_stopping
         if is_first:
@@ -203,7 +203,7 @@ class Parent:
         return code
 
     def _idle(self) -> NoReturn:
-        """Wait without exiting. Otherwise a supervisor would restart the worker, which would claim a shard each time."""
+        """Wait without exiting. A supervisor would restart the worker each time, and the worker would claim a shard."""
         logger.warning("This worker takes no more shards, and waits for the machine to end")
         self._is_idling = True
         while not self._was_told_to_leave:
@@ -211,7 +211,7 @@ class Parent:
         self._leave()
 
     def _exit_code(self, code: int) -> int:
-        """The exit code. If a child reported that it cannot serve, prints the reason and returns its code."""
+        """Return the exit code. If a child reported that it cannot serve, prints the reason and returns that child's code."""
         failure = ipc.found_failure(self._folder)
         if failure is None:
             return code
@@ -232,14 +232,14 @@ class Parent:
             self._queue_shards_of(ipc.found_held(self._folder).keys() - alive, str(exception))
 
     def _watch_deaths(self, dead: set[int]) -> None:
-        """Queue the shards of a child that died between two tasks, while it stored a shard. Celery does not report that."""
+        """Queue the shards of a child that died while it stored one: Celery does not report a death between two tasks."""
         if not dead:
             self._all_lived_at = time.monotonic()
         elif time.monotonic() - self._all_lived_at > _LOST_TASK_SECONDS:
             self._queue_shards_of(dead, "it was storing the shard")
 
     def _queue_shards_of(self, dead: Iterable[int], why: str) -> None:
-        """Queue them again at once. If this fails, the expiry of their leases has the same effect."""
+        """Queue the shards again at once. If this fails, they return when their leases expire."""
         error = f"The process that worked on it died: {why}"
         trace = ipc.take_crash_reports(self._folder)
         for run_id, shard in [shard for child in dead for shard in ipc.take_held(self._folder, child)]:

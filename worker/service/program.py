@@ -86,7 +86,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         self.parent.watch_for_spot_notice()
 
     def _process_task(self, req: Any) -> None:
-        """Free the pool's only place if odd fields keep a request from the child. Celery would leave it taken."""
+        """Free the slot of the pool if odd fields keep a request from the child. Celery would leave it taken."""
         req.time_limits = (None, None)  # ours have none, and odd ones would end Celery's loop later
         try:
             super()._process_task(req)
@@ -101,7 +101,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
 
 
 class _Commands(dict[str, Callable[..., Any]]):
-    """The commands of remote control. Celery logs a traceback for each command that is not there."""
+    """The commands of remote control. Celery logs a traceback for an unknown one; here it answers with an error."""
 
     def __missing__(self, command: str) -> Callable[..., Any]:
         return lambda _state, **_arguments: {"error": f"Workers of shardsift do not know {command}"}
@@ -110,7 +110,7 @@ class _Commands(dict[str, Callable[..., Any]]):
 class ScorerConsumer(Consumer):  # type: ignore[misc]
     """Waits if Redis refuses to be read: a right is missing, or a key of another type has replaced the queue.
 
-    Celery takes that for a lost connection, and connects again at once.
+    Celery takes that for a lost connection, and reconnects at once.
     """
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
@@ -160,7 +160,7 @@ def _told(reason: str, code: int) -> SystemExit:
 
 
 def log_line() -> str:
-    """The format of this worker's lines. A supervisor's workers share a log, so each says which one it is."""
+    """Format log lines with the worker's name, since a supervisor's workers share a log."""
     name = os.environ.get(WORKER_NAME, "").replace("%", "%%")
     return LINE.replace("%(levelname)s", f"{name} %(levelname)s") if name else LINE
 
@@ -180,7 +180,7 @@ def quieten_celery() -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Our errors are logged where they are recorded, and lost workers by the parent, with the traces of their threads."""
+    """Drop errors that are logged elsewhere: ours where they are recorded, lost workers by the parent."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, ShardsiftError) and not _is_lost_worker(error)
 

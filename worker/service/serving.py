@@ -104,13 +104,13 @@ def _folder_revision(model: str) -> str | None:
 
 
 def _let_multiprocessing_start_ranks() -> None:
-    """Celery's process is a daemon, and multiprocessing's current process too. Such a process may start no others."""
+    """Unset the daemon flag of Celery's process: multiprocessing lets no daemon start processes."""
     current: Any = process.current_process()
     current._config |= {"daemon": False, "authkey": process.AuthenticationString(current.authkey)}  # type: ignore[attr-defined]
 
 
 def _end_without_rank(reason: str) -> NoReturn:
-    """A group cannot go on without a rank. The parent queues its work again, and Celery starts another child, with its ranks.
+    """Exit, because a group cannot continue without a rank. The parent queues the shard again, and Celery starts a new child.
 
     Called in a thread: with NCCL, the thread that computes would wait for the lost rank.
     """

@@ -47,7 +47,7 @@ def watch_for_notice(
 
 
 def _ask(client: httpx2.Client, method: str, path: str, headers: Mapping[str, str]) -> str:
-    """The body of the answer, empty if nothing is there."""
+    """Return the body of the answer, empty for 404."""
     answer = client.request(method, path, headers=headers)
     return "" if answer.status_code == 404 else answer.raise_for_status().text.strip()
 
@@ -95,7 +95,7 @@ def _gcp(ask: Ask) -> float | None:
 
 
 def _seconds_until(when: str | None, parsed: Callable[[str], datetime], *, promised: float) -> float:
-    """The seconds until that time. If it cannot be parsed, those that the cloud promises."""
+    """Return the seconds until that time, or those that the cloud promises if it cannot be parsed."""
     try:
         return max(0.0, (parsed(when or "") - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):  # TypeError: the time has no time zone

@@ -63,7 +63,7 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
 
 
 class _Work:
-    """Claim a shard and, unless that is refused, attempt it. `worker` is the owner of the claim."""
+    """A claim of a shard and, unless that is refused, an attempt. `worker` is the owner of the claim."""
 
     def __init__(self, child: ScoringChild, message: ScoreShard, app: Celery, *, worker: str) -> None:
         self._child, self._message, self._app, self._worker = child, message, app, worker
@@ -92,7 +92,7 @@ class _Work:
 
 
 def _claim(child: ScoringChild, message: ScoreShard, worker: str) -> Claim | Refusal:
-    """Waits for Redis. A worker that is stopping gives the message back."""
+    """Claim a shard. Waits for Redis. A worker that is stopping returns the message to the queue."""
     nonce = new_nonce()
     try:
         if child.stopping.is_set():
@@ -115,5 +115,5 @@ def _claim(child: ScoringChild, message: ScoreShard, worker: str) -> Claim | Ref
 
 
 def _named(positional: tuple[object, ...]) -> dict[str, object]:
-    """Our messages have no positional arguments. As fields with a number for a name, decoding refuses and counts them."""
+    """Name positional arguments by number: our messages have none, so decoding refuses and counts them."""
     return {str(place): value for place, value in enumerate(positional)}

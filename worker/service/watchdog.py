@@ -27,7 +27,7 @@ class Watchdog:
         return self.idle_seconds(shard) > self._stall_seconds
 
     def idle_seconds(self, shard: object) -> float:
-        """Since the last progress, to within a second."""
+        """Return the time since the last progress, to within a second."""
         return time.monotonic() - self._petted[shard]
 
     def start(self, shard: object) -> None:
@@ -45,7 +45,7 @@ class Watchdog:
             self._set_timer()
 
     def _set_timer(self) -> None:
-        """For the shard that has made no progress for longest."""
+        """Set the timer for the shard that has made no progress for longest."""
         if not self._petted:
             faulthandler.cancel_dump_traceback_later()
             return

@@ -72,7 +72,7 @@ def from_bytes(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Sc
 
 
 def _read(head: Any, logits: Logits) -> tuple[Scores, Logits]:
-    """The scores that an entry describes, and the logits of the entries after it."""
+    """Decode the scores of an entry. Returns them, and the logits of the entries after it."""
     known = np.ones(head["rows"], dtype=np.bool_)
     if "known" in head:
         bits = np.frombuffer(bytes.fromhex(head["known"]), dtype=np.uint8)

@@ -51,7 +51,7 @@ def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Windo
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[pa.RecordBatch]]:
-    """Join and split batches into groups, one group per window. How the rows come in batches makes no difference."""
+    """Regroup batches by window. How the rows come in batches makes no difference."""
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -120,7 +120,7 @@ Sizes = npt.NDArray[np.int64]
 
 
 def row_bytes(batch: pa.RecordBatch) -> Sizes:
-    """About the bytes that Arrow needs: of a text its length and an offset."""
+    """Estimate the bytes that Arrow needs for each row: for a text its length and an offset."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         sizes += _value_bytes(column)
@@ -151,7 +151,6 @@ def _is_list_of_texts(kind: pa.DataType) -> bool:
 
 
 def _item_bytes(values: pa.Array, lengths: Sizes) -> Sizes:
-    """The bytes of each list's items."""
     up_to = np.concatenate([[0], np.cumsum(_value_bytes(values.flatten()))])
     ends = np.cumsum(lengths)
     sizes: Sizes = up_to[ends] - up_to[ends - lengths]
@@ -159,7 +158,7 @@ def _item_bytes(values: pa.Array, lengths: Sizes) -> Sizes:
 
 
 def _lengths(found: pa.Array) -> Sizes:
-    """Null has the length 0."""
+    """Convert to integers; null has the length 0."""
     lengths: Sizes = pc.fill_null(found, 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
 

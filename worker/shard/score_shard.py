@@ -130,7 +130,7 @@ def _write_windows(
 
 @contextmanager
 def _usage_errors_told_of(shard: Shard) -> Iterator[None]:
-    """Raise usage errors as errors of this shard. The spec was checked against the first shard and fits that one."""
+    """Raise usage errors as errors of this shard: the spec fits the first shard, against which it was checked."""
     try:
         yield
     except UsageError as error:
@@ -198,7 +198,7 @@ def _stage(file: WrittenFile, path: str, rows: int, output: Output, claim: Claim
 def _provenance(
     claim: Claim, scorers: Sequence[Scorer[Any]], vitals: Vitals, *, worker: str, started_at: float
 ) -> Provenance:
-    """The provenance of a shard that is finished now. `started_at` is in Unix seconds."""
+    """The provenance of a shard that ends now. `started_at` is in Unix seconds."""
     return Provenance(
         worker=disclosed_worker(claim.spec, worker),
         attempt=claim.attempt,
@@ -233,7 +233,7 @@ def scoring_receipts(
 
 @cache
 def _version(package: str) -> str | None:
-    """None if the package is not installed: a worker that loads no model has no torch."""
+    """Return None if the package is missing: a worker that loads no model has no torch."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -254,7 +254,7 @@ def _parity(trial: ParityTrial | Parity | None, scoring: Scoring, spec: RunSpec)
 
 
 def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float | None:
-    """The share of sample rows for which the run's filter decides differently on the two sets of logits."""
+    """The share of sample rows that the run's filter decides differently on the two sets of logits."""
     if spec.where is None:
         return 0.0
     if scoring.zero_shot:  # the trial was of the model's own outputs

@@ -47,7 +47,7 @@ class ScoringGroup:
     encoding: Hashable  # groups with the same one encode the same texts equally
 
     def joined(self, scores: Sequence[Scores | None]) -> Scores | None:
-        """The scores of each scoring as those of the scorer. None if there are none of one of them."""
+        """Join the scores of all scorings. Returns None if one of them has none."""
         if len(scores) == 1:
             return scores[0]
         found = [one for one in scores if one is not None]
@@ -77,7 +77,7 @@ def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) 
 
 
 def sharing_scorers(scorers: Sequence[Scorer[Any]]) -> list[list[int]]:
-    """The places of scorers that are one group if they score the same texts. Those that share nothing are left out.
+    """Find the scorers, by number, that are one group if they score the same texts. Omits those that share nothing.
 
     Compares weights, which takes seconds. Scorers remember the result, so that `scoring_groups` does not wait for it.
     """
@@ -86,7 +86,7 @@ def sharing_scorers(scorers: Sequence[Scorer[Any]]) -> list[list[int]]:
 
 
 def _gathered(count: int, joint: Callable[[list[int]], Scorer[Any] | None]) -> list[list[int]]:
-    """Each place goes to the first group with which it has a joint scorer, or begins a group."""
+    """Add each scorer, by number, to the first group with which it has a joint scorer, or begin a group."""
     groups: list[list[int]] = []
     for place in range(count):
         for group in groups:
@@ -118,7 +118,7 @@ def _group(places: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence
 def _joint_scorer(
     places: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
 ) -> Scorer[Any] | None:
-    """One scorer of all these scorings. None if there is only one, they read other texts, or their scorers cannot join."""
+    """One scorer of all these scorings. None for a single scoring, for different texts, or if their scorers cannot join."""
     readings = {(texts_key(scorings[place]), reading_of(scorings[place])) for place in places}
     has_labels_of_the_run = any(scorings[place].zero_shot for place in places)
     if len(readings) > 1 or has_labels_of_the_run:
@@ -132,7 +132,7 @@ def _joined(scorers: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
 
 
 def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
-    """The scorer that reads texts as the scoring says. Raises ShardError if it cannot."""
+    """Make the scorer read texts as the scoring says. Raises ShardError if it cannot."""
     if isinstance(scorer, StoredScores):
         return scorer.of(scoring.score_column)
     reading = reading_of(scoring)

@@ -149,7 +149,6 @@ class ShardScores:
 
 
 def _column(scoring: Scoring) -> str:
-    """The column of the raw logits."""
     return scoring.logits_column if scoring.has_logits_column else scoring.score_column
 
 

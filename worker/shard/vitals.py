@@ -19,12 +19,12 @@ class Vitals:
         self._since = time.monotonic()
 
     def enter(self, phase: Phase) -> None:
-        """The time until now was of the phase before."""
+        """Begin a phase. The time until now belongs to the phase before."""
         self._spent[self._phase] += self._elapsed()
         self._phase = phase
 
     def waited(self, phase: Phase, most_seconds: float, *, rest: Phase) -> None:
-        """A wait ends now. At most so much of it was for `phase`."""
+        """End a wait, at most `most_seconds` of which was for `phase`; the others are for `rest`."""
         waited = self._elapsed()
         of_phase = min(waited, most_seconds)
         self._spent[phase] += of_phase
@@ -37,7 +37,7 @@ class Vitals:
         return {phase.value: round(seconds, 3) for phase, seconds in spent.items()}
 
     def _elapsed(self) -> float:
-        """Since the last call."""
+        """Return the time since the last call."""
         now = time.monotonic()
         elapsed, self._since = now - self._since, now
         return elapsed
@@ -70,10 +70,10 @@ class Progress:
         """A window is given to the device now."""
 
     def on_read(self) -> None:
-        """All windows are read, and the device will soon have worked them off. The next shard may be begun."""
+        """All windows are read, and the device will soon have computed them. The next shard may begin."""
 
     def on_launched(self) -> None:
-        """The device has been given all of the shard. The next one may be begun while this one is stored."""
+        """The device has been given all of the shard. The next one may begin while this one is stored."""
 
     def on_progress(self) -> None:
         """Note progress of another kind, such as an upload, so that the process does not seem to hang."""

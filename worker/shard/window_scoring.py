@@ -92,11 +92,11 @@ class WindowScoring:
         return encoded
 
     def scores(self, prepared: PreparedWindow, progress: Progress) -> tuple[Scores, ...]:
-        """The scores of a window by each scoring, when nothing else is to be done meanwhile."""
+        """Score a window, with nothing else to do meanwhile."""
         return self.fetch(prepared, self.launch(prepared, progress))
 
     def launch(self, prepared: PreparedWindow, progress: Progress) -> "Launched":
-        """Give a window to the device. If the work must stop here, that is a part of it."""
+        """Give a window to the device. If the work must stop here, only a part of it."""
         rows = len(prepared.window.rows)
         due = [
             (group, encoded)
@@ -155,7 +155,7 @@ class _Heeded:
 
 @dataclass(frozen=True, kw_only=True)
 class _Texts:
-    """The texts of a window that scorings have in common."""
+    """The texts of a window that several scorings share."""
 
     digest: str
     scorable: pa.LargeStringArray  # null in rows that cannot be scored
@@ -170,7 +170,7 @@ class _Texts:
 
 
 def _part_of(on_batch: Callable[[int], bool], number: int, parts: int, rows: int) -> Callable[[int], bool]:
-    """Counts the rows that one of several scorers has done as a share of the window's rows."""
+    """Count the rows that one of several scorers has done as a share of the window's rows."""
     return lambda done: on_batch((number * rows + done) // parts)
 
 
@@ -180,7 +180,7 @@ def _nothing(rows: int, scoring: Scoring) -> Scores:
 
 
 def unscorable_rows(texts: pa.LargeStringArray) -> dict[int, str]:
-    """Row → reason, for rows without a text or with white space only."""
+    """Find the rows without a text or with white space only: row → reason."""
     is_blank_text = pc.fill_null(is_blank(texts), False).to_numpy(zero_copy_only=False)
     reasons = null_texts(texts) | dict.fromkeys(np.flatnonzero(is_blank_text).tolist(), "blank text")
     return dict(sorted(reasons.items()))

@@ -137,7 +137,7 @@ def with_scores(
 
 
 def _bucket_column(rows: pa.Table, buckets: Buckets) -> pa.Array:
-    """The bucket of each row. Null if the row has no score, or a value that has no edges."""
+    """The bucket of each row. Null for a row without a score, or whose value has no edges."""
     scores = np.fmax.reduce([rows[name].to_numpy() for name in buckets.columns])
     found = np.full(len(rows), -1)
     for value, edges in buckets.edges:

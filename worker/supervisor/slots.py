@@ -36,13 +36,12 @@ def find_slots(
     device: str = "auto",
     name: str | None = None,
 ) -> list[Slot]:
-    """Find the slot of each worker: a GPU, or `gpus_per_worker` of them.
+    """Find a slot for each worker: a GPU, or `gpus_per_worker` of them.
 
-    With more `workers` than slots they take turns; on a CPU they share the cores.
-
+    If there are more `workers` than GPUs, they take turns; on a CPU they share the cores.
     `gpus` is `all`, the number of GPUs to use, or their numbers with commas between them. A `name` replaces the default names
-    `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) and `worker`. Raises UsageError if a GPU that --gpus asks for is not
-    there, and if the GPUs cannot be dealt out without a rest. Whether there is the `device`, each worker finds out with torch.
+    `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) and `worker`. Raises UsageError if a GPU of `gpus` is missing, or if the GPUs
+    cannot be divided evenly. Each worker checks its `device` itself, with torch.
     """
     if name is not None and not _NAME.fullmatch(name):
         raise UsageError(f"--name {name}: a name has letters, digits, and any of . _ - between them, 64 at most.")
@@ -66,7 +65,7 @@ def find_slots(
 
 
 def _gpus(wanted: str) -> list[str]:
-    """The value of CUDA_VISIBLEVISIBLE for each wanted GPU."""
+    """The value of CUDA_VISIBLE_DEVICES for each wanted GPU."""
     found = visible_gpus()
     if wanted == ALL:
         return found
@@ -98,10 +97,7 @@ def _names(name: str | None, groups: Sequence[Sequence[str]], count: int) -> lis
 
 
 def _threads_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
-    """The threads of a worker's model and tokenizer, unless the user has set them. torch is fastest with one a physical core.
-
-    The cores are those that the CPU affinity and the cgroup allow.
-    """
+    """The threads of a worker's model and tokenizer, unless set by the user: torch is fastest with one per physical core."""
     share = max(1, cpu_count() // workers)
     model = share if on_gpu else max(1, cpu_count(only_physical_cores=True) // workers)
     threads = {"SHARDSIFT_THREADS": model, "OMP_NUM_THREADS": model, "RAYON_NUM_THREADS": share}
@@ -112,7 +108,7 @@ def _threads_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
 
 
 def check_accelerate(gpus_per_worker: int) -> None:
-    """Raises UsageError if accelerate is needed and not installed."""
+    """Raise UsageError if accelerate is needed and not installed."""
     if gpus_per_worker > 1 and find_spec("accelerate") is None:
         raise UsageError(
             f"--gpus-per-worker {gpus_per_worker} needs accelerate, which is not installed. "
@@ -121,7 +117,7 @@ def check_accelerate(gpus_per_worker: int) -> None:
 
 
 def _check_groups(gpus: int, gpus_per_worker: int, *, device: str) -> None:
-    """Raises UsageError if so many GPUs cannot be dealt out in groups. On a CPU, a group is of processes."""
+    """Raise UsageError if the GPUs cannot be divided into groups. On a CPU, a group is of processes."""
     if gpus_per_worker == 1 or device == "cpu":
         return
     if device not in ("auto", "cuda"):

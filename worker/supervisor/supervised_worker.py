@@ -50,19 +50,19 @@ class SupervisedWorker:
         return self._ready.exists()
 
     def why_avoided(self, load: Load) -> str | None:
-        """Why a worker with this load could lately not serve here. None if it may."""
+        """Return why a worker with this load could lately not serve here. None if it may try."""
         until, reason = self._avoided.get(load.queue, (0.0, ""))
         return reason if until > time.monotonic() else None
 
     def serve(self, load: Load) -> None:
-        """Serve this from now on. A process with another load stops first, and gives back what it has."""
+        """Serve this load from now on. A process with another load stops first, and returns its shard to the queue."""
         if load != self.load:
             self.load, self._starts, self._pause_ends = load, 0, 0.0
             if self.process:
                 self.process.terminate()
 
     def tend(self, *, may_start: bool) -> None:
-        """Notice the end of the process, and start the next one when it is due."""
+        """Handle the end of the process, and start the next one when it is due."""
         if self.process and self.process.poll() is not None:
             self._on_end(self.process.returncode)
         if not self.process and self.load and may_start and time.monotonic() >= self._pause_ends:

@@ -69,7 +69,7 @@ def run_supervisor(
 
 
 def _wanted(settings: Settings) -> Wanted:
-    """The models that the user named. They are looked up now, so that a wrong name ends the command before a worker starts."""
+    """Resolve the models that the user named, so that a wrong name ends the command before a worker starts."""
     named = settings.model_fields_set
     scorer = settings.scorer if "scorer" in named else None
     dtype = settings.dtype if "dtype" in named else None
@@ -147,7 +147,7 @@ class Supervisor:
         self._signals += 1
 
     def _look(self) -> None:
-        """Give each worker without work what the fleet needs most. If Redis is away, everything stays as it is."""
+        """Read the demand, and give each idle worker what the fleet needs most. Changes nothing while Redis is away."""
         try:
             demands = [demand for demand in open_demands(self._ledger) if self._wanted.admits(demand.load)]
             fleet = [state for state in list_workers(self._ledger.redis) if state.only_run == self._only_run]
@@ -205,7 +205,7 @@ class Supervisor:
         return all(worker.why_avoided(demand.load) for worker in self._workers)
 
     def _why_avoided(self, load: Load) -> str:
-        """The reason of the first slot, short and without secrets: everyone who may read the ledger sees it."""
+        """The reason of the first slot, short and without secrets, since everyone who may read the ledger sees it."""
         reasons = (worker.why_avoided(load) for worker in self._workers)
         return redacted(next(reason for reason in reasons if reason))[:_REASON_CHARACTERS]
 
@@ -228,7 +228,7 @@ class Supervisor:
         )
 
     def _stop(self) -> int:
-        """Stop all workers together. Each gives its shard back. A further signal makes them stop at once."""
+        """Stop all workers together. Each returns its shard to the queue. A further signal makes them exit immediately."""
         if self.ended_idle:
             idle = shown_duration(self._idle_seconds or 0)
             logger.info("The fleet has had nothing to do here for %s: stopping", idle)
@@ -251,7 +251,7 @@ class Supervisor:
         return self._exit_code()
 
     def _exit_code(self) -> int:
-        """The exit code. What went wrong is the last line of the log."""
+        """Return the exit code, after logging what went wrong as the last line."""
         if self._signals:
             return 0
         if self._is_hopeless:
@@ -264,7 +264,7 @@ class Supervisor:
 
 
 def _may_move(worker: SupervisedWorker, state: WorkerState | None) -> bool:
-    """Whether a worker has no shard and takes shards. One that no longer announces itself waits for its spot machine to end."""
+    """Return whether a worker takes shards and has none. One that is no longer announced waits for its spot machine to end."""
     if state is None:
         return not worker.has_loaded
     return state.activity in ("loading", "ready")

@@ -112,7 +112,6 @@ def _trained(
 
 
 def _training_device(name: str) -> torch.device:
-    """Raises ModelError if it is not here."""
     device = choose_device(name)
     if device.index:
         raise UsageError(f"To train on {name} only, set CUDA_VISIBLE_DEVICES={device.index} and --device cuda.")
@@ -162,10 +161,10 @@ def _arguments(options: TrainOptions, device: torch.device, dtype: str) -> Train
 
 
 def _loading_arguments(processes: int) -> dict[str, Any]:
-    """For transformers' TrainingArguments.
+    """The arguments about loader processes for TrainingArguments.
 
-    The training has threads, and a process forked from one with threads inherits the locks that they hold. So the processes are
-    forked from a server without threads. They import torch, which takes seconds, so they last until the training ends.
+    A process forked from one with threads inherits the locks that they hold, and the training has threads. So the processes are
+    forked from a server without threads. They import torch, which takes seconds, so they live until the training ends.
     """
     if not processes:
         return {}
@@ -198,7 +197,7 @@ def _trainer(
 
 
 def _tokenizer_of(base: SavedModel, max_tokens: int | None) -> TextTokenizer:
-    """Raises UsageError if the model does not take as many tokens."""
+    """The tokenizer of the base model. Raises UsageError if the model does not take as many tokens."""
     tokenizer = TextTokenizer(base.tokenizer, max_tokens=base.max_tokens)
     try:
         return tokenizer.limited_to(max_tokens) if max_tokens else tokenizer
@@ -231,7 +230,7 @@ class TokenRows(Dataset[dict[str, Any]]):
 
 
 def _loss_of(target: Target) -> Loss:
-    """For the Trainer's `compute_loss_func`: the sum over the rows of a batch, divided by the rows of the whole step.
+    """The loss for the Trainer's `compute_loss_func`: the sum over a batch, divided by the rows of the whole step.
 
     The models' own loss is a mean over a batch. Means of batches of different sizes do not add up to the mean of a step.
     """
@@ -248,7 +247,7 @@ def _loss_of(target: Target) -> Loss:
 
 
 class _StopAtNextStep(TrainerCallback):
-    """The first SIGTERM or Ctrl-C saves a checkpoint at the next step and ends training; the second ends the process at once."""
+    """Stops at the next step, with a checkpoint, on the first SIGTERM or Ctrl-C. The second ends the process immediately."""
 
     def __init__(self) -> None:
         self.is_asked = False
@@ -267,7 +266,7 @@ class _StopAtNextStep(TrainerCallback):
 
 
 class _Progress(TrainerCallback):
-    """Tells the losses as they are logged."""
+    """Reports the losses as they are logged."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -283,7 +282,7 @@ class _Progress(TrainerCallback):
 
 
 def _described(options: TrainOptions, split: Split, *, processes: int) -> dict[str, Any]:
-    """Describe what decides the weights: two trainings that are described alike give the same model, wherever their files are."""
+    """Describe what decides the weights: trainings with equal descriptions give the same model."""
     chosen = dataclasses.asdict(options)
     for name in (*NOT_OF_THE_WEIGHTS, *_ADDRESSES):
         del chosen[name]
@@ -291,7 +290,7 @@ def _described(options: TrainOptions, split: Split, *, processes: int) -> dict[s
 
 
 def _claim_folder(folder: Path, wanted: dict[str, Any]) -> None:
-    """Make the folder for the training that is described so. Raises UsageError if it is of another one."""
+    """Make the folder of the checkpoints for this training. Raises UsageError if it belongs to another one."""
     file = folder / _DESCRIPTION
     if file.exists():
         found = json.loads(file.read_text("utf-8"))
@@ -311,7 +310,7 @@ def _claim_folder(folder: Path, wanted: dict[str, Any]) -> None:
 
 
 def _checkpoint_to_resume(folder: Path, tell: Callable[[str], None]) -> Path | None:
-    """The newest checkpoint. Deletes one that was not written to its end."""
+    """Find the newest checkpoint. Deletes one that is incomplete."""
     while last := get_last_checkpoint(str(folder)):
         if _is_whole(Path(last)):
             tell(f"Going on after step {_step_of(Path(last)):,}, from {last}")
@@ -325,7 +324,7 @@ def _step_of(checkpoint: Path) -> int:
 
 
 def _is_whole(checkpoint: Path) -> bool:
-    """Whether its state can be read, which the Trainer writes last."""
+    """Return whether its state can be read, which the Trainer writes last."""
     try:
         json.loads((checkpoint / "trainer_state.json").read_text("utf-8"))
     except (FileNotFoundError, ValueError):

@@ -85,7 +85,7 @@ def head_of(model: Any) -> str:
 
 
 def _check_can_be_frozen(name: str, model: Any, untrained: set[str]) -> None:
-    """Only the last layer is fitted, so all before it must be trained."""
+    """Raise UsageError if a layer before the last one, which stays frozen, is untrained."""
     head = head_of(model)
     if model.get_submodule(head).bias is None:
         raise UsageError(

@@ -161,7 +161,7 @@ def _of_run(options: TrainOptions, uri: str) -> LabelSource:
 
 
 def _scoring(published: Published, label_column: str | None) -> Scoring:
-    """The scoring of a run's only model, or of the one that has added the column."""
+    """The run's only scoring, or the one that has added the column."""
     scorings = published.spec.scorings
     for scoring in scorings:
         if len(scorings) == 1 or label_column in scoring.output_columns:
@@ -234,7 +234,7 @@ def read_labelled(source: LabelSource) -> Labelled:
 
 
 def _read(uri: str, source: LabelSource) -> pa.Table:
-    """Texts and labels of a file, which is opened again so that only its columns that are read are looked at."""
+    """Read texts and labels of a file. It is opened twice, so that only its columns that are read are looked at."""
     shown = uri.removeprefix("file://")
     with open_input(uri) as file:
         schema = file.schema
@@ -272,7 +272,7 @@ def _check_filled(values: pa.Array, problem: str) -> None:
 
 
 def _target_of(labels: pa.Array, source: LabelSource, options: TrainOptions) -> Target:
-    """Decide what is learned from these labels. Raises UsageError if they do not suit the task, or nothing can be learned."""
+    """Decide what is learned from these labels. Raises UsageError if they do not suit the task, or are all equal."""
     column, kind = source.label_column, labels.type
     has_names = is_text(kind) or pa.types.is_boolean(kind)
     if options.task == "classification" and pa.types.is_floating(kind):
@@ -307,7 +307,7 @@ def _threshold(rows: Rows, chosen: float | None) -> float:
 
 
 def _learned_and_held_out(rows: Rows, target: Target, options: TrainOptions) -> list[NDArray[np.int64]]:
-    """Row numbers. Classes have the same shares in both parts."""
+    """Choose the rows to learn from and those to hold out. Classes have the same shares in both."""
     from sklearn.model_selection import train_test_split
 
     held_out = max(1, round(options.held_out * len(rows)))

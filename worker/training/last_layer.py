@@ -44,7 +44,7 @@ class Head:
 
 
 def train_last_layer(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
-    """The figures are of a head that was fitted without the held-out rows; the saved head is fitted to all rows of the data.
+    """Train the last layer. The figures are of a head fitted without the held-out rows; the saved head is fitted to all rows.
 
     On the CPU of one machine, the same options and files give the same weights, bit for bit.
     """
@@ -69,7 +69,7 @@ def train_last_layer(options: TrainOptions, split: Split, *, device: str, tell: 
 
 
 def _embedder(options: TrainOptions, target: Target, device: str) -> SequenceClassifier:
-    """A scorer whose outputs are the inputs of the last layer. It is as fast as a run with the finished classifier."""
+    """A scorer whose outputs are the inputs of the last layer, as fast as a run with the finished classifier."""
 
     def without_head() -> SavedModel:
         base = load_base(options, target)
@@ -112,7 +112,7 @@ def fit_head(embeddings: Embeddings, targets: Targets, target: Target) -> Head:
 
 
 def _ridge(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
-    """The strength is the one with the smallest leave-one-out error, which has a closed form."""
+    """Fit a ridge regression, with the strength that has the smallest leave-one-out error, in closed form."""
     from sklearn.linear_model import RidgeCV
 
     ridge = RidgeCV(alphas=_RIDGE_STRENGTHS * len(targets)).fit(features, targets)
@@ -120,7 +120,7 @@ def _ridge(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
 
 
 def _logistic(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
-    """The strength is the one with the smallest log loss over folds."""
+    """Fit a logistic regression, with the strength that has the smallest log loss over folds."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
@@ -138,7 +138,7 @@ def _logistic(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
 
 
 def _of_each_class(model: object) -> tuple[Doubles, Doubles]:
-    """scikit-learn has one output for two classes; a sequence classifier has two, whose difference it is."""
+    """Give two classes an output each: scikit-learn has one, their difference."""
     coefficients, intercepts = model.coef_, model.intercept_  # type: ignore[attr-defined]
     if len(coefficients) > 1:
         return coefficients, intercepts

@@ -102,7 +102,7 @@ def train(
 
 
 def _check_installed() -> None:
-    """Raises UsageError if a package is missing, with the command that installs it. Imports none of them."""
+    """Raise UsageError if a package is missing, with the command that installs it. Imports none of them."""
     missing = [name for module, name in _NEEDED.items() if not importlib.util.find_spec(module)]
     if missing:
         raise UsageError(
@@ -191,7 +191,7 @@ ModelOutput = ModelFolder | ModelRepository
 
 
 def model_output(uri: str) -> ModelOutput:
-    """Raises UsageError for a URI at which no model can be written."""
+    """Find the output. Raises UsageError for a URI at which no model can be written."""
     if not uri:
         raise UsageError("--output is empty: is a shell variable unset? Name a folder or hf://USER/NAME.")
     if _MODEL_ON_HUB.fullmatch(uri):

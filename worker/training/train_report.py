@@ -96,7 +96,7 @@ class TrainReport:
 
 
 def measure(logits: npt.NDArray[np.floating], targets: Targets, target: Target, *, threshold: float | None) -> Metrics:
-    """`logits` have shape (rows, outputs). A regression needs a threshold."""
+    """Compute the metrics of logits of shape (rows, outputs). A regression needs a threshold."""
     values = np.asarray(logits, dtype=np.float64)
     if not target.is_regression:
         return _metrics(target.classes, targets, values.argmax(axis=1))
@@ -122,7 +122,7 @@ def _metrics(names: tuple[str, ...], truth: Targets, predicted: Targets) -> Metr
 
 
 def _levels(scores: Targets, labels: Targets, threshold: float) -> tuple[tuple[str, ...], Targets, Targets]:
-    """Classes of a regression, and the class of each label and score. FineWeb-Edu's figures are of rounded scores, too."""
+    """Make classes of a regression: the rounded labels, as for FineWeb-Edu's figures, or the sides of the threshold."""
     lowest, highest = int(np.rint(labels.min())), int(np.rint(labels.max()))
     if 1 <= highest - lowest < _MOST_LEVELS:
         truth, predicted = (
@@ -134,7 +134,7 @@ def _levels(scores: Targets, labels: Targets, threshold: float) -> tuple[tuple[s
 
 
 def _quality(truth: Any, predicted: Any, average: str) -> Quality:
-    """A mean is over the classes that are in one of the two, so that others do not lower it."""
+    """Compute the figures. A mean is over the classes that occur, so that others do not lower it."""
     from sklearn.metrics import precision_recall_fscore_support
 
     precision, recall, f1, _ = precision_recall_fscore_support(truth, predicted, average=average, zero_division=0)
@@ -173,7 +173,6 @@ def write_card(folder: Path, report: TrainReport) -> None:
 
 
 def _draw_confusion(file: Path, metrics: Metrics) -> None:
-    """Write a PNG of the confusion matrix."""
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay
 
@@ -238,7 +237,7 @@ def next_step(report: TrainReport) -> str:
 
 
 def _run_command(report: TrainReport, model: str) -> str:
-    """The command that scores files with the classifier, reading as much of each text as was learned."""
+    """The command that scores files with the classifier, reading as much of each text as in training."""
     command = ["producer", "run", "--input", "./shards"]
     if report.source.text_column != DEFAULT_TEXT_COLUMN:
         command += ["--text-column", report.source.text_column]
@@ -250,7 +249,7 @@ def _run_command(report: TrainReport, model: str) -> str:
 
 
 def _head(report: TrainReport) -> str:
-    """Without a license: that of the base model is not known here."""
+    """The YAML head, without a license: that of the base model is unknown here."""
     base, _ = with_revision(_base_model(report))
     on_hub = _HUB_NAME.fullmatch(base) and not Path(base).exists()
     data = ModelCardData(
@@ -263,7 +262,7 @@ def _head(report: TrainReport) -> str:
 
 
 def _base_model(report: TrainReport) -> str:
-    """The name of the demo's encoder on the Hub; any other base model as it was given."""
+    """The base model as it was given, but the demo's encoder by its name on the Hub."""
     base = report.options.base_model
     return DEMO_ENCODER_ON_HUB if base == DEMO_ENCODER else base
 
@@ -275,7 +274,7 @@ def _learned_from(report: TrainReport) -> str:
 
 
 def _without_path(part: str) -> str:
-    """A Hub URI or name unchanged; of a path the last part. Without secrets: the URL of a file may be signed."""
+    """Reduce a path to its last part; Hub URIs and names stay. Removes secrets: the URL of a file may be signed."""
     if part.startswith(_HUB):
         return redacted(part)
     is_path = part.startswith(("/", "~", "./", "../")) or is_url(part)

@@ -94,7 +94,7 @@ def best_of(trials: tuple[Trial, ...]) -> Trial:
 
 
 def _seconds(run: Callable[[], object], device: torch.device) -> float | None:
-    """None if the candidate runs out of memory."""
+    """Time a candidate. Returns None if it runs out of memory."""
     finish(device)
     start = time.perf_counter()
     try:
@@ -131,7 +131,7 @@ class TooLargeError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class _Strict:
-    """Raises TooLargeError when out of memory. The scorer would halve the batch, and so test a smaller budget."""
+    """A backend that raises TooLargeError when out of memory. The scorer would halve the batch, and so time a smaller budget."""
 
     backend: Backend
 
@@ -166,7 +166,7 @@ def reference_candidates(
 
 
 def _given(texts: TrialTexts) -> list[Any]:
-    """Texts and pairs as the pipeline takes them."""
+    """Convert texts and pairs for the pipeline."""
     if not isinstance(texts, pa.StructArray):
         return list(texts.to_pylist())
     return [{"text": pair["first"], "text_pair": pair["second"]} for pair in texts.to_pylist()]

@@ -72,7 +72,7 @@ Activity = Literal["loading", "ready", "busy", "stopping"]
 
 @dataclass(frozen=True, kw_only=True)
 class _State:
-    """`only_run` is the run of a process of `producer run`, which leaves all others alone."""
+    """The record of a process. `only_run` is set by `producer run`, whose processes leave other runs alone."""
 
     name: str
     only_run: str | None = None
@@ -83,7 +83,7 @@ class _State:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerState(_State):
-    """`name` is the owner of the worker's claims. `activity_seconds` is the age of the activity when it was announced.
+    """The record of a worker. `name` is the owner of its claims, `activity_seconds` the age of its activity.
 
     A `loading` worker takes no shard, neither at its start nor after its process was replaced. A `stopping` worker takes
     no more shards: it has received a signal, or its spot machine is being reclaimed.
@@ -101,7 +101,6 @@ class WorkerState(_State):
 
     @property
     def pid(self) -> int:
-        """The process id on the worker's machine."""
         return int(self.name.rpartition("/")[2])
 
 
@@ -116,10 +115,10 @@ _NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class MachineState(_State):
-    """`name` is the host and the process id of `worker start`. `devices` has an element for each worker: a GPU, or `cpu`.
+    """The record of a machine. `name` is the host and the process id of `worker start`; `devices` has one element per worker.
 
-    `free` is the number of workers without a shard, or not started because nothing is needed. `avoids` are the queues that no
-    worker here could serve lately, each with the reason.
+    `free` is the number of workers without a shard, or not started because no run needs them. `avoids` maps each queue that
+    no worker here could serve lately to the reason.
     """
 
     devices: tuple[str, ...]
@@ -145,7 +144,7 @@ announce_machine, withdraw_machine, list_machines = _MACHINES.announce, _MACHINE
 
 
 def machines_line(machines: Sequence[MachineState]) -> str:
-    """For example `3 machines, 1 of them free: gpu-box/4711`, or `1 machine, free: gpu-box/4711`.
+    """Count the machines, and name the free ones: `3 machines, 1 of them free: gpu-box/4711`.
 
     A free machine has a worker without a shard. One that runs several `worker start` is one machine.
     """
@@ -163,7 +162,6 @@ def hosts(machines: Iterable[MachineState]) -> set[str]:
 
 
 def machine_names(machines: Sequence[MachineState]) -> str:
-    """The first names, and how many more there are."""
     return first_of([machine.name for machine in machines], _NAMED)
 
 
@@ -172,7 +170,7 @@ def machine_names(machines: Sequence[MachineState]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalizerState(_State):
-    """`name` is the host and the process id."""
+    """The record of a finalizer. `name` is the host and the process id."""
 
 
 _FINALIZERS = Announcements("finalizer", FinalizerState)

@@ -46,7 +46,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The user's limits on a machine: a kind of scorer, these models together, a precision. The defaults allow any run.
+    """The user's limits on a machine: a kind of scorer, the models, a precision. The defaults allow any run.
 
     With `any_revision`, a run may have pinned another commit of a model on the Hub.
     """
@@ -79,7 +79,7 @@ class Wanted:
 class Demand:
     """The open shards that workers with this load can take: `queued` has no worker yet, `running` has one.
 
-    Of a run that limits its workers, `queued` has no more shards than it may have further workers.
+    For a run with a limit on workers, `queued` is at most the number of further workers that it may have.
     """
 
     load: Load
@@ -98,10 +98,7 @@ def format_to_follow(ledger: Ledger, queue: str) -> str | None:
 
 
 def open_demands(ledger: Ledger) -> list[Demand]:
-    """One demand for each queue with open shards, that of the oldest run first.
-
-    Cancelled and paused runs need nothing.
-    """
+    """Count the demand for each queue with open shards, oldest run first. Cancelled and paused runs need no worker."""
     runs: dict[str, list[OpenRun]] = {}
     for run in ledger.open_runs():
         runs.setdefault(run.spec.queue, []).append(run)

@@ -63,13 +63,13 @@ _CONFIGURATION: dict[str, Any] = {
 
 
 def log_skipped_step(logger: logging.Logger, error: Exception) -> None:
-    """Log an error of Redis, by its own client or Celery's, or of a run, after which the sweep repairs what is missing."""
+    """Log an error of Redis, Celery or a run after which the next sweep repairs what is missing."""
     about = ABOUT_REDIS if isinstance(error, (redis.RedisError, OperationalError)) else {}
     logger.warning("A step was skipped, which the next sweep of the finalizer makes up for: %s", error, extra=about)
 
 
 class _App(Celery):  # type: ignore[misc]  # Celery is untyped
-    """Uses the fleet's Redis also in a user's process with CELERY_BROKER_URL, which Celery prefers to any setting."""
+    """A Celery app that ignores CELERY_BROKER_URL, which Celery would prefer to any setting in a user's process."""
 
     backend_cls = "disabled"  # otherwise CELERY_RESULT_BACKEND
 
@@ -114,7 +114,7 @@ def make_app(name: str, settings: Settings, *, is_current: bool = True, **overri
 
 
 class _RedactingDispatcher(EventDispatcher):  # type: ignore[misc]
-    """Removes secrets from events. Flower shows and stores them with tracebacks, and every broker client can read them."""
+    """Removes secrets from events: Flower shows and stores them, and every client of the broker can read them."""
 
     def send(self, type: str, *arguments: Any, **fields: Any) -> Any:
         return super().send(type, *arguments, **all_redacted(fields))
@@ -142,7 +142,7 @@ def queue_lists(queue: str) -> list[str]:
 
 
 def queue_length(client: redis.Redis, queue: str) -> int:
-    """The number of messages in a queue that no process has taken."""
+    """Count the messages in a queue that no process has taken."""
     return sum(int(client.llen(name)) for name in queue_lists(queue))
 
 
@@ -161,7 +161,7 @@ def drop_messages(client: redis.Redis, queue: str) -> None:
 
 
 def _task_id(message: bytes) -> str:
-    """The id of a message, or an empty string if it is not one of ours."""
+    """Return the id of a message, or an empty string if it is not one of ours."""
     try:
         return str(json.loads(message)["headers"]["id"])
     except (ValueError, KeyError, TypeError):
@@ -231,5 +231,5 @@ class RefusingAMQP(AMQP):  # type: ignore[misc]
 
 
 def _is_of_content(error: Exception) -> bool:
-    """Whether an element caused the error, and not Redis. A DataError says that a value cannot be sent to Redis."""
+    """Return whether the content of an element caused the error. A DataError says that a value cannot be sent to Redis."""
     return isinstance(error, redis.DataError) or not isinstance(error, _NOT_OF_CONTENT)

@@ -97,7 +97,7 @@ def kill(child: Child) -> None:
 
 
 class Kept:
-    """A process that is started again if something ends it. Call `tend` from time to time, in the thread that created it."""
+    """A process that is started again when a signal ends it. Call `tend` regularly, in the thread that created it."""
 
     def __init__(self, name: str, command: list[str], *, log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
@@ -108,7 +108,7 @@ class Kept:
         self._started_at = time.monotonic()
 
     def tend(self) -> str:
-        """Start it again if something has ended it, and say so. Raises UsageError if it has ended by itself, with an error."""
+        """Start the process again if a signal ended it, and say so. Raises UsageError if it failed by itself."""
         code = self.process.poll()
         lived = time.monotonic() - self._started_at
         if code is None or lived < self._pause_seconds:

@@ -23,7 +23,6 @@ def _core_of(cpu: int) -> str:
 
 
 def _quota() -> int:
-    """Return a number that no machine reaches if there is no quota."""
     try:
         quota, period = map(int, _QUOTA.read_text().split())
     except (OSError, ValueError):  # no cgroup of version 2, or no limit: "max 100000"

@@ -33,7 +33,7 @@ _OTHERS = re.compile(
 
 
 def is_for_others(name: str) -> bool:
-    """Whether a process of ours must not have this variable."""
+    """Return whether the variable is meant for another program."""
     return _OTHERS.fullmatch(name) is not None
 
 

@@ -57,7 +57,7 @@ def log_to_stderr(level: str = "INFO") -> None:
 
 
 def write_last_line(program: str, reason: str) -> None:
-    """Say why a service ends: `finalizer: No Redis answers …`, or a JSON line."""
+    """Write why a service ends to stderr: `finalizer: No Redis answers …`, or a JSON line."""
     record = logging.makeLogRecord({"levelno": logging.ERROR, "levelname": "ERROR", "msg": "%s", "args": (reason,)})
     sys.stderr.write(
         (FleetFormatter(logging.Formatter()).format(record) if is_json() else f"{program}: {reason}") + "\n"
@@ -65,7 +65,7 @@ def write_last_line(program: str, reason: str) -> None:
 
 
 def _with_fields(record: logging.LogRecord) -> logging.LogRecord:
-    """The record with its fields at the end of the first line. Other handlers get the original record."""
+    """Append the fields to the first line of a copy of the record: other handlers get the original."""
     fields = " ".join(f"{name}={getattr(record, name)}" for name in FIELDS if hasattr(record, name))
     if not fields:
         return record

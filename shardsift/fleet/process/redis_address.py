@@ -43,7 +43,7 @@ class RedisAddress:
 
     @property
     def url(self) -> str:
-        """For redis-py, and as REDIS_URL for another process."""
+        """The URL for redis-py, and for REDIS_URL of another process."""
         if self.socket:
             return f"unix://{self._user}{quote(self.socket)}?db={self.database}"
         parameters = f"?{urlencode(self.tls)}" if self.tls else ""
@@ -51,7 +51,7 @@ class RedisAddress:
 
     @property
     def broker_url(self) -> str:
-        """As Celery writes it. It gets `tls` apart, because Flower does not read it from a URL."""
+        """The URL for Celery. Celery gets `tls` separately, because Flower does not read it from a URL."""
         if self.socket:
             return f"redis+socket://{self._user}{quote(self.socket)}?virtual_host={self.database}"
         return f"{'redis' if self.tls is None else 'rediss'}://{self._place}"
@@ -117,7 +117,7 @@ def _check_parameters(parameters: Mapping[str, str], *, is_tls: bool) -> None:
 
 
 def _tls(parameters: Mapping[str, str]) -> dict[str, Any]:
-    """The server's certificate is checked unless the URL says otherwise; kombu would not."""
+    """Check the server's certificate unless the URL says otherwise; kombu would not."""
     checks = parameters.get("ssl_cert_reqs", "required").lower()
     is_named = parameters.get("ssl_check_hostname", "true").lower()
     if checks not in _CERTIFICATE_CHECKS or is_named not in _SWITCHES:

@@ -57,18 +57,18 @@ def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
 
 
 def _may_pass(error: redis.RedisError) -> bool:
-    """Whether the server is away, or refuses until a person changes it. A script that fails, or one key, is not waited for."""
+    """Return whether the server is away, or refuses until someone changes it. Errors of a script or of one key are final."""
     may_pass = isinstance(error, (redis.ConnectionError, redis.TimeoutError)) or bool(advice_on(error))
     return may_pass and not is_of_one_key(error)
 
 
 def is_of_one_key(error: Exception) -> bool:
-    """Whether the error is of one run or queue, and others can go on."""
+    """Return whether the error concerns one run or queue only."""
     return _OF_ONE_KEY in str(error)
 
 
 def as_ours(error: Exception, server: str = "Redis") -> TransientError:
-    """An error of Redis, or of Celery about it, as a sentence: what Redis refuses and what to do, or that it is away."""
+    """Turn an error of Redis, or of Celery about Redis, into a sentence: why Redis refuses and what to do, or that it is away."""
     cause = error if isinstance(error, redis.RedisError) else error.__cause__ or error
     reason = " ".join(str(cause).split()).rstrip(".")
     refusal = f"{server} refuses this ({reason}). {advice_on(cause)}".rstrip()
@@ -83,7 +83,7 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def advice_on(refusal: BaseException) -> str:
-    """What to do about it; empty if the answer is not known."""
+    """Advice about a refusal; empty if the answer is unknown."""
     said = f"{type(refusal).__name__} {refusal}"
     return next((advice for words, advice in _ADVICE.items() if re.search(words, said)), "")
 
@@ -114,7 +114,7 @@ def _is_about_redis(record: logging.LogRecord) -> bool:
 
 
 def _reason(record: logging.LogRecord) -> str:
-    """One reason for all that a lost connection raises; for other errors their first words."""
+    """Return the same reason for every error of a lost connection, and the first words of other errors."""
     error = _error_in(record)
     if type(error) in _NO_CONNECTION or isinstance(error, OSError):
         return "no connection"
@@ -123,7 +123,7 @@ def _reason(record: logging.LogRecord) -> str:
 
 
 def _error_in(record: logging.LogRecord) -> BaseException | None:
-    """The error that a record tells, as Redis or its client gave it."""
+    """The error that a record reports, as Redis or its client raised it."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     told = next((argument for argument in arguments if isinstance(argument, Exception)), None)
     return told.__cause__ if isinstance(told, TransientError) else told

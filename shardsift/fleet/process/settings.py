@@ -31,7 +31,7 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, model_names, w
 
 
 class Process(StrEnum):
-    """Which processes read a setting. Each field of Settings has one in its metadata; docs/settings.md groups by it."""
+    """The processes that read a setting. Each field of Settings has one in its metadata; docs/settings.md groups by it."""
 
     PRODUCER = "producer"  # a command of `producer`, without the finalizer
     FINALIZER = "finalizer"
@@ -237,7 +237,7 @@ class Settings(BaseSettings):
         return ((names[0], self.model_revision),)
 
     def for_model(self, model: Model) -> "Settings":
-        """These settings, for one model at the revision that was found."""
+        """Copy the settings for one model at its pinned revision."""
         return self.model_copy(update={"scorer": model.scorer, "model": model.name, "model_revision": model.revision})
 
     @property

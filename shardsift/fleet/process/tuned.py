@@ -37,7 +37,7 @@ _TUNED = TypeAdapter(list[Tuned])
 
 
 def read_tuned(state_dir: Path) -> list[Tuned]:
-    """All stored budgets. A file that cannot be read is ignored with a warning, since only some speed is lost."""
+    """Read all stored budgets. A file that cannot be read is ignored with a warning, since only some speed is lost."""
     file = state_dir / FILE_NAME
     try:
         return _TUNED.validate_json(file.read_bytes())

@@ -27,7 +27,7 @@ def first_of(names: Sequence[str], most: int) -> str:
 
 
 def wrapped(line: str, width: int) -> str:
-    """A line in as many lines as it needs, broken at words. The command that it ends with stays whole, to be copied."""
+    """Wrap a line at words. A command at its end stays whole, to be copied."""
     kept = _COMMAND.sub(lambda command: command[0].replace(" ", "\xa0"), line)  # textwrap does not break these spaces
     label = _LABEL.match(line)
     indent = " " * len(label[0] if label else "") or "  "
@@ -36,17 +36,17 @@ def wrapped(line: str, width: int) -> str:
 
 
 def left_out_line(fields: Mapping[str, int]) -> str:
-    """Which fields of the input are not in the output, and in how many rows they are: `meta.by (38 rows) and 2 more`."""
+    """Name the fields of the input that are not in the output: `meta.by (38 rows) and 2 more`."""
     return first_of([f"{name} ({counted(rows, 'row')})" for name, rows in fields.items()], _MOST_FIELDS)
 
 
 def place_taken(run_id: str) -> str:
-    """Advice about a run that was cancelled for this other one."""
+    """Advice for a run that was cancelled because this other one took its output."""
     return f"Run {run_id} of the same output has taken its place. To do both, enqueue this one with another --output."
 
 
 def parse_duration(text: str) -> float:
-    """The seconds of a duration. Raises UsageError."""
+    """Parse a duration into seconds. Raises UsageError."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a duration. Write seconds, minutes or hours, such as 90s, 10m or 2h.")
@@ -54,7 +54,7 @@ def parse_duration(text: str) -> float:
 
 
 def shown_duration(seconds: float) -> str:
-    """For example `45 s`, `10 min`, `2 h 10 min`, `30 h`."""
+    """Format a duration: `45 s`, `10 min`, `2 h 10 min`, `30 h`."""
     minutes = round(seconds / 60)
     if seconds < 100:
         return f"{seconds:,.0f} s"
@@ -65,7 +65,7 @@ def shown_duration(seconds: float) -> str:
 
 
 def shown_bytes(size: int) -> str:
-    """Such as `512MB`, without rounding."""
+    """Format a size without rounding: `512MB`."""
     return next(f"{size // of_unit}{unit}" for unit, of_unit in _BYTES.items() if size % of_unit == 0)
 
 
@@ -76,12 +76,12 @@ _FILE = "file://"
 
 
 def is_url(place: str) -> bool:
-    """Whether this is no path of this machine. Only a URL begins with a protocol: `./a://b` and `a::b` are paths."""
+    """Return whether this is a URL and no path of this machine: `./a://b` and `a::b` are paths."""
     return bool(_URL.match(place)) and not place.startswith(_FILE)
 
 
 def local_path(place: str) -> Path:
-    """The absolute path. Of `~` only that at the start means a home folder: `./~` is a name, which Path would expand."""
+    """The absolute path. A `~` at the start is the home folder; `./~` is a name, which Path would expand."""
     return Path(os.path.expanduser(place.removeprefix(_FILE))).absolute()  # noqa: PTH111 - so that `./~` stays
 
 

@@ -23,8 +23,7 @@ class Model:
     """A model at one revision: a Hub name, a folder, or what else its kind of scorer loads.
 
     `revision` is the Hub's commit, or for a folder `sha256-` and a digest of its files. `labels` names each output. `function`
-    turns the outputs into scores, unless the user names another. `scorer` is the name of an entry point of the group
-    `shardsift.scorers`.
+    turns the outputs into scores, unless the user names another. `scorer` is the name of its kind of scorer.
     """
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
@@ -92,7 +91,6 @@ def with_revision(name: str) -> tuple[str, str | None]:
 
 
 def folder_revision(digest: str) -> str:
-    """The revision of a folder whose files have this digest."""
     return f"{_FOLDER}{digest}"
 
 

@@ -79,7 +79,7 @@ def function_of(config: dict[str, Any], *, outputs: int) -> Function:
 
 
 def threshold_in(config: dict[str, Any]) -> float | None:
-    """None without a threshold that is a number."""
+    """Read the threshold from a config. Returns None if there is none, or it is not a finite number."""
     threshold = config.get(THRESHOLD)
     if isinstance(threshold, bool) or not isinstance(threshold, (int, float)):
         return None

@@ -29,7 +29,7 @@ _OWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerKind:
-    """How a kind of scorer is found and loaded.
+    """A way to find and load models.
 
     `resolve(name, revision)` returns the model of that name at one revision, with a label for each output; `revision` is None
     if the user named none. It raises UsageError if there is no such model. `loader` is `package.module:function`; the function
@@ -51,7 +51,7 @@ class ScorerKind:
 
 
 def scorer_kind(scorer: str) -> ScorerKind:
-    """The installed kind of that name. Raises UsageError if there is none, or it cannot be imported."""
+    """Find the installed kind of that name. Raises UsageError if there is none, or it cannot be imported."""
     found = {**_added(), **{name: EntryPoint(name, value, _GROUP) for name, value in _OWN.items()}}
     if scorer not in found:
         raise UsageError(
@@ -87,5 +87,5 @@ def check_requirements(kinds: Iterable[ScorerKind]) -> None:
 
 
 def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
-    """The model of that name for a kind of scorer, at one revision. Raises UsageError if there is none."""
+    """Find the model of that name for a kind of scorer, at one revision. Raises UsageError if there is none."""
     return replace(scorer_kind(scorer).resolve(name, revision), scorer=scorer)

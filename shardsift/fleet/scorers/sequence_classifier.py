@@ -32,7 +32,7 @@ _SHOWN = 19  # characters of a folder's revision in a message: `sha256-` and twe
 
 
 def resolve_classifier(name: str, revision: str | None) -> Model:
-    """The sequence classifier of that name, pinned to a commit. Raises UsageError if there is none."""
+    """Find the sequence classifier of that name, and pin it to a commit. Raises UsageError if there is none."""
     if local_path(name).is_file():
         raise UsageError(_file_told(name))
     if folder := _folder_of(name):
@@ -42,7 +42,7 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
 
 
 def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
-    """The full path of a model folder, or a model on the Hub with its commit, whatever it is a model of. Raises UsageError."""
+    """The full path of a model folder, or a model of the Hub with its commit. It may be any kind of model. Raises UsageError."""
     folder = _folder_of(name)
     return (str(folder), None) if folder else (name, _hub_config(name, revision).parent.name)
 
@@ -123,7 +123,7 @@ def revision_of_folder(folder: Path) -> str:
 
 
 def _check_index(index: Path) -> None:
-    """Raises UsageError if an index of weights names a file that the folder's digest does not cover."""
+    """Raise UsageError if an index of weights names a file that the folder's digest does not cover."""
     weights = read_object(index, str(index.parent)).get("weight_map")
     for file in weights.values() if isinstance(weights, dict) else ():
         if Path(str(file)).name != file or file.startswith("."):
@@ -148,7 +148,7 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
 
 
 def _hub_config(name: str, revision: str | None) -> Path:
-    """The config in the cache, in a folder named after the commit. It may be of an earlier commit if the Hub is not reached.
+    """The config in the cache, in a folder named after the commit: an earlier commit if the Hub cannot be reached.
 
     Raises UsageError, also if there is no network, and TransientError if the Hub has trouble.
     """

@@ -16,7 +16,6 @@ def resolve_stored(name: str, revision: str | None) -> Model:
 
 
 def model_of(published: Published) -> Model:
-    """The published run as what a worker loads."""
     labels = tuple(label for scoring in published.spec.scorings for label in scoring.labels)
     return Model(name=published.uri, revision=published.scores_revision, labels=labels, scorer=STORED_SCORES)
 

@@ -40,7 +40,7 @@ def plain_weights(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Linear(torch.nn.Module):
-    """Computes what the linear layer computes, and GELU after it, if `gelu`."""
+    """A linear layer, followed by GELU if `gelu`."""
 
     def __init__(self, linear: torch.nn.Linear, *, gelu: bool) -> None:
         super().__init__()
@@ -65,12 +65,12 @@ def _followed_by_gelu(module: torch.nn.Module) -> dict[str, str]:
 
 
 def _is_plain(module: torch.nn.Module | None) -> TypeGuard[torch.nn.Linear]:
-    """A linear layer whose weights are not quantised."""
+    """Return whether this is a linear layer whose weights are not quantised."""
     return type(module) is torch.nn.Linear and type(module.weight) is torch.nn.Parameter
 
 
 def _works(dtype: torch.dtype) -> bool:
-    """The operators are torch's own, but not documented. Only a trial shows whether this torch and this CPU have them."""
+    """Try the operators, which torch does not document: this torch or this CPU may lack them."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     try:
@@ -93,7 +93,7 @@ _MOST_SCORES = 1 << 24  # of one text: 32 MiB, 1,182 tokens with 12 heads. Torch
 
 
 def products_are_faster(dtype: str) -> bool:
-    """Whether this attention is faster than torch's on this CPU: with AMX, torch's is fast; without AVX512-BF16, neither is."""
+    """Return whether this attention is faster than torch's here, which it is on CPUs with AVX512-BF16 and without AMX."""
     has_amx, has_bfloat16 = (
         getattr(torch.cpu, name, bool) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     )
@@ -120,7 +120,7 @@ def attend(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Each text's queries attend to its keys.
+    """Compute the attention of each text's queries to its keys.
 
     `query`, `key` and `value` have shape (texts, heads, tokens, width), `mask`, which is added to the scores, (texts, 1,
     queries, keys), and the result (texts, queries, heads, width).
@@ -141,7 +141,7 @@ def attend(
 
 
 def _shares(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """How much of each key's value a query gets: shape (texts * heads, queries, keys)."""
+    """The softmax of the scores of all keys for each query: shape (texts * heads, queries, keys)."""
     texts, heads, queries, _width = query.shape
     scores = query.new_empty(texts, heads, queries, key.shape[2])
     scores = (scores if mask is None else scores.copy_(mask)).flatten(0, 1)
@@ -150,6 +150,6 @@ def _shares(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -
 
 
 def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
-    """transformers' mask of zeros and lowest values, halved: a score must not take the sum below the lowest value."""
+    """Halve transformers' mask of zeros and lowest values: a score must not take the sum below the lowest value."""
     mask: torch.Tensor | None = eager_mask(*args, **kwargs)
     return mask if mask is None else mask / 2

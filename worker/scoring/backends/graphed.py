@@ -58,7 +58,7 @@ class Graphed:
         return self.packed.logits(batch)
 
     def _filled(self, batch: Tokens, texts: int, longest: int) -> Tokens | None:
-        """The batch at a fixed size; None if it does not fit, or is too small."""
+        """Pad the batch to a fixed size. Returns None if it does not fit, or is too small."""
         taken = len(batch.ids)
         dummies = np.arange(taken, self._tokens, longest)  # where they start
         fits = len(batch) + len(dummies) <= texts and batch.lengths.max() <= longest
@@ -72,7 +72,7 @@ class Graphed:
         return Tokens(ids=np.pad(batch.ids, free), offsets=offsets, types=types)
 
     def _graph_of(self, inputs: Inputs, *, texts: int, longest: int) -> "_Graph | None":
-        """The graph for inputs of such shapes. The first is recorded at a trial, which looks for another way if that fails."""
+        """The graph for inputs of these shapes. Raises if the first one cannot be recorded: the trial goes on without graphs."""
         kind = (len(inputs["starts"]), frozenset(inputs))  # with or without token types
         if kind in self._graphs:
             return self._graphs[kind]
@@ -92,14 +92,14 @@ class Graphed:
 
 
 def _check_close(logits: torch.Tensor, expected: torch.Tensor) -> None:
-    """Raise RuntimeError for logits that cannot be those of the model: the gate need not have seen a batch of each size."""
+    """Raise RuntimeError if the logits differ from the model's: the parity gate need not have seen a batch of each size."""
     error = float((logits - expected).abs().max())
     if not error <= _MOST_ERROR * max(1.0, float(expected.abs().max())):
         raise RuntimeError(f"a logit differs by {error:.3g}")
 
 
 class _Graph:
-    """A recorded run. Inputs and output have fixed places in the device's memory. On a CPU the run is only compiled."""
+    """A recorded run, whose inputs and output have fixed addresses on the device. On a CPU the run is only compiled."""
 
     def __init__(self, run: Any, inputs: Inputs, device: torch.device) -> None:
         self._run = run

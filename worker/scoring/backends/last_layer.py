@@ -14,7 +14,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 @dataclass(frozen=True, kw_only=True)
 class _LayerParts:
-    """How to find the parts of a layer in one model family."""
+    """The parts of a layer in one model family."""
 
     layers: Callable[[Any], torch.nn.ModuleList]  # of the encoder
     attention: Callable[[Any], Any]
@@ -36,8 +36,6 @@ def reduce_last_layer(model: Any) -> bool:
 
 
 class _FirstTokenLayer(torch.nn.Module):
-    """Wraps the last layer."""
-
     def __init__(self, layer: Any, parts: _LayerParts) -> None:
         super().__init__()
         self.layer = layer
@@ -59,7 +57,7 @@ class _FirstTokenLayer(torch.nn.Module):
 
 
 def _first(states: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
-    """The states of the first tokens: shape (texts, 1, width) if padded, (1, texts, width) if packed."""
+    """Select the states of the first tokens: shape (texts, 1, width) if padded, (1, texts, width) if packed."""
     return states[:, :1] if places is None else states[:, places]
 
 
@@ -119,14 +117,14 @@ def reduce_last_decoder_layer(model: Any) -> bool:
 
 
 def _with_head_position(bart: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Tell the layer where the last end-of-sequence token of each text is, which is what the head reads."""
+    """Pass the layer the position of each text's last end-of-sequence token, which the head reads."""
     is_end = args[0].eq(bart.config.eos_token_id)
     last = is_end.shape[1] - 1 - is_end.int().flip(1).argmax(1)
     return args, kwargs | {"head_position": last}
 
 
 class _OnePositionLayer(torch.nn.Module):
-    """Takes the place of a BartDecoderLayer."""
+    """A replacement for BartDecoderLayer."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -159,7 +157,7 @@ class _OnePositionLayer(torch.nn.Module):
 
 
 class _OneQueryAttention(torch.nn.Module):
-    """Takes the place of a BartAttention."""
+    """A replacement for BartAttention."""
 
     def __init__(self, attention: Any) -> None:
         super().__init__()
@@ -184,7 +182,7 @@ class _OneQueryAttention(torch.nn.Module):
 
 
 def _seen_in(mask: torch.Tensor) -> torch.Tensor:
-    """A mask says which states are seen, or is added to scores."""
+    """Convert a mask that is added to scores to a boolean one."""
     return mask if mask.dtype == torch.bool else mask == 0
 
 

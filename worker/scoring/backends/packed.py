@@ -167,7 +167,7 @@ def _first_places(batch: Tokens, _pad: int | None) -> npt.NDArray[np.int64]:
 
 
 def _last_places(batch: Tokens, pad: int | None) -> npt.NDArray[np.int64]:
-    """The last token that is not a padding token, as transformers chooses it; the first one if there is no other."""
+    """The position of each text's last token that is not padding, as transformers chooses it; else of its first token."""
     places = np.arange(len(batch.ids))
     starts = np.repeat(batch.offsets[:-1], batch.lengths)
     last: npt.NDArray[np.int64] = np.maximum.reduceat(np.where(batch.ids == pad, starts, places), batch.offsets[:-1])
@@ -175,7 +175,7 @@ def _last_places(batch: Tokens, pad: int | None) -> npt.NDArray[np.int64]:
 
 
 def _of_texts(states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """The state of each text, as a batch of one-token texts: shape (texts, 1, width)."""
+    """Select the state of each text, as a batch of one-token texts: shape (texts, 1, width)."""
     return states[places].unsqueeze(1)
 
 
@@ -210,7 +210,7 @@ def _decoder_head(model: Any, states: torch.Tensor, _starts: torch.Tensor, place
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """How the classifiers of a family judge a text."""
+    """The head of a model family, and the token that it reads."""
 
     head: HeadFunction
     places: Callable[[Tokens, int | None], npt.NDArray[np.int64]] = _first_places

@@ -68,7 +68,7 @@ def load_sharded(
 
 
 def _config(model: str, revision: str | None) -> Any:
-    """None if transformers has no config of this type: an adapter may load the model, or `saved_model` says why it cannot."""
+    """Read the config. Returns None if transformers does not know its type: an adapter may load the model."""
     try:
         return AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
     except Exception:  # each kind of config has its own ways to fail
@@ -76,7 +76,7 @@ def _config(model: str, revision: str | None) -> Any:
 
 
 def _divides_by_tensor(model: str, config: Any, sharding: Sharding, device: torch.device) -> bool:
-    """Whether the model can be divided by tensor. If it cannot, a line in the log says why."""
+    """Return whether the model can be divided by tensor. Logs the reason if not."""
     reason = why_not_tensor(config, sharding.devices, device)
     if reason:
         level = logging.WARNING if sharding.way == "tensor" else logging.INFO
@@ -85,7 +85,7 @@ def _divides_by_tensor(model: str, config: Any, sharding: Sharding, device: torc
 
 
 def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
-    """Why a model cannot be divided by tensor among so many ranks; None if it can."""
+    """Return why a model cannot be divided by tensor among so many ranks; None if it can."""
     if device.type != torch._C._get_accelerator().type:  # transformers takes the machine's accelerator
         return f"transformers would not use the device {device.type}"
     if torch.distributed.is_initialized():
@@ -99,7 +99,7 @@ def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
 
 
 def _reference(model: str, revision: str | None, texts: list[str], sharding: Sharding, device: torch.device) -> Logits:
-    """The logits of the plain model in float32. It is divided by layers, so it fits if the CPU or the disk has room."""
+    """Compute the logits of the plain model in float32. By layers it fits if the CPU or the disk has room."""
     saved, backend = load_by_layers(model, "float32", revision, sharding, device)
     try:
         return float32_logits(saved, texts, device)
@@ -131,7 +131,7 @@ def load_by_layers(
 
 
 def _free_memory(devices: int, device: torch.device) -> dict[int | str, int]:
-    """The free memory of the first GPUs and of the CPU. Without this limit, accelerate would take every GPU that it sees."""
+    """Measure the free memory of the first GPUs and the CPU. Without a limit, accelerate would use every GPU that it sees."""
     from accelerate.utils import get_max_memory
 
     wanted = {"cpu", *(range(devices) if device.type == "cuda" else ())}

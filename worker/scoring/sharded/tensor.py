@@ -56,7 +56,7 @@ def load_by_tensor(
 
 
 class _Divided:
-    """The model as rank 0 calls it. A process can have one such model at a time."""
+    """The divided model, as rank 0 calls it. A process can have one at a time."""
 
     def __init__(self, group: "_Group", on_lost: Callable[[str], None] | None) -> None:
         end_others = _start_others(group, on_lost)
@@ -86,7 +86,7 @@ class _Divided:
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
-    """Which model the ranks load, and how they meet."""
+    """The model that the ranks load, and how they connect."""
 
     model: str
     dtype: str
@@ -131,7 +131,7 @@ class _Part:
 
 
 def _prepared_device(group: _Group, rank: int) -> torch.device:
-    """The device of a rank. Gloo connects the processes, and is kept from listening to other machines."""
+    """Choose the device of a rank. Keeps Gloo, which connects the processes, from listening to other machines."""
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if group.device_type != "cuda":

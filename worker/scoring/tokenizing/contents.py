@@ -50,7 +50,7 @@ class ContentEncoder:
         return joined(looks).take(latest)
 
     def _look(self, texts: pa.Array, limit: int) -> tuple[Tokens, npt.NDArray[np.bool_]]:
-        """The content ids of each text's first `limit` characters, and whether they equal those of the whole text."""
+        """Tokenize each text's first `limit` characters. Returns the ids, and whether they equal those of the whole text."""
         lengths = pc.utf8_length(texts).to_numpy()
         is_long = lengths > limit
         contents = []
@@ -87,7 +87,6 @@ def twin_of(tokenizer: Any) -> Any:
 
 
 def _twin(backend: Any) -> Any:
-    """Copy a tokenizers.Tokenizer."""
     twin = type(backend)(backend.model)
     for part in _PARTS:
         setattr(twin, part, getattr(backend, part))
@@ -158,7 +157,7 @@ def cut(text: str, limit: int, normalize: Callable[[str], str]) -> str:
 
 
 def _is_safe(text: str, space: int, normalize: Callable[[str], str]) -> bool:
-    """Whether the space is still a single space between plain characters after normalization."""
+    """Return whether the space is still a single space between plain characters after normalization."""
     if _BINDING.search(text, space - 2, space + 3):
         return False
     before, after = normalize(text[space - 1]), normalize(text[space + 1])

@@ -129,9 +129,9 @@ def find_frames(tokenizer: Any, seconds: Sequence[str | None], max_tokens: int) 
 
 
 def _find_frame(tokenizer: Any, second: str | None) -> Frames | None:
-    """The frame with one second text, or without one.
+    """Find the frame with one second text, or without one.
 
-    None if the tokenizer is written in Python, truncates on the left, or does more than add tokens around a text.
+    Returns None if the tokenizer is written in Python, truncates on the left, or does more than add tokens around a text.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or tokenizer.truncation_side != "right":

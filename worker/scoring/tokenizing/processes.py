@@ -76,7 +76,7 @@ class TokenizerProcesses:
 
 
 def _start() -> tuple[subprocess.Popen[bytes], Connection]:
-    """Start a process. Each has as many Rust threads as the worker has cores: while one is in Python, the others use its cores.
+    """Start a process with as many Rust threads as the worker has cores: while one is in Python, others use its core.
 
     It has its own session, because Ctrl-C stops a worker at its next batch, which still needs the processes.
     """
