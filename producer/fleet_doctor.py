@@ -40,10 +40,10 @@ _OUTPUT_MEND = "Choose an --output that can be written."
 
 def producer_checks(settings: Settings, *, output_uri: str | None = None) -> list[Check]:
     """The checks for a run with this output, or for any run if none is named."""
-    checks = fleet_checks(settings) if settings.redis_url else [Check(name="redis", look=_own_server, mend=_REDIS_MEND)]
+    checks = fleet_checks(settings) if settings.redis_url else [Check(name="redis", run=_own_server, mend=_REDIS_MEND)]
     checks.append(hub_check())
     if output_uri:
-        checks.append(Check(name="output", look=partial(_output, output_uri), mend=_OUTPUT_MEND))
+        checks.append(Check(name="output", run=partial(_output, output_uri), mend=_OUTPUT_MEND))
     return checks
 
 
@@ -53,8 +53,8 @@ def fleet_checks(settings: Settings) -> list[Check]:
     return [
         redis_check(settings),
         rights,
-        Check(name="workers", look=partial(_workers, settings), mend=rights.mend, needs=(rights.name,)),
-        Check(name="finalizer", look=partial(_finalizer, settings), mend=rights.mend, needs=(rights.name,)),
+        Check(name="workers", run=partial(_workers, settings), mend=rights.mend, needs=(rights.name,)),
+        Check(name="finalizer", run=partial(_finalizer, settings), mend=rights.mend, needs=(rights.name,)),
     ]
 
 

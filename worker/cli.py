@@ -240,7 +240,7 @@ def train(
     from shardsift.worker.training.train_report import next_step
 
     try:
-        report = train_model(options, device=read_settings(device=device).device, tell=say)
+        report = train_model(options, device=read_settings(device=device).device, say=say)
     except Stopped as stop:
         say(str(stop))
         raise typer.Exit(ExitCode.INTERRUPTED) from stop

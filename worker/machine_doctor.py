@@ -37,7 +37,7 @@ def worker_checks(settings: Settings) -> list[Check]:
     redis = [redis_check(settings), rights_check(settings, OF_WORKERS)]
     if settings.redis_url is None:
         said = "REDIS_URL is not set: `worker start` needs it."
-        redis = [Check(name="redis", look=lambda: warning(said, _NO_REDIS_MEND), mend=_NO_REDIS_MEND)]
+        redis = [Check(name="redis", run=lambda: warning(said, _NO_REDIS_MEND), mend=_NO_REDIS_MEND)]
     return [*gpu_checks(settings), *redis, hub_check(), torch_check(settings), model_check(settings)]
 
 
@@ -46,18 +46,18 @@ def gpu_checks(settings: Settings) -> list[Check]:
     is_gpu_meant = settings.device == "auto" or settings.device.startswith("cuda")
     if not is_gpu_meant or platform.system() == "Darwin":
         return []
-    return [Check(name="gpu", look=_gpu, mend=_DRIVER_MEND)]
+    return [Check(name="gpu", run=_gpu, mend=_DRIVER_MEND)]
 
 
 def torch_check(settings: Settings) -> Check:
-    return Check(name="torch", look=partial(_torch, settings.device), mend=_CUDA_TORCH)
+    return Check(name="torch", run=partial(_torch, settings.device), mend=_CUDA_TORCH)
 
 
 def model_check(settings: Settings) -> Check:
     """The check that the model of the settings loads, otherwise one that the fleet needs."""
     asks_fleet = settings.redis_url is not None and not _is_named(settings)
     needs = ("torch", "redis") if asks_fleet else ("torch",)
-    return Check(name="model", look=partial(_model, settings), mend=_OTHER_MODEL, needs=needs)
+    return Check(name="model", run=partial(_model, settings), mend=_OTHER_MODEL, needs=needs)
 
 
 def _gpu() -> Verdict:

@@ -50,13 +50,13 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line of a doctor. If `look` raises, the check is wrong and `mend` says what to do.
+    """One line of a doctor. If `run` raises, the check is wrong and `mend` says what to do.
 
     A check is skipped if one that it `needs` is wrong or was skipped.
     """
 
     name: str
-    look: Callable[[], Verdict]
+    run: Callable[[], Verdict]
     mend: str
     needs: tuple[str, ...] = ()
 
@@ -93,15 +93,15 @@ def diagnose(checks: Iterable[Check]) -> Iterator[Verdict]:
         if useless.intersection(check.needs):
             useless.add(check.name)
             continue
-        verdict = _looked(check)
+        verdict = _verdict_of(check)
         if verdict.result is Result.WRONG:
             useless.add(check.name)
         yield replace(verdict, check=check.name, says=redacted(verdict.says), mend=redacted(verdict.mend))
 
 
-def _looked(check: Check) -> Verdict:
+def _verdict_of(check: Check) -> Verdict:
     try:
-        return check.look()
+        return check.run()
     except Exception as error:  # a check that fails is a finding; the others still run
         kind = "" if isinstance(error, ShardsiftError) else f"{type(error).__name__}: "
         return wrong(f"{kind}{' '.join(str(error).split())}", check.mend)
@@ -109,7 +109,7 @@ def _looked(check: Check) -> Verdict:
 
 def redis_check(settings: Settings) -> Check:
     """Check that the server that REDIS_URL names answers, and does not lose keys of a run."""
-    return Check(name="redis", look=partial(_redis, settings), mend=_REDIS_MEND)
+    return Check(name="redis", run=partial(_redis, settings), mend=_REDIS_MEND)
 
 
 def _redis(settings: Settings) -> Verdict:
@@ -149,7 +149,7 @@ OF_PRODUCERS = (*OF_WORKERS, "LRANGE {queue} 0 -1", "HKEYS {key}", "ZREVRANGE {k
 
 def rights_check(settings: Settings, commands: Iterable[str]) -> Check:
     """Check that Redis takes these commands: the user in REDIS_URL has the rights, and the server is no replica and not full."""
-    return Check(name="redis rights", look=partial(_rights, settings, commands), mend=_REDIS_MEND, needs=("redis",))
+    return Check(name="redis rights", run=partial(_rights, settings, commands), mend=_REDIS_MEND, needs=("redis",))
 
 
 def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
@@ -173,7 +173,7 @@ def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
 
 def hub_check() -> Check:
     """Check that the Hub answers and takes the token of this machine."""
-    return Check(name="hub", look=_hub, mend=_TOKEN_MEND)
+    return Check(name="hub", run=_hub, mend=_TOKEN_MEND)
 
 
 def _hub() -> Verdict:

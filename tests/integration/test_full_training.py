@@ -57,8 +57,8 @@ def undisturbed(base: Path, data: Path, tmp_path_factory: pytest.TempPathFactory
     return trained(options_of(base, data, tmp_path_factory.mktemp("undisturbed") / "model"))
 
 
-def trained(spec: TrainOptions, tell: Callable[[str], None] = lambda line: None) -> TrainReport:
-    report = train(spec, device="cpu", tell=tell)
+def trained(spec: TrainOptions, say: Callable[[str], None] = lambda line: None) -> TrainReport:
+    report = train(spec, device="cpu", say=say)
     assert report is not None
     return report
 
@@ -106,7 +106,7 @@ def test_four_batches_of_eight_rows_are_a_step_like_one_of_32(
 
 def test_a_stopped_training_goes_on_and_ends_as_if_undisturbed(spec: TrainOptions, undisturbed: TrainReport) -> None:
     with pytest.raises(Stopped, match="Stopped after step 10, .* Run the same command again"):
-        trained(spec, tell=stop_at(9))
+        trained(spec, say=stop_at(9))
     assert not Path(spec.output).exists()
 
     report = trained(spec)
@@ -132,7 +132,7 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_not_used(spec: TrainOpt
     """So a killed process loses at most one interval."""
     spec = dataclasses.replace(spec, checkpoints=f"{spec.output}.elsewhere")
     with pytest.raises(Stopped):
-        trained(spec, tell=stop_at(9))
+        trained(spec, say=stop_at(9))
     state = Path(f"{spec.output}.elsewhere/checkpoint-10/trainer_state.json")
     state.write_text(state.read_text()[:100])
 
@@ -145,7 +145,7 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_not_used(spec: TrainOpt
 
 def test_checkpoints_of_another_training_are_one_clear_error(spec: TrainOptions, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
-        trained(spec, tell=stop_at(4))
+        trained(spec, say=stop_at(4))
     faster = dataclasses.replace(spec, learning_rate=0.01)
 
     with pytest.raises(UsageError, match="another learning rate.* delete this one to start again"):

@@ -233,7 +233,7 @@ def test_a_worker_finds_out_at_its_start_which_of_its_models_share_an_encoder(
         f"The models {order[one]} and {order[other]} have the same encoder, which runs once."
         for one, other in (("far", "near"), ("edu", "tox"))
     ]
-    assert [group.places for group in groups] == [(0, 3), (1, 2)]
+    assert [group.numbers for group in groups] == [(0, 3), (1, 2)]
     assert not compared
 
 

@@ -345,7 +345,7 @@ def test_a_run_uses_the_threshold_and_the_next_command_can_be_pasted(
     pq.write_table(pa.table({"text": TEXTS, "label": [0, 1] * 10}), tmp_path / "shards" / "l.parquet")
     output, told = tmp_path / "my classifier", list[str]()
 
-    report = train(spec_of(tmp_path / "shards", output, base_model=tiny_base), device="cpu", tell=told.append)
+    report = train(spec_of(tmp_path / "shards", output, base_model=tiny_base), device="cpu", say=told.append)
 
     assert report is not None
     assert "mean absolute error" in str(report)

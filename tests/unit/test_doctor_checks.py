@@ -11,7 +11,7 @@ from support.diagnoses import diagnosed
 
 
 def check(name: str, look: Callable[[], Verdict] | Verdict, *needs: str) -> Check:
-    return Check(name=name, look=look if callable(look) else lambda: look, mend="Do this.", needs=needs)
+    return Check(name=name, run=look if callable(look) else lambda: look, mend="Do this.", needs=needs)
 
 
 def failing(error: Exception) -> Callable[[], Verdict]:

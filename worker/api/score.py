@@ -138,7 +138,7 @@ class LoadedScorers:
         """
         by_column = {score_column_of(name): one for name, one in self.by_name.items()}
         scorings, scored = _scored(by_column, texts, text_pairs, keywords)
-        with _arguments_told():
+        with _argument_errors():
             check_output_columns(scorings)
         return _as_table(scorings, scored)
 
@@ -308,7 +308,7 @@ def scorings_of(
 
     The recipe's template is not applied, because the texts of `score` are complete.
     """
-    with _arguments_told():
+    with _argument_errors():
         given = options_by_model(models, options_from(ScoreOptions, keywords, labels=split_at_commas))
         return tuple(
             scoring_of(
@@ -323,7 +323,7 @@ def scorings_of(
 
 
 @contextmanager
-def _arguments_told() -> Iterator[None]:
+def _argument_errors() -> Iterator[None]:
     """Name options in errors as the arguments of `score`. What is a shard's error in a run is the user's error here."""
     try:
         with keyword_errors():
@@ -349,7 +349,7 @@ def _scored_windows(
     texts: Texts, text_pairs: Texts | None, scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
 ) -> Iterator[tuple[Scores, ...]]:
     """The logits of each window by each scoring, in order."""
-    with _arguments_told():
+    with _argument_errors():
         work = WindowScoring(_NO_SHARD, scorings, scorers, Checkpoint({}, lambda first_row, content: None))
     with mapped_ahead(
         lambda window: next(work.prepared([window])), _as_rows(texts, text_pairs), "tokenizer"

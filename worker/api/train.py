@@ -31,9 +31,9 @@ def train(*, device: str | None = None, progress: bool = True, **keywords: Unpac
     models and outputs that do not fit.
     """
     with keyword_errors(), quiet_imports():
-        chosen, tell = options_from(TrainOptions, keywords), say if progress else lambda line: None
+        chosen, printed = options_from(TrainOptions, keywords), say if progress else lambda line: None
         try:
-            report = train_model(chosen, device=read_settings(device=device).device, tell=tell)
+            report = train_model(chosen, device=read_settings(device=device).device, say=printed)
         except Stopped as stop:
             raise KeyboardInterrupt(str(stop)) from None
     if report is None:

@@ -67,9 +67,9 @@ class Scores:
 
     def with_errors(self, errors: Mapping[int, str] = _NO_ERRORS) -> "Scores":
         """Add errors, and one for each row whose scores are not finite numbers."""
-        is_finite = np.asarray(np.isfinite(self.values).all(axis=1))
-        is_finite[self.missing] = True
-        not_finite = dict.fromkeys(np.flatnonzero(~is_finite).tolist(), "score is not finite")
+        odd = np.logical_not(np.isfinite(self.values).all(axis=1))
+        odd[self.missing] = False
+        not_finite = dict.fromkeys(np.flatnonzero(odd).tolist(), "score is not finite")
         reasons = not_finite | self.errors | dict(errors)
         values = self.values.copy()
         values[list(reasons)] = np.nan

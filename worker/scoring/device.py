@@ -95,8 +95,8 @@ def device_use(device: torch.device) -> DeviceUse:
     if device.type != "cuda":
         return DeviceUse()
     return DeviceUse(
-        memory_share=_told(lambda: _memory_share(device)),
-        busy_share=_told(lambda: torch.cuda.utilization(device) / 100),  # by NVML
+        memory_share=_answer_of(lambda: _memory_share(device)),
+        busy_share=_answer_of(lambda: torch.cuda.utilization(device) / 100),  # by NVML
     )
 
 
@@ -105,7 +105,7 @@ def _memory_share(device: torch.device) -> float:
     return 1 - free / total
 
 
-def _told(ask: Callable[[], float]) -> float | None:
+def _answer_of(ask: Callable[[], float]) -> float | None:
     """Return None if the driver does not answer.
 
     NVML needs the package nvidia-ml-py, which has errors of its own, and knows no use of a part of a GPU (MIG). After a fault

@@ -82,7 +82,7 @@ def load_classifier(
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     # cuDNN plans its attention for each new shape of a batch: on an H100, for 6 s of the first window.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    place = choose_device(device)
+    target = choose_device(device)
     if sharding and sharding.devices > 1:
         return load_sharded(
             model,
@@ -90,35 +90,35 @@ def load_classifier(
             revision,
             first=first,
             sharding=sharding,
-            device=place,
+            device=target,
             max_batch_tokens=max_batch_tokens,
             parity_rows=parity_rows,
         )
     fresh = load or (lambda: saved_model(model, revision))
     if parity_rows is None:
-        parity_rows = _PARITY_ROWS_CPU if place.type == "cpu" else _PARITY_ROWS_GPU
+        parity_rows = _PARITY_ROWS_CPU if target.type == "cpu" else _PARITY_ROWS_GPU
     held = [fresh()]  # for the first candidate
     model_type, read = held[0].model.config.model_type, held[0].read_tokenizer
-    reference = _reference(held[0], parity_rows, place) if parity_rows else None
-    budget = max_batch_tokens or default_batch_tokens(place)
-    ways = _ways(model_type, place, asked=backend, may_graph=reference is not None)
+    reference = _reference(held[0], parity_rows, target) if parity_rows else None
+    budget = max_batch_tokens or default_batch_tokens(target)
+    ways = _ways(model_type, target, asked=backend, may_graph=reference is not None)
 
     def loaded(candidate: Candidate) -> SequenceClassifier:
         saved = held.pop() if held else fresh()
-        with _room_for(model, place):
+        with _room_for(model, target):
             convert(saved.model, candidate.dtype)
-            saved.model.to(place)
-        run = _backend(saved, candidate, place, budget=budget, compile=compile)
+            saved.model.to(target)
+        run = _backend(saved, candidate, target, budget=budget, compile=compile)
         scorer = checked_scorer(
-            model, saved, run, candidate, reference=reference, device=place, max_batch_tokens=budget
+            model, saved, run, candidate, reference=reference, device=target, max_batch_tokens=budget
         )
         if isinstance(run, Graphed):
             _check_faster(scorer, replace(scorer, backend=run.packed))
         return scorer
 
-    tried = candidates(dtype, place, model_type, first=first, ways=ways, may_be_plain=not compile)
+    tried = candidates(dtype, target, model_type, first=first, ways=ways, may_be_plain=not compile)
     best = first_faithful(tried, loaded)
-    return with_tokenizer_processes(best, read) if read and place.type == "cuda" else best
+    return with_tokenizer_processes(best, read) if read and target.type == "cuda" else best
 
 
 def _reference(saved: SavedModel, rows: int, device: torch.device) -> Logits:

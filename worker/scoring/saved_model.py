@@ -59,7 +59,7 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
             revision=revision,
             output_loading_info=True,
             trust_remote_code=False,
-            ignore_mismatched_sizes=True,  # so that they are told below
+            ignore_mismatched_sizes=True,  # they are reported below
             **asked,
         )
         # With an adapter, the type in config.json may be unknown to transformers.
@@ -88,7 +88,7 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
     return SavedModel(
         model=loaded.eval(),
         tokenizer=tokenizer,
-        revision=revision,  # transformers 5 does not tell the commit, and in an old config.json is that of another model
+        revision=revision,  # transformers 5 does not return the commit, and in an old config.json is that of another model
         max_tokens=(adapter.max_tokens or loaded.config.max_position_embeddings)
         if adapter
         else tokens_taken(tokenizer, loaded),

@@ -65,8 +65,8 @@ class SequenceClassifier:
             "device": str(self.device),
             "backend": self.backend.name,
         }
-        told = "".join(f", {name}={value!r}" for name, value in named.items() if value)
-        return f"SequenceClassifier({self.model!r}{told})"
+        shown = "".join(f", {name}={value!r}" for name, value in named.items() if value)
+        return f"SequenceClassifier({self.model!r}{shown})"
 
     @property
     def info(self) -> ScorerInfo:

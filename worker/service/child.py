@@ -153,13 +153,13 @@ def load_handed_down(settings: Settings) -> dict[str, Scorer[Any]]:
     scorers: dict[str, Scorer[Any]] = {}
     for model, loaded in zip(models, load_scorers(models, settings), strict=True):
         scorer = metered(loaded)
-        _tell_loaded(model, scorer)
+        _log_loaded(model, scorer)
         scorers[model.queue(settings.dtype)] = scorer
-    _tell_shared_encoders({model.queue(settings.dtype): model.name for model in models}, scorers)
+    _log_shared_encoders({model.queue(settings.dtype): model.name for model in models}, scorers)
     return scorers
 
 
-def _tell_loaded(model: Model, scorer: Scorer[Any]) -> None:
+def _log_loaded(model: Model, scorer: Scorer[Any]) -> None:
     info = scorer.info
     dtype = f"{info.dtype}{refusal_told(info.refused_dtypes)}"
     logger.info("Model %s is loaded on %s in %s, %s", model.name, info.device, dtype, info.backend)
@@ -172,11 +172,11 @@ def _tell_loaded(model: Model, scorer: Scorer[Any]) -> None:
         logger.info("Matrices of its shapes are multiplied here at %.3g TFLOP/s: the peak of `producer status`", tera)
 
 
-def _tell_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer[Any]]) -> None:
+def _log_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer[Any]]) -> None:
     """Find out now which models share their encoder, because the first shard would have to wait for it."""
     queues = list(scorers)
-    for places in sharing_scorers(list(scorers.values())):
-        shown = " and ".join(names[queues[place]] for place in places)
+    for numbers in sharing_scorers(list(scorers.values())):
+        shown = " and ".join(names[queues[number]] for number in numbers)
         logger.info("The models %s have the same encoder, which runs once.", shown)
 
 

@@ -14,7 +14,7 @@ STOP_SIGNAL = signal.SIGUSR2  # first: stop at the next batch; second: exit imme
 FOLDER = "SHARDSIFT_WORKER_FOLDER"  # variable with the folder in which children leave files for the parent
 PARENT = "SHARDSIFT_WORKER_PID"  # variable with the process id of the parent
 READY = "SHARDSIFT_WORKER_READY"  # variable with the file that a worker makes when its model is loaded
-REASON = "SHARDSIFT_WORKER_REASON"  # variable with the file in which a worker tells its supervisor why it ends
+REASON = "SHARDSIFT_WORKER_REASON"  # variable with the file in which a worker reports to its supervisor why it ends
 _MODELS = "SHARDSIFT_WORKER_MODELS"
 _MODELS_JSON = TypeAdapter(tuple[Model, ...])
 _FAILURE = "failure"
@@ -83,13 +83,13 @@ def take_held(folder: Path, child: int) -> Held:
     return shards
 
 
-def tell_supervisor_ready() -> None:
+def report_ready() -> None:
     """Report that this worker has its model loaded, if a supervisor runs it."""
     if file := os.environ.get(READY):
         Path(file).touch()
 
 
-def tell_why(reason: str) -> None:
+def report_end(reason: str) -> None:
     """Report why this worker ends, on stderr and to a supervisor that runs it."""
     write_last_line("worker", reason)
     if file := os.environ.get(REASON):

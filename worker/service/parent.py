@@ -100,7 +100,7 @@ class Parent:
             self._has_served = True
             if self._settings.device == "auto":
                 os.environ["SHARDSIFT_DEVICE"] = device  # a later child must use the same kind of device
-            ipc.tell_supervisor_ready()
+            ipc.report_ready()
             logger.info("%s is ready.", self._owner)
         held = ipc.found_held(self._folder)
         self._watch_deaths(held.keys() - children)
@@ -215,7 +215,7 @@ class Parent:
         failure = ipc.found_failure(self._folder)
         if failure is None:
             return code
-        ipc.tell_why(failure)
+        ipc.report_end(failure)
         return ExitCode.NO_MODEL
 
     def on_refused(self, **_: Any) -> None:

@@ -28,7 +28,7 @@ from shardsift.fleet.process.logs import LINE, WORKER_NAME, log_to_stderr
 from shardsift.fleet.process.redis_away import ABOUT_REDIS, as_ours, is_refusal
 from shardsift.fleet.process.settings import read_settings
 from shardsift.fleet.scorers.kinds import resolve_model
-from shardsift.worker.service.ipc import tell_why
+from shardsift.worker.service.ipc import report_end
 from shardsift.worker.service.parent import Parent
 
 # The commands of Celery's remote control that Flower sends. Others, such as `shutdown` or `add_consumer`, do nothing: every
@@ -147,15 +147,15 @@ def _started_parent(app: Celery, hostname: str) -> Parent:
         models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
         return Parent(app, settings, ledger, models, hostname=hostname)
     except (UsageError, TransientError) as error:
-        raise _told(str(error), ExitCode.USAGE) from error
+        raise _ended(str(error), ExitCode.USAGE) from error
     except redis.RedisError as error:
-        raise _told(str(as_ours(error)), ExitCode.USAGE) from error
+        raise _ended(str(as_ours(error)), ExitCode.USAGE) from error
     except Exception as error:
-        raise _told(f"{type(error).__name__}: {error}", ExitCode.NO_MODEL) from error
+        raise _ended(f"{type(error).__name__}: {error}", ExitCode.NO_MODEL) from error
 
 
-def _told(reason: str, code: int) -> SystemExit:
-    tell_why(" ".join(reason.split()))
+def _ended(reason: str, code: int) -> SystemExit:
+    report_end(" ".join(reason.split()))
     return SystemExit(code)
 
 

@@ -106,8 +106,8 @@ def _claim(child: ScoringChild, message: ScoreShard, worker: str) -> Claim | Ref
     except Stopped as stop:
         raise Reject(str(stop), requeue=True) from stop
     if claim is Refusal.RUNNING:
-        told = {"run_id": message.run_id, "shard": message.shard}
-        logger.info("Shard %s of %s: another worker has it", message.shard, message.run_id, extra=told)
+        fields = {"run_id": message.run_id, "shard": message.shard}
+        logger.info("Shard %s of %s: another worker has it", message.shard, message.run_id, extra=fields)
     if claim is Refusal.FORMAT:
         with redis_may_be_away():
             child.on_other_format(message.run_id)
@@ -116,4 +116,4 @@ def _claim(child: ScoringChild, message: ScoreShard, worker: str) -> Claim | Ref
 
 def _named(positional: tuple[object, ...]) -> dict[str, object]:
     """Name positional arguments by number: our messages have none, so decoding refuses and counts them."""
-    return {str(place): value for place, value in enumerate(positional)}
+    return {str(number): value for number, value in enumerate(positional)}

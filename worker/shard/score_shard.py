@@ -57,7 +57,7 @@ def score_shard(
     """
     started_at = time.time()
     spec, shard = claim.spec, claim.shard
-    with _usage_errors_told_of(shard), scratch_folder(scratch_dir) as scratch:
+    with _usage_errors_of(shard), scratch_folder(scratch_dir) as scratch:
         opened = open_shard(shard.uri, spec, first_row=shard.first_row)
         with unchanged(shard), opened as file:
             writer = ShardWriter(scratch, file.schema, shard, spec)
@@ -129,7 +129,7 @@ def _write_windows(
 
 
 @contextmanager
-def _usage_errors_told_of(shard: Shard) -> Iterator[None]:
+def _usage_errors_of(shard: Shard) -> Iterator[None]:
     """Raise usage errors as errors of this shard: the spec fits the first shard, against which it was checked."""
     try:
         yield

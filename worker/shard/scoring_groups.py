@@ -33,15 +33,15 @@ def load_scorers(models: Sequence[Model], settings: Settings) -> Iterator[Scorer
             names = " and ".join(model.name for model in models[:number])
             if not names:
                 raise
-            told = f"{error} {names} is loaded there already: use a larger device, or a run for each model."
-            raise NoRoom(told) from error
+            advice = f"{error} {names} is loaded there already: use a larger device, or a run for each model."
+            raise NoRoom(advice) from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringGroup:
     """Scorings of the same texts, whose outputs one scorer returns side by side."""
 
-    places: tuple[int, ...]  # in the run's scorings
+    numbers: tuple[int, ...]  # in the run's scorings
     scorings: tuple[Scoring, ...]
     scorer: Scorer[Any]
     encoding: Hashable  # groups with the same one encode the same texts equally
@@ -72,8 +72,8 @@ class ScoringGroup:
 
 def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> list[ScoringGroup]:
     """The groups of a run, whose `scorers` are those of its scorings. Raises ShardError if one cannot read texts as asked."""
-    groups = _gathered(len(scorings), lambda places: _joint_scorer(places, scorings, scorers))
-    return [_group(places, scorings, scorers) for places in groups]
+    groups = _gathered(len(scorings), lambda numbers: _joint_scorer(numbers, scorings, scorers))
+    return [_group(numbers, scorings, scorers) for numbers in groups]
 
 
 def sharing_scorers(scorers: Sequence[Scorer[Any]]) -> list[list[int]]:
@@ -81,20 +81,20 @@ def sharing_scorers(scorers: Sequence[Scorer[Any]]) -> list[list[int]]:
 
     Compares weights, which takes seconds. Scorers remember the result, so that `scoring_groups` does not wait for it.
     """
-    groups = _gathered(len(scorers), lambda places: _joined([scorers[place] for place in places]))
-    return [places for places in groups if len(places) > 1]
+    groups = _gathered(len(scorers), lambda numbers: _joined([scorers[number] for number in numbers]))
+    return [numbers for numbers in groups if len(numbers) > 1]
 
 
 def _gathered(count: int, joint: Callable[[list[int]], Scorer[Any] | None]) -> list[list[int]]:
     """Add each scorer, by number, to the first group with which it has a joint scorer, or begin a group."""
     groups: list[list[int]] = []
-    for place in range(count):
+    for number in range(count):
         for group in groups:
-            if joint([*group, place]):
-                group.append(place)
+            if joint([*group, number]):
+                group.append(number)
                 break
         else:
-            groups.append([place])
+            groups.append([number])
     return groups
 
 
@@ -103,27 +103,27 @@ def texts_key(scoring: Scoring) -> Hashable:
     return scoring.text_columns, scoring.text_template, scoring.text_pair_column
 
 
-def _group(places: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> ScoringGroup:
-    scorer = _joint_scorer(places, scorings, scorers) or scorers[places[0]]
-    scoring = scorings[places[0]]
+def _group(numbers: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> ScoringGroup:
+    scorer = _joint_scorer(numbers, scorings, scorers) or scorers[numbers[0]]
+    scoring = scorings[numbers[0]]
     own = scorer.encoding if isinstance(scorer, SharingScorer) else id(scorer)
     return ScoringGroup(
-        places=tuple(places),
-        scorings=tuple(scorings[place] for place in places),
+        numbers=tuple(numbers),
+        scorings=tuple(scorings[number] for number in numbers),
         scorer=_configured(scoring, scorer),
         encoding=(texts_key(scoring), reading_of(scoring), own),
     )
 
 
 def _joint_scorer(
-    places: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
+    numbers: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
 ) -> Scorer[Any] | None:
     """One scorer of all these scorings. None for a single scoring, for different texts, or if their scorers cannot join."""
-    readings = {(texts_key(scorings[place]), reading_of(scorings[place])) for place in places}
-    has_labels_of_the_run = any(scorings[place].zero_shot for place in places)
+    readings = {(texts_key(scorings[number]), reading_of(scorings[number])) for number in numbers}
+    has_labels_of_the_run = any(scorings[number].zero_shot for number in numbers)
     if len(readings) > 1 or has_labels_of_the_run:
         return None
-    return _joined([scorers[place] for place in places])
+    return _joined([scorers[number] for number in numbers])
 
 
 def _joined(scorers: Sequence[Scorer[Any]]) -> Scorer[Any] | None:

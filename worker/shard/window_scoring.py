@@ -81,7 +81,7 @@ class WindowScoring:
         found: dict[Hashable, Any] = {}
         encoded: list[Any] = []
         for group in self._groups:
-            known = [earlier[number] for number in group.places]
+            known = [earlier[number] for number in group.numbers]
             if all(scores is not None and scores.has_all_rows for scores in known):
                 encoded.append(None)
                 continue
@@ -111,7 +111,7 @@ class WindowScoring:
         for number, (group, encoded) in enumerate(due):
             progress.vitals.tokens += token_count(encoded)
             go_on = _Heeded(_part_of(progress.on_batch, number, len(due), rows))
-            earlier = group.joined([prepared.earlier[place] for place in group.places])
+            earlier = group.joined([prepared.earlier[one] for one in group.numbers])
             launched.append((group, _launched(group.scorer, encoded, go_on, earlier)))
             if go_on.has_stopped:
                 break
@@ -124,8 +124,8 @@ class WindowScoring:
             scores or _nothing(rows, scoring) for scores, scoring in zip(prepared.earlier, self._scorings, strict=True)
         ]
         for group, scores in launched:
-            for place, scoring, part in zip(group.places, group.scorings, group.parted(scores()), strict=True):
-                found[place] = with_reasons(part, prepared.unscorable[place], scoring, rows=rows)
+            for number, scoring, part in zip(group.numbers, group.scorings, group.parted(scores()), strict=True):
+                found[number] = with_reasons(part, prepared.unscorable[number], scoring, rows=rows)
         if launched:
             self._checkpoint.store(prepared.window.first_row, found, prepared.digests)
         return tuple(found)

@@ -33,7 +33,7 @@ from shardsift.worker.supervisor.slots import Slot, check_accelerate, find_slots
 from shardsift.worker.supervisor.supervised_worker import SupervisedWorker
 
 _TICK_SECONDS = 0.2
-_LOOK_SECONDS = 5.0  # between two looks at the ledger
+_POLL_SECONDS = 5.0  # between two readings of the ledger
 _REASON_CHARACTERS = 500  # of those of an announcement
 _LATE_SECONDS = 2.0  # a worker stops within `stop_seconds` and about 1.5 s; after this it is killed
 logger = logging.getLogger(__name__)
@@ -114,14 +114,14 @@ class Supervisor:
         self._ledger = ledger
         self._idle_seconds = idle_seconds
         self._stop_seconds = settings.stop_seconds
-        self._next_look = 0.0
-        self._idle_since: float | None = None  # None: there was something to do at the last look
+        self._next_poll = 0.0
+        self._idle_since: float | None = None  # None: there was something to do at the last poll
         self._unserved = 0  # shards that wait, and that no worker here can serve
         self._redis_is_there = True
         self._signals = 0
 
     def run(self) -> int:
-        """Supervise until told to stop, until idle for too long, or until no worker can serve what the user wants.
+        """Supervise until stopped by a signal, until idle for too long, or until no worker can serve what the user wants.
 
         Returns the exit code. Call it in the main thread, because it handles SIGTERM and SIGINT.
         """
@@ -131,9 +131,9 @@ class Supervisor:
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             while not self._signals and not self._is_idle_for_long and not self._is_hopeless:
-                if time.monotonic() >= self._next_look:
-                    self._look()
-                    self._next_look = time.monotonic() + _LOOK_SECONDS
+                if time.monotonic() >= self._next_poll:
+                    self._poll()
+                    self._next_poll = time.monotonic() + _POLL_SECONDS
                 for worker in self._workers:
                     worker.tend(may_start=self._redis_is_there)
                 time.sleep(_TICK_SECONDS)
@@ -146,7 +146,7 @@ class Supervisor:
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._signals += 1
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Read the demand, and give each idle worker what the fleet needs most. Changes nothing while Redis is away."""
         try:
             demands = [demand for demand in open_demands(self._ledger) if self._wanted.admits(demand.load)]

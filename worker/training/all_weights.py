@@ -40,7 +40,7 @@ _ADDRESSES = ("output", "data", "label_with", "validation")
 Loss = Callable[..., torch.Tensor]
 
 
-def train_all_weights(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
+def train_all_weights(options: TrainOptions, split: Split, *, device: str, say: Callable[[str], None]) -> Trained:
     """The weights with the lowest loss on the held-out rows. Begins at the last checkpoint in the folder of the options.
 
     Raises Stopped at SIGTERM or Ctrl-C, when a checkpoint is saved.
@@ -52,9 +52,9 @@ def train_all_weights(options: TrainOptions, split: Split, *, device: str, tell:
     with arguments.main_process_first(local=False):
         if arguments.process_index == 0:
             _claim_folder(folder, _described(options, split, processes=arguments.world_size))
-        checkpoint = _checkpoint_to_resume(folder, tell)
+        checkpoint = _checkpoint_to_resume(folder, say)
     stop = _StopAtNextStep()
-    trainer = _trainer(options, split, base, arguments, [stop, _Progress(tell)])
+    trainer = _trainer(options, split, base, arguments, [stop, _Progress(say)])
     began = time.monotonic()
     listening = handling(signal.SIGTERM, signal.SIGINT, by=stop.note)
     with without_main_module(), listening, quiet_transformers():  # transformers starts the processes of loaders
@@ -268,14 +268,14 @@ class _StopAtNextStep(TrainerCallback):
 class _Progress(TrainerCallback):
     """Reports the losses as they are logged."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
 
     def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         logs = given["logs"]
         for name, called in (("loss", "loss"), ("eval_loss", "held-out loss")):
             if name in logs:
-                self._tell(f"step {state.global_step:,} of {state.max_steps:,}: {called} {logs[name]:.4f}")
+                self._say(f"step {state.global_step:,} of {state.max_steps:,}: {called} {logs[name]:.4f}")
 
 
 # The folder of the checkpoints: `training.json`, which says whose they are, and what the Trainer writes.
@@ -309,11 +309,11 @@ def _claim_folder(folder: Path, wanted: dict[str, Any]) -> None:
     partial.replace(file)
 
 
-def _checkpoint_to_resume(folder: Path, tell: Callable[[str], None]) -> Path | None:
+def _checkpoint_to_resume(folder: Path, say: Callable[[str], None]) -> Path | None:
     """Find the newest checkpoint. Deletes one that is incomplete."""
     while last := get_last_checkpoint(str(folder)):
         if _is_whole(Path(last)):
-            tell(f"Going on after step {_step_of(Path(last)):,}, from {last}")
+            say(f"Going on after step {_step_of(Path(last)):,}, from {last}")
             return Path(last)
         shutil.rmtree(last)
     return None

@@ -43,7 +43,7 @@ class Head:
         return logits
 
 
-def train_last_layer(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
+def train_last_layer(options: TrainOptions, split: Split, *, device: str, say: Callable[[str], None]) -> Trained:
     """Train the last layer. The figures are of a head fitted without the held-out rows; the saved head is fitted to all rows.
 
     On the CPU of one machine, the same options and files give the same weights, bit for bit.
@@ -51,7 +51,7 @@ def train_last_layer(options: TrainOptions, split: Split, *, device: str, tell: 
     embedder = _embedder(options, split.target, device)
     began = time.monotonic()
     texts = pa.concat_arrays([split.learned.texts, split.held_out.texts])
-    embeddings = _embeddings(texts, embedder, options.max_tokens, tell)
+    embeddings = _embeddings(texts, embedder, options.max_tokens, say)
     seconds = time.monotonic() - began
     learned, held_out = np.split(embeddings, [len(split.learned)])
     head = fit_head(learned, split.learned.targets, split.target)
@@ -82,7 +82,7 @@ def _embedder(options: TrainOptions, target: Target, device: str) -> SequenceCla
 
 
 def _embeddings(
-    texts: pa.LargeStringArray, embedder: SequenceClassifier, max_tokens: int | None, tell: Callable[[str], None]
+    texts: pa.LargeStringArray, embedder: SequenceClassifier, max_tokens: int | None, say: Callable[[str], None]
 ) -> Embeddings:
     """Embed texts in windows, so that memory for tokens is bounded. Raises UsageError for a text that has no embedding."""
     scorer = embedder.reading(Reading(max_tokens=max_tokens)) if max_tokens else embedder
@@ -93,7 +93,7 @@ def _embeddings(
         for row, reason in window.errors.items():
             raise UsageError(f"Labelled text {start + row} has no embedding: {reason}. Leave such rows out.")
         windows.append(window.values)
-        tell(f"{counted(min(start + WINDOW_ROWS, len(texts)), 'text')} of {len(texts):,} embedded")
+        say(f"{counted(min(start + WINDOW_ROWS, len(texts)), 'text')} of {len(texts):,} embedded")
     return np.concatenate(windows)
 
 

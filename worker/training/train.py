@@ -51,9 +51,9 @@ def train(
     options: TrainOptions,
     *,
     device: str = "auto",
-    tell: Callable[[str], None] = lambda line: None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> TrainReport | None:
-    """Train what the options say, and save it. `tell` gets lines about the progress.
+    """Train what the options say, and save it. `say` gets lines about the progress.
 
     `AutoModelForSequenceClassification.from_pretrained` loads the result. The output appears whole or not at all, and is never
     overwritten. Of the processes that `torchrun` starts, only the first one saves it and returns a report.
@@ -72,9 +72,9 @@ def train(
         output.reserve()
     split = read_split(options, source)
     if is_first and split.could_be_classes and options.task == "auto":
-        tell("The labels 0 and 1 are learned as numbers. --task classification learns them as two classes.")
+        say("The labels 0 and 1 are learned as numbers. --task classification learns them as two classes.")
     try:
-        trained = _trained(options, split, device=device, tell=tell if is_first else lambda line: None)
+        trained = _trained(options, split, device=device, say=say if is_first else lambda line: None)
     except ModelError as error:
         raise UsageError(str(error)) from error
     if not is_first:
@@ -110,7 +110,7 @@ def _check_installed() -> None:
         )
 
 
-def _trained(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> "Trained":
+def _trained(options: TrainOptions, split: Split, *, device: str, say: Callable[[str], None]) -> "Trained":
     if options.base_model == DEMO_ENCODER:
         from shardsift.worker.training.base_model import verified_demo_encoder
 
@@ -118,10 +118,10 @@ def _trained(options: TrainOptions, split: Split, *, device: str, tell: Callable
     if options.full:
         from shardsift.worker.training.all_weights import train_all_weights
 
-        return train_all_weights(options, split, device=device, tell=tell)
+        return train_all_weights(options, split, device=device, say=say)
     from shardsift.worker.training.last_layer import train_last_layer
 
-    return train_last_layer(options, split, device=device, tell=tell)
+    return train_last_layer(options, split, device=device, say=say)
 
 
 # The output: a new folder or a model repository of the Hub. A model appears there whole or not at all.
@@ -161,13 +161,13 @@ class ModelRepository:
 
     def reserve(self) -> None:
         """Create the repository, private, unless it exists. Raises UsageError if it holds files or cannot be written."""
-        with self._told("The output must be a model repository that HF_TOKEN can write."):
+        with self._usage_errors("The output must be a model repository that HF_TOKEN can write."):
             self._api.create_repo(self.repo_id, private=True, exist_ok=True)
             self._check_is_free()
 
     def store(self) -> None:
         """Commit the files of the partial folder, and remove it."""
-        with self._told("If it has no model, run the same command again."):
+        with self._usage_errors("If it has no model, run the same command again."):
             self._check_is_free()
             self._api.upload_folder(repo_id=self.repo_id, folder_path=self.partial, commit_message="Train a classifier")
         shutil.rmtree(self.partial)
@@ -179,7 +179,7 @@ class ModelRepository:
             )
 
     @contextmanager
-    def _told(self, remedy: str) -> Iterator[None]:
+    def _usage_errors(self, remedy: str) -> Iterator[None]:
         try:
             with translated(f"Writing the model to {self._uri}"):
                 yield

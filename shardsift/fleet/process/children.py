@@ -127,7 +127,7 @@ class Kept:
 # End a process when its parent ends for any reason, even SIGKILL. On Linux the kernel does this, elsewhere a thread.
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> None:
@@ -138,14 +138,14 @@ def end_with_parent(parent: int, number: signal.Signals) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     else:
-        threading.Thread(target=_look_for, args=(parent, number), name="parent's end", daemon=True).start()
+        threading.Thread(target=_signal_when_orphaned, args=(parent, number), name="parent's end", daemon=True).start()
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
 
 
-def _look_for(parent: int, number: signal.Signals) -> None:
+def _signal_when_orphaned(parent: int, number: signal.Signals) -> None:
     while os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     os.kill(os.getpid(), number)
 
 

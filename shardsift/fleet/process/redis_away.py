@@ -93,7 +93,7 @@ class OnceAMinute(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told_at: dict[str, float] = {}  # by reason
+        self._logged_at: dict[str, float] = {}  # by reason
 
     def filter(self, record: logging.LogRecord) -> bool:
         if str(record.msg).startswith(_NOISE) or (record.msg == _CELERYS_LOSS and is_refusal(_error_in(record))):
@@ -101,9 +101,9 @@ class OnceAMinute(logging.Filter):
         if not _is_about_redis(record):
             return True
         reason, now = _reason(record), time.monotonic()
-        is_due = now - self._told_at.get(reason, -_SILENT_SECONDS) >= _SILENT_SECONDS
+        is_due = now - self._logged_at.get(reason, -_SILENT_SECONDS) >= _SILENT_SECONDS
         if is_due:
-            self._told_at[reason] = now
+            self._logged_at[reason] = now
         return is_due
 
 
@@ -125,5 +125,5 @@ def _reason(record: logging.LogRecord) -> str:
 def _error_in(record: logging.LogRecord) -> BaseException | None:
     """The error that a record reports, as Redis or its client raised it."""
     arguments = record.args if isinstance(record.args, tuple) else ()
-    told = next((argument for argument in arguments if isinstance(argument, Exception)), None)
-    return told.__cause__ if isinstance(told, TransientError) else told
+    logged = next((argument for argument in arguments if isinstance(argument, Exception)), None)
+    return logged.__cause__ if isinstance(logged, TransientError) else logged

@@ -34,7 +34,7 @@ _SHOWN = 19  # characters of a folder's revision in a message: `sha256-` and twe
 def resolve_classifier(name: str, revision: str | None) -> Model:
     """Find the sequence classifier of that name, and pin it to a commit. Raises UsageError if there is none."""
     if local_path(name).is_file():
-        raise UsageError(_file_told(name))
+        raise UsageError(_about_file(name))
     if folder := _folder_of(name):
         return _from_folder(folder, revision)
     file = _hub_config(name, revision)
@@ -64,7 +64,7 @@ def _folder_of(name: str) -> Path | None:
     return None
 
 
-def _file_told(file: str) -> str:
+def _about_file(file: str) -> str:
     installed = f"Installed: {', '.join(kinds)}." if (kinds := added_kinds()) else "None is installed."
     return (
         f"The model {file} is a file. --model takes a name on the Hub or a folder. For a file, also name the kind of scorer "
@@ -166,7 +166,7 @@ def _downloaded_config(name: str, revision: str | None, shown: str) -> Path:
             check_hub_answers()  # within seconds; without a network, the client would take 23 s
         return Path(hf_hub_download(name, _CONFIG, revision=revision))
     except UsageError as error:
-        raise UsageError(f"{error} {_no_folder_told(name)}") from error
+        raise UsageError(f"{error} {_no_folder(name)}") from error
     except RevisionNotFoundError as error:
         raise UsageError(
             f"The model {name} has no revision {revision!r}. Name a branch, tag or commit after the @."
@@ -182,12 +182,12 @@ def _downloaded_config(name: str, revision: str | None, shown: str) -> Path:
     except LocalEntryNotFoundError as error:
         if constants.HF_HUB_OFFLINE:
             raise UsageError(
-                f"HF_HUB_OFFLINE is set, and this machine has no copy of {shown} in its cache. {_no_folder_told(name)}"
+                f"HF_HUB_OFFLINE is set, and this machine has no copy of {shown} in its cache. {_no_folder(name)}"
             ) from error
         raise
 
 
-def _no_folder_told(name: str) -> str:
+def _no_folder(name: str) -> str:
     return f"There is no folder {name!r} here either."
 
 

@@ -63,7 +63,7 @@ class Padded:
         return logits.float()
 
     def _filler(self, batch: Tokens, filled: Filled) -> int:
-        """The padding token, of which the model's head is told."""
+        """The padding token, which is passed to the model's head."""
         if self.pad_id is not None:
             return self.pad_id
         lasts = set(batch.ids[batch.offsets[1:] - 1].tolist())
@@ -89,7 +89,7 @@ def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None,
         model=run or model,
         device=device,
         pad_id=(-1 if run else None) if reads_last else own_pad_id,
-        by_length=by_length or bool(run and reads_last),  # only this process could tell its head another token
+        by_length=by_length or bool(run and reads_last),  # only this process could pass its head another token
         pad_left=tokenizer.padding_side == "left",
         takes_token_types="token_type_ids" in tokenizer.model_input_names,
         has_cache="use_cache" in signature(model.forward).parameters,
