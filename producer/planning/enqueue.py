@@ -81,6 +81,7 @@ def enqueue(
         recovered, taken = patient(output.recovered)(), ledger.take_receipts(spec.run_id)
     added = ledger.add_shards(spec, plan.shards, now=time.time())
     ledger.steer(spec.run_id, how)
+    ledger.set_command(spec.run_id, plan.command)
     here = {shard.name: shard.identity for shard in plan.shards}
     receipts = [one for one in (*taken, *recovered.whole) if here.get(one.shard) == one.source_identity]
     restored = ledger.restore(spec.run_id, receipts)

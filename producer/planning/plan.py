@@ -52,6 +52,7 @@ from shardsift.producer.planning.inputs import (
     split,
 )
 from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.reproduce import command_again
 
 _NAMED_LABELS = 10
 _BYTES = TypeAdapter(Annotated[ByteSize, Field(ge=10_000)])
@@ -64,6 +65,7 @@ class Plan:
 
     spec: RunSpec
     shards: tuple[Shard, ...]
+    command: str | None = None  # makes the same rows again; without paths of a machine
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
     notes: tuple[str, ...] = ()  # what to tell the user: the recipes that are used, and what a threshold keeps
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
@@ -123,6 +125,7 @@ def plan_run(options: RunOptions) -> Plan:
         spec=spec,
         shards=shards,
         public=options.public,
+        command=command_again(keep if len(models) == 1 else options, spec),
         notes=(
             *(recipe_line(models[column].name, one) for column, one in recipes.items() if one),
             *_kept_lines(keep, scorings),

@@ -23,6 +23,7 @@ from shardsift.producer.planning.plan import (
     resumed,
     target_file_bytes,
 )
+from shardsift.producer.planning.reproduce import command_with_other_rows
 
 _NAMED_SHARDS = 3
 
@@ -40,6 +41,7 @@ def plan_refilter(
     check_goes_together(options)
     published = published_run(absolute_uri(scores_uri).rstrip("/"))
     _check_place(published, options.output_uri, replaces=replaces)
+    asked = options
     options = replace(options, output_uri=options.output_uri or published.uri)
     spec = replace(published.spec, buckets=None, best=None)
     inputs = options.input_uris or _input_uris(published, earlier)
@@ -68,11 +70,13 @@ def plan_refilter(
     )
     with open_shard(source.shards[0].uri, spec) as file:
         check_filter(new_spec, file.schema)
+    command = command_with_other_rows(published.command, asked, new_spec)
     new_spec, due = resumed(new_spec, source)
     return Plan(
         spec=new_spec,
         shards=due,
         public=options.public,
+        command=command,
         notes=(*notes, *place_lines(options.output_uri)),
     )
 

@@ -2,37 +2,38 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from huggingface_hub import DatasetCardData
 from huggingface_hub.constants import ENDPOINT
 
-from shardsift.fleet.inputs.formats import kind_of, without_ending
-from shardsift.fleet.ledger.records import Description
+from shardsift.fleet.inputs.formats import kind_of
 from shardsift.fleet.process.wording import counted, left_out_line, shown_duration
 from shardsift.fleet.run.filter import columns_in
 from shardsift.fleet.run.model import Model
-from shardsift.fleet.run.output_columns import ERROR
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.scoring import Scoring
-from shardsift.fleet.run.spec import BUCKET, BestRows, Buckets, RunSpec, disclosed_inputs, disclosed_model
+from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, disclosed_inputs, disclosed_model
 from shardsift.fleet.storage.output import PICTURE_PATH
 from shardsift.producer.gpus import TABLE, ListPrices
-from shardsift.producer.publishing.card_models import (
+from shardsift.producer.publishing.card_contents import Contents
+from shardsift.producer.publishing.card_models import is_classifier, model_name, model_rows, models_section
+from shardsift.producer.publishing.card_rows import kept_rows
+from shardsift.producer.publishing.card_scores import scores_alone
+from shardsift.producer.publishing.card_text import (
     HUB_DATASET,
+    LABELS_FILE,
     cell,
     code,
+    first_input,
+    hub_dataset,
     hub_link,
-    is_classifier,
-    kinds_of_models,
-    model_name,
-    model_rows,
-    models_section,
+    longer_fence,
+    source_name,
 )
-from shardsift.producer.publishing.card_usage import how_to_load, how_to_make_it_again
-from shardsift.producer.publishing.hub_cards import NO_CARDS, HubCards, hub_dataset, words
+from shardsift.producer.publishing.hub_cards import NO_CARDS, HubCards, words
 from shardsift.producer.scores.distribution import histograms_of, score_table
 
 _SIZES = {  # the Hub's size_categories, by their upper bound
@@ -54,7 +55,7 @@ _MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # what Markdown and the Hub's pages 
 class Beside:
     """What the card says that is not from the run or its receipts."""
 
-    description: Description = Description()
+    command: str | None = None  # makes the same rows again
     cards: HubCards = NO_CARDS
     prices: ListPrices = TABLE
     left_out: int = 0  # shards that failed
@@ -63,32 +64,43 @@ class Beside:
 
 def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Beside()) -> bytes:
     """The README.md to publish."""
-    return f"---\n{_yaml(spec, receipts, beside)}\n---\n\n{_text(spec, receipts, beside)}".encode()
+    rows = {
+        fate: sum(getattr(receipt, fate) for receipt in receipts)
+        for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
+    }
+    contents = (scores_alone if spec.publishes_only_scores else kept_rows)(spec, rows, _missing(rows, beside))
+    title = _title(spec, contents, beside)
+    metadata = _yaml(spec, contents, title, beside)
+    return f"---\n{metadata}\n---\n\n{_text(spec, receipts, contents, rows, title, beside)}".encode()
 
 
-def _yaml(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
+def _missing(rows: dict[str, int], beside: Beside) -> str:
+    """For example `, but for 2 rows with an error and 1 shard that failed`."""
+    missing = ((rows["rows_errored"], "row", "with an error"), (beside.left_out, "shard", "that failed"))
+    but = " and ".join(f"{counted(number, what)} {why}" for number, what, why in missing if number)
+    return f", but for {but}" if but else ""
+
+
+def _yaml(spec: RunSpec, contents: Contents, title: str, beside: Beside) -> str:
     source = beside.cards.source
-    rows = sum(receipt.rows_in if spec.publishes_only_scores else receipt.rows_kept for receipt in receipts)
     datasets = [found[1] for found in map(HUB_DATASET.match, spec.input_uris) if found]
     carried = {
         **source,
         "task_categories": source.get("task_categories", ["text-generation"]),  # as FineWeb and its kin
         "tags": [*dict.fromkeys(["shardsift", *source.get("tags", ())])],
-        **({"license": own, "license_name": None, "license_link": None} if (own := beside.description.license) else {}),
     }
     card = DatasetCardData(
-        pretty_name=_title(spec, beside),
-        size_categories=[next((name for bound, name in _SIZES.items() if rows < bound), "100B<n<1T")],
+        pretty_name=title,
+        size_categories=[next((name for bound, name in _SIZES.items() if contents.rows < bound), "100B<n<1T")],
         source_datasets=[*dict.fromkeys(datasets)] or None,
-        configs=_configs(spec),
+        configs=_configs(contents.subsets),
         **carried,
     )
     return str(card.to_yaml())
 
 
-def _configs(spec: RunSpec) -> list[dict[str, object]]:
+def _configs(folders: Mapping[str, str]) -> list[dict[str, object]]:
     """The subsets that the viewer and `load_dataset` know, the default first."""
-    folders = {"scores": "scores"} if spec.publishes_only_scores else {"default": "data", "scores": "scores"}
     configs: list[dict[str, object]] = [
         {"config_name": name, "data_files": [{"split": "train", "path": f"{folder}/**/*.parquet"}]}
         for name, folder in folders.items()
@@ -97,57 +109,48 @@ def _configs(spec: RunSpec) -> list[dict[str, object]]:
     return configs
 
 
-def _text(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
-    rows = {
-        fate: sum(getattr(receipt, fate) for receipt in receipts)
-        for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
-    }
-    heading = _MARKUP.sub(r"\\\g<0>", _title(spec, beside))
+def _text(
+    spec: RunSpec, receipts: Sequence[Receipt], contents: Contents, rows: dict[str, int], title: str, beside: Beside
+) -> str:
+    manifest = "`manifest.parquet` lists every file with its sha256 and provenance"
+    manifest += ", and the first row of each shard in its file." if spec.target_file_bytes else "."
+    heading = _MARKUP.sub(r"\\\g<0>", title)
     return f"""# {heading}
 
-{_summary(spec, rows, beside)}
-{how_to_load(spec)}
+{contents.summary}
+{contents.how_to_load}
 ## Columns
 
-{_columns(spec)}
+{_columns(spec, contents)}
 
-{_files(spec)}
+{contents.files} {manifest}
 {_scores(spec, receipts, beside)}
 ## How it was made
 
 | | |
 |---|---|
 | Source | {_source(spec)}{_format(receipts)} at revision `{spec.input_revision}`{_changed_files(receipts)} |
-{model_rows(spec, receipts)}{_filter(spec)}\
+{model_rows(spec, receipts)}{contents.filter}\
 | Shards | {len(receipts):,}{f"; {beside.left_out:,} more failed and are not here" if beside.left_out else ""} |
 | Rows in | {rows["rows_in"]:,} |
-{_kept(spec, rows)}\
+{contents.kept}\
 | Not scored | {rows["rows_errored"]:,}{" (the `error` column of `scores/` says why)" if rows["rows_errored"] else ""} |
 {_left_out(receipts)}{_work(receipts, rows["rows_in"], beside.prices)}| Run | `{spec.run_id}` |
-{models_section(spec, receipts)}{how_to_make_it_again(spec)}
+{models_section(spec, receipts)}{_how_to_make_it_again(spec, beside.command)}
 ## Limitations
 
-{_limits(spec)}
+{_limits(spec, contents)}
 
 ## Licence and attribution
 
-{_attribution(spec, beside)}
+{_attribution(spec, contents, beside)}
 
 ## Citation
 
-{_citation(spec, receipts, beside)}
+{_citation(spec, receipts, title)}
 
 Made with shardsift, which scores and filters datasets with transformer classifiers.
 """
-
-
-def _files(spec: RunSpec) -> str:
-    manifest = "`manifest.parquet` lists every file with its sha256 and provenance"
-    manifest += ", and the first row of each shard in its file." if spec.target_file_bytes else "."
-    if spec.publishes_only_scores:
-        return f"There is a line for *every* row that was read. {manifest}"
-    return f"""The subset `scores` has a line for *every* row that was read, kept or not, so that another threshold needs no new \
-scoring: `shard` and `row` say which row it is{_join(spec)}. {manifest}"""
 
 
 def _left_out(receipts: Sequence[Receipt]) -> str:
@@ -158,72 +161,13 @@ def _left_out(receipts: Sequence[Receipt]) -> str:
     return f"| Fields left out | {cell(left_out_line(dict(fields.most_common())))} |\n" if fields else ""
 
 
-def _filter(spec: RunSpec) -> str:
-    """The table's row about which rows are kept."""
-    if spec.publishes_only_scores:
-        return ""
-    return f"| Filter | {cell(spec.where) if spec.where else 'none: every scored row is kept'} |\n"
-
-
-def _kept(spec: RunSpec, rows: dict[str, int]) -> str:
-    """The table's rows about how many are kept."""
-    if spec.publishes_only_scores:
-        return ""
-    kept, dropped = (f"{rows[fate]:,}{_share(rows[fate], rows['rows_in'])}" for fate in ("rows_kept", "rows_dropped"))
-    return f"| Kept | {kept} |\n| Dropped | {dropped} |\n"
-
-
-def _title(spec: RunSpec, beside: Beside) -> str:
-    """The user's, or such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
-    if beside.description.title:
-        return " ".join(beside.description.title.split())
+def _title(spec: RunSpec, contents: Contents, beside: Beside) -> str:
+    """Such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
     more = len(spec.input_uris) - 1
-    source = _first_input(spec) + (f" and {more:,} more" if more and not hub_dataset(spec) else "")
+    source = first_input(spec) + (f" and {more:,} more" if more and not hub_dataset(spec) else "")
     crawl = f" {spec.crawl}" if spec.crawl else ""
     models = [disclosed_model(scoring.model).rstrip("/").rpartition("/")[2] for scoring in spec.scorings]
-    done = "filtered" if spec.where and not spec.publishes_only_scores else "scored"
-    return f"{source}{crawl}, {done} with {' and '.join(models)}"
-
-
-def _first_input(spec: RunSpec) -> str:
-    """The name of the first input: a dataset on the Hub, a folder before its wildcards, or a file without its suffix."""
-    first = disclosed_inputs(spec)[0]
-    if found := HUB_DATASET.match(first):
-        return found[1].rpartition("/")[2]
-    fixed = re.split(r"/?[^/]*[*?\[]", first)[0].rstrip("/")
-    return " ".join(without_ending(fixed.rpartition("/")[2]).split()) or f"{kind_of(first)} files"
-
-
-def _summary(spec: RunSpec, rows: dict[str, int], beside: Beside) -> str:
-    kept, rows_in = rows["rows_kept"], rows["rows_in"]
-    missing = ((rows["rows_errored"], "row", "with an error"), (beside.left_out, "shard", "that failed"))
-    but = " and ".join(f"{counted(number, what)} {why}" for number, what, why in missing if number)
-    why = f": {_best(spec.best)}" if spec.best else f": those for which {code(spec.where)}" if spec.where else ""
-    here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
-    names = [code(name) for name, _ in spec.columns]
-    columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
-    read = ("the first " if spec.limit_rows else "") + counted(rows_in, "row")
-    if spec.publishes_only_scores:
-        return f"""The scores of {read} of {_source_name(spec)}, by {kinds_of_models(spec)}{but and f", but for {but}"}.
-The rows themselves are in the source, where `shard` and `row` say."""
-    return f"""{kept:,} of {read}{_share(kept, rows_in)} of {_source_name(spec)}{why}. Every row was scored with \
-{kinds_of_models(spec)}{but and f", but for {but}"};
-{here}, in the source's order and with {columns}."""
-
-
-def _best(best: BestRows) -> str:
-    """Such as "those with the highest `score`, which have 10% of all `token_count`, within each `label`"."""
-    scores = ("maximum of " if len(best.columns) > 1 else "") + ", ".join(map(code, best.columns))
-    within = f", within each {code(best.within)}" if best.within else ""
-    of = f"all {code(best.by)}" if best.by else "the scored rows"
-    return f"those with the highest {scores}, which {'have' if best.by else 'are'} {best.share} of {of}{within}"
-
-
-def _source_name(spec: RunSpec) -> str:
-    dataset = hub_dataset(spec)
-    if dataset:
-        return hub_link(dataset[0], "datasets/")
-    return code(_first_input(spec)) if len(spec.input_uris) == 1 else f"{len(spec.input_uris):,} sources"
+    return f"{source}{crawl}, {contents.done} with {' and '.join(models)}"
 
 
 def _source(spec: RunSpec) -> str:
@@ -295,20 +239,15 @@ Rows that were read, by score. The last column is the share of rows with that sc
 """
 
 
-def _share(part: int, whole: int) -> str:
-    return f" ({part / whole:.1%})" if whole else ""
-
-
-def _columns(spec: RunSpec) -> str:
+def _columns(spec: RunSpec, contents: Contents) -> str:
     filtered = columns_in(spec.where)
     lines = [line for scoring in spec.scorings for line in _added_columns(scoring, filtered)]
-    if names := RunSpec.row_columns if spec.publishes_only_scores else spec.row_columns:
-        shard, row = map(cell, names)
+    if contents.row_columns:
+        shard, row = map(cell, contents.row_columns)
         lines.append(
             f"- {shard} and {row}: the shard of the source that the row is from, and its place in the file, from 0."
         )
-    if spec.publishes_only_scores:
-        lines.append(f"- `{ERROR.name}`: why a row has no score.")
+    lines += contents.other_columns
     return "\n".join(lines) + (_buckets(spec.buckets) if spec.buckets else "")
 
 
@@ -345,40 +284,39 @@ def _added_columns(scoring: Scoring, filtered: set[str]) -> list[str]:
     return [f"- `{name}`: {text}{compared if name.lower() in filtered else ''}" for name, text in said.items()]
 
 
-def _join(spec: RunSpec) -> str:
-    if spec.row_columns in (None, RunSpec.row_columns):
+def _how_to_make_it_again(spec: RunSpec, command: str | None) -> str:
+    if command is None:
         return ""
-    return f", as {' and '.join(map(cell, spec.row_columns))} of the kept rows do"
+    labels = f"\nThe file `{LABELS_FILE}` has the labels, one a line.\n" if f"@{LABELS_FILE}" in command else ""
+    fence = longer_fence(command, least=3)
+    is_whole = disclosed_inputs(spec) == spec.input_uris and not any(one.model.is_folder for one in spec.scorings)
+    paths = "" if is_whole else " (files and folders are named without their paths: fill in yours)"
+    return f"\n## How to make it again\n\nWith shardsift{paths}:\n\n{fence}bash\n{command}\n{fence}\n{labels}"
 
 
-def _limits(spec: RunSpec) -> str:
-    limits = ["Nothing was deduplicated or rewritten, and nothing was removed for privacy, safety or copyright."]
-    if spec.where and not spec.publishes_only_scores:
-        limits.append(
-            "A row close to the edge of the filter could as well be on the other side: models err, and scores differ "
-            "slightly between number formats and devices. Read some such rows before you choose a threshold."
-        )
-    limits.append("The models also scored texts in languages and of kinds that they were not trained for.")
+def _limits(spec: RunSpec, contents: Contents) -> str:
+    limits = [
+        "Nothing was deduplicated or rewritten, and nothing was removed for privacy, safety or copyright.",
+        *contents.limits,
+        "The models also scored texts in languages and of kinds that they were not trained for.",
+    ]
     if any(scoring.passages == "head" for scoring in spec.scorings):
         limits.append("Only the beginning of a text was read if it is longer than the model takes.")
     return "\n".join(f"- {limit}" for limit in limits)
 
 
-def _attribution(spec: RunSpec, beside: Beside) -> str:
-    cards, own = beside.cards, beside.description.license
+def _attribution(spec: RunSpec, contents: Contents, beside: Beside) -> str:
+    cards = beside.cards
     named = cards.source.get("license_name") or cards.source.get("license")
     licence = code(words(named)) if named else "unknown: see the source"
     models = dict.fromkeys(_with_licence(scoring.model, cards) for scoring in spec.scorings)
-    of_dataset = f"The licence of this dataset is {code(own)}.\n" if own else ""
-    rows = "scored rows" if spec.publishes_only_scores else "rows"
-    return f"""{of_dataset}The {rows} are from {_source_name(spec)}, and their licence is {licence}.
+    return f"""The {contents.source_rows} are from {source_name(spec)}, and their licence is {licence}.
 The scores are by {" and ".join(models)}."""
 
 
-def _citation(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
-    title = _title(spec, beside).translate(_FOR_TEX)
+def _citation(spec: RunSpec, receipts: Sequence[Receipt], title: str) -> str:
     year = datetime.fromtimestamp(max(receipt.provenance.finished_at for receipt in receipts), UTC).year
-    fields = {"title": f"{{{title}}}", "year": year}  # two pairs of braces keep the capitals
+    fields = {"title": f"{{{title.translate(_FOR_TEX)}}}", "year": year}  # two pairs of braces keep the capitals
     if found := HUB_DATASET.match(spec.output_uri):
         fields |= {"author": found[1].partition("/")[0].translate(_FOR_TEX), "url": f"{ENDPOINT}/datasets/{found[1]}"}
     lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())

@@ -1,6 +1,5 @@
 """What the dataset card says of the models: which text each of them scored, where, and how close its scores are to float32."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -9,9 +8,8 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from shardsift.fleet.run.receipt import Parity, Receipt
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, disclosed_model
+from shardsift.producer.publishing.card_text import HUB_DATASET, cell, hub_link
 
-# A pull request is not a place: its card is the one that main will have.
-HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@(?!refs/pr/)([^/]+))?")
 _NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Against float32")  # of rows, in this order
 
 
@@ -42,36 +40,15 @@ def kinds_of_models(spec: RunSpec) -> str:
 def model_name(model: Model) -> str:
     """With a link if it is on the Hub."""
     name = disclosed_model(model)
-    return hub_link(name) if is_on_hub(model) else cell(name)
+    return hub_link(name) if is_hub_model(model) else cell(name)
 
 
-def hub_link(name: str, kind: str = "") -> str:
-    return f"[{name}](https://huggingface.co/{kind}{name})"
-
-
-def is_on_hub(model: Model) -> bool:
+def is_hub_model(model: Model) -> bool:
     return is_classifier(model) and not model.is_folder
 
 
 def is_classifier(model: Model) -> bool:
     return model.scorer == SEQUENCE_CLASSIFIER
-
-
-def code(text: str) -> str:
-    """Text as code in a line. It may have backticks: a longer run of them is around it."""
-    line = " ".join(text.splitlines())
-    fence = longer_fence(line, least=1)
-    return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
-
-
-def longer_fence(text: str, *, least: int) -> str:
-    """Backticks that no run of them in the text closes."""
-    return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
-
-
-def cell(text: str) -> str:
-    """Text as code in a table, where a bar would end the cell."""
-    return code(text).replace("|", "\\|")
 
 
 def _kind(scoring: Scoring) -> str:

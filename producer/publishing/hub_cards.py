@@ -9,7 +9,8 @@ from huggingface_hub import HfApi
 from shardsift.fleet.errors import ShardsiftError
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.errors import translated
-from shardsift.producer.publishing.card_models import HUB_DATASET, is_on_hub
+from shardsift.producer.publishing.card_models import is_hub_model
+from shardsift.producer.publishing.card_text import hub_dataset
 
 _CARRIED = (
     "license",
@@ -38,7 +39,7 @@ def read_hub_cards(spec: RunSpec) -> HubCards:
     licences = {
         scoring.model.name: _metadata("model", scoring.model.name, scoring.model.revision).get("license")
         for scoring in spec.scorings
-        if is_on_hub(scoring.model)
+        if is_hub_model(scoring.model)
     }
     dataset = hub_dataset(spec)
     found = _metadata("dataset", *dataset) if dataset else {}
@@ -46,12 +47,6 @@ def read_hub_cards(spec: RunSpec) -> HubCards:
         source={name: found[name] for name in _CARRIED if found.get(name)},
         model_licences={name: words(licence) for name, licence in licences.items() if licence},
     )
-
-
-def hub_dataset(spec: RunSpec) -> tuple[str, str | None] | None:
-    """The dataset on the Hub that the run reads, and its revision; None if it reads several, or other files."""
-    found = {(match[1], match[2]) if (match := HUB_DATASET.match(uri)) else None for uri in spec.input_uris}
-    return found.pop() if len(found) == 1 else None
 
 
 def words(value: Any) -> str:

@@ -6,7 +6,7 @@ A run counts as published only after its manifest and files have been found in t
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from itertools import takewhile
@@ -14,7 +14,6 @@ from itertools import takewhile
 from shardsift.fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
 from shardsift.fleet.inputs.input_file import too_many_bad_rows
 from shardsift.fleet.ledger import Ledger, Publication
-from shardsift.fleet.ledger.records import Description
 from shardsift.fleet.process.wording import counted, first_of, place_taken
 from shardsift.fleet.run.receipt import Receipt, Receipts
 from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of
@@ -71,7 +70,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         left_out=tuple(failed),
         shards=shards,
         card_sha256="",
-        **asdict(ledger.description(run_id)),
+        command=ledger.command(run_id),
     )
     try:
         merged = (merge_shards(ledger, spec, output, kind, receipts, is_over=True) for kind in (DATA, SCORES))
@@ -270,7 +269,7 @@ def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
     spec, receipts = manifest.spec, manifest.receipts
     has_gpus = any(gpu_called(receipt.scored_by.device) for receipt in receipts)
     beside = Beside(
-        description=Description(title=manifest.title, license=manifest.license),
+        command=manifest.command,
         cards=read_hub_cards(spec),
         prices=list_prices() if has_gpus else TABLE,
         left_out=len(manifest.left_out),

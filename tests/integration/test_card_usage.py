@@ -15,13 +15,15 @@ from datasets import load_dataset
 from typer.testing import CliRunner
 
 from shardsift.fleet.run.output_columns import kept_schema, scores_schema
-from shardsift.fleet.run.scoring import ZeroShot
+from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.cli import cli
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.publishing.card_usage import how_to_load, how_to_make_it_again
+from shardsift.producer.planning.reproduce import command_again, command_with_other_rows
+from shardsift.producer.publishing.card import Beside, dataset_card
+from shardsift.producer.publishing.card_rows import kept_rows
 from support.nli import nli_classifier
-from support.records import a_spec
+from support.records import a_receipt, a_shard, a_spec
 
 INPUT_SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
 
@@ -65,20 +67,36 @@ class TestHowToMakeItAgain:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("SHARDSIFT_STATE_DIR", str(tmp_path / "state"))
         run = replace(options, input_uris=("shards",), models=(str(model.name),), output_uri="again")
-        spec = plan_run(run).spec
+        plan = plan_run(run)
 
-        text = how_to_make_it_again(spec)
+        text = how_to_make_it_again(plan.spec, plan.command)
 
         assert str(tmp_path) not in text
         assert "without their paths: fill in yours" in text
         done = CliRunner().invoke(cli, [*arguments_of(text), "--dry-run", "--json"])
         assert done.exit_code == 0, done.stderr
         planned = json.loads(done.stdout)
-        assert planned["run_id"] == spec.run_id
+        assert planned["run_id"] == plan.spec.run_id
         assert planned["target_file_size"] == (options.target_file_size or "none")
 
     def test_names_no_paths_to_fill_in_if_all_is_on_the_hub(self) -> None:
-        assert "fill in" not in how_to_make_it_again(a_spec())
+        text = how_to_make_it_again(a_spec(), command_again(RunOptions(min_score=3.0), a_spec()))
+
+        assert "fill in" not in text
+
+    def test_of_a_run_that_an_earlier_release_enqueued_there_is_no_command(self) -> None:
+        assert how_to_make_it_again(a_spec(), None) == ""
+
+
+def how_to_make_it_again(spec: RunSpec, command: str | None) -> str:
+    """The section of the card, or nothing."""
+    card = dataset_card(spec, [a_receipt(spec.run_id, a_shard())], Beside(command=command)).decode()
+    _, found, after = card.partition("## How to make it again\n")
+    return found + after.partition("\n## ")[0]
+
+
+def how_to_load(spec: RunSpec) -> str:
+    return kept_rows(spec, {"rows_in": 2, "rows_kept": 1, "rows_dropped": 1}, "").how_to_load
 
 
 def arguments_of(text: str) -> list[str]:
@@ -141,39 +159,45 @@ class TestHowToLoad:
         assert "folder" not in text
 
 
-def test_several_models_are_named_with_their_revisions_and_options_of_recipes_are_left_out() -> None:
+def test_several_models_are_named_with_their_revisions() -> None:
     (edu,) = a_spec(score_column="edu_score").scorings
     topic = replace(
-        edu,
-        score_column="topic_score",
-        function_to_apply="softmax",
-        max_tokens=8192,
-        model=replace(edu.model, name="WebOrganizer/TopicClassifier-NoURL"),
+        edu, score_column="topic_score", model=replace(edu.model, name="WebOrganizer/TopicClassifier-NoURL")
     )
 
-    arguments = arguments_of(how_to_make_it_again(replace(a_spec(), scorings=(edu, topic))))
+    command = command_again(RunOptions(dtype="float32", keep_all=True), replace(a_spec(), scorings=(edu, topic)))
 
+    arguments = shlex.split(command.replace("\\\n", ""))
     assert [arguments[place + 1] for place, one in enumerate(arguments) if one == "--model"] == [
         "edu=HuggingFaceFW/fineweb-edu-classifier@4567def",
         "topic=WebOrganizer/TopicClassifier-NoURL@4567def",
     ]
-    assert not {"--max-tokens", "--function-to-apply"} & {*arguments}
     assert arguments[arguments.index("--dtype") + 1] == "float32"
 
 
 def test_a_run_over_stored_scores_is_made_again_without_them() -> None:
-    spec = a_spec()
-    stored = replace(spec.scorings[0].model, name="/home/me/kept", revision="sha256-ab", scorer="stored-scores")
+    earlier = command_again(RunOptions(dtype="float32", min_score=3.0), a_spec(target_file_bytes=10**6))
 
-    text = how_to_make_it_again(replace(spec, scorings=(replace(spec.scorings[0], scores_from=stored),)))
+    again = command_with_other_rows(earlier, RunOptions(keep_top="10%", by="tokens"), a_spec())
 
-    assert text == how_to_make_it_again(spec)
+    assert again == command_again(RunOptions(dtype="float32", keep_top="10%", by="tokens"), a_spec())
+    assert command_with_other_rows(None, RunOptions(keep_all=True), a_spec()) is None
 
 
-def test_labels_with_commas_come_from_a_file() -> None:
-    labels = ZeroShot(labels=("food, drink", "code"))
-
-    text = how_to_make_it_again(a_spec(zero_shot=labels, function_to_apply="softmax"))
+@pytest.mark.parametrize("labels", [("food, drink", "code"), ("@/home/me/labels.txt",)])
+def test_labels_that_a_command_line_cannot_name_come_from_a_file(labels: tuple[str, ...]) -> None:
+    text = how_to_make_it_again(a_spec(), command_again(RunOptions(labels=labels, keep_all=True), a_spec()))
 
     assert "--labels @labels.txt" in text
     assert "The file `labels.txt` has the labels, one a line." in text
+
+
+def test_the_stored_command_names_no_folder_or_bucket() -> None:
+    model = replace(a_spec().scorings[0].model, name="/home/me/secret/mine", revision="sha256-abc")
+    spec = a_spec(model=model, input_uris=("/home/me/web/*.jsonl", "s3://bucket/web"), output_uri="/home/me/kept")
+
+    command = command_again(RunOptions(input_uris=spec.input_uris, models=(model.name,), keep_all=True), spec)
+
+    assert "/home/me" not in command
+    assert "bucket" not in command
+    assert "--model ./mine " in command

@@ -38,6 +38,7 @@ def publish_plan(ledger: Ledger, scorer: Scorers, plan: Plan, *, scratch: Path, 
     spec = plan.spec
     open_output(spec.output_uri, spec.run_id).reserve(spec)
     ledger.create_run(spec, plan.shards, now=1.0)
+    ledger.set_command(spec.run_id, plan.command)
     score(ledger, scorer, spec, [shard for shard in plan.shards if shard.name not in failing], scratch=scratch)
     for shard in plan.shards:
         if shard.name in failing:

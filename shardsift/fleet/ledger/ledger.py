@@ -26,7 +26,7 @@ from shardsift.fleet.ledger.base import (
     refuse_other_version,
 )
 from shardsift.fleet.ledger.connect import connect
-from shardsift.fleet.ledger.records import Description, Due, OpenRun, Publication, Steering
+from shardsift.fleet.ledger.records import Due, OpenRun, Publication, Steering
 from shardsift.fleet.ledger.results import Results
 from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.settings import Settings
@@ -35,7 +35,6 @@ from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec, Shard
 
 _STEERING = TypeAdapter(Steering)
-_DESCRIPTION = TypeAdapter(Description)
 _PUBLICATION = TypeAdapter(Publication)
 _DUE_LIMIT = 1000  # shards of each kind in one answer
 _MAX_DAMAGED = 3  # a shard whose stored files were found damaged this often is failed: the storage is probably at fault
@@ -195,7 +194,9 @@ class Ledger(Attempts, Results):
 
     def steering(self, run_id: str) -> Steering:
         """The limits of workers and of cost, and whether formats may be mixed."""
-        return _STEERING.validate_python(self._set_fields(run_id, Steering))
+        names = [field.name for field in fields(Steering)]
+        found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
+        return _STEERING.validate_python({name: value for name, value in found if value is not None})
 
     def steer(self, run_id: str, steering: Steering) -> None:
         """Set the limits. Workers above a lowered limit finish their shard first."""
@@ -207,19 +208,13 @@ class Ledger(Attempts, Results):
                 pipeline.hset(key, name, str(value))
         pipeline.execute()
 
-    def description(self, run_id: str) -> Description:
-        return _DESCRIPTION.validate_python(self._set_fields(run_id, Description))
+    def command(self, run_id: str) -> str | None:
+        """The command that makes the same rows again; None if an earlier release enqueued the run."""
+        return str(self.redis.hget(Keys(run_id).run, "command") or "") or None
 
-    def describe(self, run_id: str, description: Description) -> None:
-        """Set what the user gave. None was not given, and stays as it is."""
-        for name, value in asdict(description).items():
-            if value is not None:
-                self.redis.hset(Keys(run_id).run, name, value)
-
-    def _set_fields(self, run_id: str, kind: type[Steering | Description]) -> dict[str, object]:
-        names = [field.name for field in fields(kind)]
-        found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
-        return {name: value for name, value in found if value is not None}
+    def set_command(self, run_id: str, command: str | None) -> None:
+        if command is not None:
+            self.redis.hset(Keys(run_id).run, "command", command)
 
     def retry(self, run_id: str, *, done_too: bool = False, changed: Iterable[str] = ()) -> int:
         """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.

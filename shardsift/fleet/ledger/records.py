@@ -159,14 +159,6 @@ class Steering:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
-    """What the user says of the output in words. It changes no row, so it is no part of the spec."""
-
-    title: str | None = None
-    license: str | None = None  # by the Hub's name for it
-
-
-@dataclass(frozen=True, kw_only=True)
 class OpenRun:
     """A run with open shards. `running` ones have a worker; `queued` ones may have one, which `max_workers` limits."""
 

@@ -89,8 +89,7 @@ class Manifest:
     left_out: tuple[str, ...] = ()  # shards that failed, if the run is published without them
     shards: int  # of the run: as many as it lists and leaves out
     card_sha256: str
-    title: str | None = None  # this and the licence as the user gave them
-    license: str | None = None
+    command: str | None = None  # makes the same rows again; without paths of a machine
 
     @property
     def digest(self) -> str:
@@ -115,8 +114,7 @@ class Manifest:
             "left_out": self.left_out,
             "shards": self.shards,
             "card_sha256": self.card_sha256,
-            "title": self.title,
-            "license": self.license,
+            "command": self.command,
         }
         merged = [] if self.spec.target_file_bytes is None else _MERGED
         earlier = _OF_EARLIER_RUN if any(one.scores_from for one in self.spec.scorings) else []

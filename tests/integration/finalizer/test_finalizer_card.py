@@ -1,6 +1,7 @@
 """The dataset card says what was filtered, with what and how, and names no folder of the machine."""
 
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from shardsift.fleet.ledger.records import Description
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.receipt import Histogram, Parity, Receipt
 from shardsift.fleet.run.scoring import ZeroShot
@@ -79,8 +79,9 @@ class TestCard:
 
     def test_a_filter_of_any_characters_is_shown_as_it_is_and_ends_no_block(self) -> None:
         where = "url NOT LIKE '%\n```\n%' AND a = 'x|`y'"
+        beside = Beside(command=f"producer run --where {shlex.quote(where)}")
 
-        card = dataset_card(a_spec(where=where), [a_receipt("r", A)]).decode()
+        card = dataset_card(a_spec(where=where), [a_receipt("r", A)], beside).decode()
 
         assert "| Filter | ```` url NOT LIKE '% ``` %' AND a = 'x\\|`y' ```` |" in card
         assert card.count("````bash\n") == 1
@@ -115,13 +116,13 @@ class TestCard:
         assert title in text.splitlines()
         assert front_matter(text)["pretty_name"] == title.removeprefix("# ")
 
-    def test_its_title_is_shown_as_the_user_wrote_it(self) -> None:
-        title = "5 * 3 <b>, my_set [v2] & C#"
+    def test_its_title_has_a_name_of_any_characters(self) -> None:
+        name = "5 * 3 <b>, my_set [v2] & C#"
 
-        text = dataset_card(a_spec(), [a_receipt("r", A)], Beside(description=Description(title=title))).decode()
+        text = dataset_card(a_spec(crawl=None, input_uris=(f"/data/{name}/*.parquet",)), [a_receipt("r", A)]).decode()
 
-        assert "\n# 5 \\* 3 \\<b\\>, my\\_set \\[v2\\] \\& C\\#\n" in text
-        assert front_matter(text)["pretty_name"] == title
+        assert "\n# 5 \\* 3 \\<b\\>, my\\_set \\[v2\\] \\& C\\#, filtered" in text
+        assert front_matter(text)["pretty_name"].startswith(f"{name}, filtered")
 
     def test_of_several_labels_it_shows_how_the_scores_are_spread_that_the_filter_compares(self) -> None:
         model = Model(name="me/topics", revision="89ab", labels=("food", "code"))
@@ -166,10 +167,7 @@ def of_fineweb() -> bytes:
         made(scored_by(A, parity=fine), "NVIDIA L4", 7200.0, 5_000_000),
         made(scored_by(B, parity=coarse, dtype="bfloat16"), "NVIDIA T4", 800.0, 1_000_000),
     ]
-    titled = Description(title="5 & 3: my_{set}")
-    return dataset_card(
-        a_spec(output_uri="hf://datasets/me/kept@strict"), receipts, Beside(description=titled, has_picture=True)
-    )
+    return dataset_card(a_spec(output_uri="hf://datasets/me/kept@strict"), receipts, Beside(has_picture=True))
 
 
 def of_several_models() -> bytes:

@@ -11,7 +11,6 @@ import yaml
 from huggingface_hub import HfApi
 
 from hubserver import HubServer
-from shardsift.fleet.ledger.records import Description
 from shardsift.producer.gpus import TABLE, list_prices
 from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards
 from support.hub_fleet import draw_pictures
@@ -118,21 +117,6 @@ def test_a_private_sources_card_is_not_told(run: HubRun) -> None:
 def publish_privately(name: str) -> None:
     HfApi().create_repo(name, repo_type="dataset", private=True)
     HfApi().upload_file(path_or_fileobj=SOURCE.encode(), path_in_repo="README.md", repo_id=name, repo_type="dataset")
-
-
-def test_a_licence_of_the_user_takes_the_place_of_the_sources(run: HubRun) -> None:
-    run.ledger.create_run(run.spec, SHARDS[:1], now=1.0)
-    run.ledger.describe(run.run_id, Description(title="Web,\nsifted", license="cc-by-4.0"))
-    run.ledger.describe(run.run_id, Description())  # what is not given stays
-    run.score(*SHARDS[:1])
-    run.publish()
-
-    _, header, text = run.hub.read(run.repo, "README.md").decode().split("---\n", 2)
-    metadata = yaml.safe_load(header)
-    assert (metadata["license"], metadata["pretty_name"]) == ("cc-by-4.0", "Web, sifted")
-    assert text.startswith("\n# Web, sifted\n")
-    assert "The licence of this dataset is `cc-by-4.0`.\nThe rows are from" in text
-    assert "and their licence is `odc-by`." in text
 
 
 def test_prices_are_those_of_the_smallest_flavor_with_one_gpu_and_of_the_table_if_the_hub_does_not_say(

@@ -1,6 +1,5 @@
 """Write a run, list runs, count shards and rows, and rebuild a lost run from its receipts."""
 
-
 import pytest
 
 from shardsift.fleet.errors import UsageError

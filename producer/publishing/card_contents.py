@@ -1,0 +1,59 @@
+"""What a card says by what the dataset holds, rows that were kept or scores alone, and how either is loaded."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.producer.publishing.card_text import HUB_DATASET
+from shardsift.producer.scores.distribution import threshold_column, threshold_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    rows: int  # in the default subset
+    subsets: Mapping[str, str]  # name → folder, the default first
+    done: str  # for the title: filtered or scored
+    summary: str
+    how_to_load: str
+    files: str
+    row_columns: tuple[str, str] | None  # the columns that say where a row is from
+    other_columns: Sequence[str] = ()  # lines about columns that no model adds
+    filter: str = ""  # a line of the table, and so is the next
+    kept: str = ""
+    limits: Sequence[str] = ()
+    source_rows: str  # what of the source the licence is of
+
+
+def how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> str:
+    """Snippets that can be pasted, with the SQL `also`. A folder or bucket is not disclosed: they are run inside it."""
+    found = HUB_DATASET.match(spec.output_uri)
+    column = threshold_column(spec)
+    has_edge = threshold_of(spec.where, column) is not None
+    order = f'\nORDER BY "{column}"' if has_edge else ""
+    revision = f', revision="{found[2]}"' if found and found[2] else ""
+    dataset = f'"{found[1]}"{revision}' if found else f'"parquet", data_files="{folder}/**"'
+    path = f"{root_of(spec)}{folder}"
+    return f"""
+## How to load it
+{"" if found else f"{chr(10)}In this folder:{chr(10)}"}
+```python
+from datasets import load_dataset
+{called} = load_dataset({dataset}, split="train", streaming=True)
+
+import pandas
+{called} = pandas.read_parquet("{path}")
+
+import polars
+{called} = polars.scan_parquet("{path}/**/*.parquet")
+```
+
+```sql
+-- DuckDB{": rows that only just passed the filter" if has_edge else ""}
+SELECT * FROM '{path}/**/*.parquet'{order} LIMIT 10;
+{also}```
+"""
+
+
+def root_of(spec: RunSpec) -> str:
+    found = HUB_DATASET.match(spec.output_uri)
+    return f"{found[0]}/" if found else ""
