@@ -44,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(config={"num_labels": "3"})
 @example(config={"num_labels": 10**30})
 @example(config={"architectures": [None, 3]})
+@example(config={"architectures": "\n"})
 @example(config={"auto_map": ["x"]})
 @example(config={"shardsift_threshold": 10**400})
 def test_whatever_it_holds_there_is_an_answer_or_one_sentence(config: dict[str, Any], folder: Path) -> None:

@@ -61,7 +61,8 @@ def labels_of(config: dict[str, Any], name: str) -> tuple[str, ...]:
 
 def _check_architecture(config: dict[str, Any], name: str) -> None:
     architectures = config.get("architectures")
-    named = [str(one) for one in (architectures if isinstance(architectures, list) else [architectures]) if one]
+    given = architectures if isinstance(architectures, list) else [architectures]
+    named = [" ".join(str(one).split()) for one in given if one]
     is_classifier = any("ForSequenceClassification" in one for one in named)
     if named and not is_classifier and "fc_dropout" not in config:  # of worker/scoring/saved_model.py
         raise UsageError(
