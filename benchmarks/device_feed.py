@@ -44,7 +44,7 @@ from shardsift.worker.service import ipc
 from shardsift.worker.service.in_hand import InHand
 from shardsift.worker.shard.checkpoint import Checkpoint
 from shardsift.worker.shard.score_shard import score_shard
-from shardsift.worker.shard.vitals import Pace, Progress
+from shardsift.worker.shard.vitals import Progress, WindowPace
 from shardsift.worker.training.base_model import verified_demo_encoder
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -141,7 +141,7 @@ def main(
         output = SlowOutput(str(folder / "output"), "run")
         output.seconds = upload_seconds
         os.environ[ipc.FOLDER] = name
-        in_hand, pace, seconds = InHand(), Pace(), Counter[str]()
+        in_hand, pace, seconds = InHand(), WindowPace(), Counter[str]()
         for number in range(shards):
             score = partial(_score, scorer, source, output, seconds, open_seconds, pace)
             in_hand.begin("run", str(number), _Work(score))
@@ -200,7 +200,7 @@ def _written(folder: Path, texts: list[str], *, rows: int) -> Path:
 
 
 class _Launching(Progress):
-    def __init__(self, pace: Pace, may_begin_next: threading.Event) -> None:
+    def __init__(self, pace: WindowPace, may_begin_next: threading.Event) -> None:
         super().__init__(pace)
         self.on_read = self.on_launched = may_begin_next.set  # type: ignore[method-assign]
 
@@ -218,7 +218,7 @@ def _score(
     output: FolderOutput,
     seconds: Counter[str],
     open_seconds: float,
-    pace: Pace,
+    pace: WindowPace,
     may_begin_next: threading.Event,
 ) -> str:
     """Score the shard, and add the seconds of each phase."""

@@ -57,7 +57,7 @@ def _into_environment(**settings: object) -> None:
     os.environ.update(given)
 
 
-LogLevel = Annotated[choices.LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")]
+LogLevelOption = Annotated[choices.LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")]
 
 
 @cli.command(epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start")
@@ -94,7 +94,7 @@ def start(
         str | None,
         typer.Option(metavar="COMMAND", help="Shell command to run after --exit-when-idle, such as 'sudo poweroff'."),
     ] = None,
-    log_level: LogLevel = "INFO",
+    log_level: LogLevelOption = "INFO",
 ) -> None:
     """Run the workers of this machine, one per GPU, until stopped.
 
@@ -129,7 +129,7 @@ def start(
 @cli.command(hidden=True)
 def serve(
     name: Annotated[str, typer.Option(help="Name of this worker. Must be unique on a machine.")] = "worker",
-    log_level: LogLevel = "INFO",
+    log_level: LogLevelOption = "INFO",
 ) -> None:
     """Run one worker on one device. `worker start` runs it for each; the settings in the environment say what it loads."""
     raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", log_level, *QUIET]))

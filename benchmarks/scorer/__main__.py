@@ -49,7 +49,7 @@ def scorer(
     tokenizer: Annotated[str, typer.Option(help="Folder of a WordPiece tokenizer. Default: the demo encoder's.")] = "",
     threads: Annotated[int, typer.Option(min=0, help="CPU threads, the same for all. 0: one a core.")] = 0,
     dtype: Annotated[str, typer.Option(help="Of ours, as `worker start` takes it.")] = "auto",
-    backend: Annotated[choices.Backend, typer.Option(help="Of ours, as a worker takes it.")] = "auto",
+    backend: Annotated[choices.BackendName, typer.Option(help="Of ours, as a worker takes it.")] = "auto",
     compile: Annotated[bool, typer.Option("--compile", help="Ours with torch.compile.")] = False,
     max_batch_tokens: Annotated[int, typer.Option(min=0, help="Of ours. 0: its own choice.")] = 0,
     output: Annotated[Path, typer.Option(help="Folder of the results files.")] = Path("benchmarks/results"),

@@ -103,7 +103,7 @@ class Choice(Ranking, Condition):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class InputOptions:
     """The input of a run. The annotations are those of the command line."""
 
     crawl: Annotated[
@@ -166,7 +166,7 @@ class Models:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(Choice, ScoreOptions, Models, Reading):
+class RunOptions(Choice, ScoreOptions, Models, InputOptions):
     """The options of a run."""
 
     output_uri: Annotated[

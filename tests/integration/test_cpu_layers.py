@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, BartConfig, BartFor
 from transformers.activations import GELUActivation
 
 from shardsift.worker.scoring.backends.cpu import (
-    ATTENTION,
+    CPU_ATTENTION,
     ONEDNN_FAMILIES,
     attend,
     attend_by_products,
@@ -171,7 +171,7 @@ def test_a_model_that_attends_by_products_gives_the_same_logits(name: str, pad_l
 
     assert attend_by_products(model) == (name != "DeBERTa-v3")
 
-    assert (model.config._attn_implementation == ATTENTION) == (name != "DeBERTa-v3")
+    assert (model.config._attn_implementation == CPU_ATTENTION) == (name != "DeBERTa-v3")
     assert before.std(dim=0).min() > 1e-3
     assert (backend.logits(texts) - before).abs().max() < 1e-5
 
@@ -181,4 +181,4 @@ def test_a_scorer_attends_by_products_where_they_are_faster(tmp_path: Path) -> N
     folder = str(family_classifier("BERT", tmp_path / "model"))
     for dtype in ("float32", "bfloat16"):
         model = load_classifier(folder, dtype, device="cpu").backend.model
-        assert (model.config._attn_implementation == ATTENTION) == products_are_faster(dtype)
+        assert (model.config._attn_implementation == CPU_ATTENTION) == products_are_faster(dtype)

@@ -16,7 +16,7 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.process.keywords import Location, keyword_errors, options_from, with_keywords
 from shardsift.fleet.process.settings import read_settings
 from shardsift.fleet.process.wording import counted
-from shardsift.fleet.run.choices import DEFAULT_MODEL, Backend, Dtype
+from shardsift.fleet.run.choices import DEFAULT_MODEL, BackendName, Dtype
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
 from shardsift.fleet.run.options import (
     ScoreKeywords,
@@ -51,7 +51,7 @@ class LoadKeywords(TypedDict, total=False):
     scorer: str
     dtype: Dtype
     device: str | None
-    backend: Backend | None
+    backend: BackendName | None
     max_batch_tokens: int | None
     compile: bool | None
     threads: int | None

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardsift.worker.scoring.parity_trial import ParityTrial
-from shardsift.worker.scoring.tokenizing.tokens import Counts, Sequences
+from shardsift.worker.scoring.tokenizing.tokens import Int64s, Sequences
 
 Indices = npt.NDArray[np.int64]
 GoOn = Callable[[int], bool]  # takes the rows scored so far in the window; returns whether to score the next batch
@@ -36,7 +36,7 @@ class EncodedRows:
 
     rows: int  # including those in `errors`
     sequences: Sequences
-    offsets: Counts  # of each text in `sequences`, and the end of the last
+    offsets: Int64s  # of each text in `sequences`, and the end of the last
     row_of_text: Indices
     errors: dict[int, str]  # row → why it has no sequence
 

@@ -12,7 +12,7 @@ import torch
 from shardsift.worker.scoring import DeviceFault, GoOn, Scores, always
 from shardsift.worker.scoring.backends import Backend
 from shardsift.worker.scoring.peak import DeviceWork
-from shardsift.worker.scoring.tokenizing.tokens import Counts, Sequences, Tokens, padded_tokens, plan_batches
+from shardsift.worker.scoring.tokenizing.tokens import Int64s, Sequences, Tokens, padded_tokens, plan_batches
 
 Known = npt.NDArray[np.bool_]  # shape (texts,)
 
@@ -80,11 +80,11 @@ def _run_batches(
     go_on: GoOn,
     known: Known | None,
     work: DeviceWork | None,
-) -> tuple[list[tuple[Counts, torch.Tensor]], dict[int, str]]:
+) -> tuple[list[tuple[Int64s, torch.Tensor]], dict[int, str]]:
     """Launch all batches. Returns their logits, which the device may still compute, and texts without any: text → reason."""
     lengths = tokens.batch_lengths
     pending = deque(plan_batches(lengths, max_batch_tokens=max_batch_tokens))
-    done: list[tuple[Counts, torch.Tensor]] = []
+    done: list[tuple[Int64s, torch.Tensor]] = []
     errors: dict[int, str] = {}
     rows_done = 0
     while pending:
@@ -116,7 +116,7 @@ def _run_batches(
     return done, errors
 
 
-def _check_memory(lengths: Counts, fitted: list[Counts], errors: dict[int, str]) -> None:
+def _check_memory(lengths: Int64s, fitted: list[Int64s], errors: dict[int, str]) -> None:
     """Raise MemoryError if a row failed for lack of memory although a row at least as long fitted: the machine is at fault."""
     lost = [row for row, reason in errors.items() if reason == _NO_MEMORY]
     longest_fitted = max((int(lengths[batch].max()) for batch in fitted), default=0)
@@ -161,7 +161,7 @@ def is_lack_of_memory(error: RuntimeError | MemoryError) -> bool:
     )
 
 
-def _scores(done: list[tuple[Counts, torch.Tensor]], errors: dict[int, str], shape: tuple[int, int]) -> Scores:
+def _scores(done: list[tuple[Int64s, torch.Tensor]], errors: dict[int, str], shape: tuple[int, int]) -> Scores:
     values = np.full(shape, np.nan, dtype=np.float32)
     missing = np.ones(shape[0], dtype=np.bool_)
     if done:

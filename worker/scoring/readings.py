@@ -14,9 +14,9 @@ from shardsift.worker.scoring import Hypotheses, Indices, ModelError, Reading
 from shardsift.worker.scoring.parity_trial import Logits
 from shardsift.worker.scoring.tokenizing.frames import SequenceEncoder, TooLong
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
-from shardsift.worker.scoring.tokenizing.tokens import Counts, Tokens
+from shardsift.worker.scoring.tokenizing.tokens import Int64s, Tokens
 
-Combine = Callable[[Logits, Counts], Logits]  # (sequences, model's outputs), offsets of texts → (texts, outputs)
+Combine = Callable[[Logits, Int64s], Logits]  # (sequences, model's outputs), offsets of texts → (texts, outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def one_sequence_each(tokenizer: TextTokenizer, outputs: int) -> TextReader:
     return TextReader(encoder=_Whole(tokenizer=tokenizer), combine=lambda logits, _offsets: logits, outputs=outputs)
 
 
-def texts_with(sequences: Counts, offsets: Counts) -> Indices:
+def texts_with(sequences: Int64s, offsets: Int64s) -> Indices:
     """The texts that these sequences belong to, each once."""
     return np.unique(np.searchsorted(offsets, sequences, side="right") - 1)
 
@@ -61,16 +61,16 @@ def texts_with(sequences: Counts, offsets: Counts) -> Indices:
 class _Whole:
     tokenizer: TextTokenizer
 
-    def encode(self, texts: pa.Array) -> tuple[Tokens, Counts]:
+    def encode(self, texts: pa.Array) -> tuple[Tokens, Int64s]:
         return self.tokenizer.encode(texts), np.arange(len(texts) + 1)
 
 
-def _max(logits: Logits, offsets: Counts) -> Logits:
+def _max(logits: Logits, offsets: Int64s) -> Logits:
     highest: Logits = np.maximum.reduceat(logits, offsets[:-1], axis=0)
     return highest
 
 
-def _mean(logits: Logits, offsets: Counts) -> Logits:
+def _mean(logits: Logits, offsets: Int64s) -> Logits:
     sums = np.add.reduceat(logits.astype(np.float64), offsets[:-1], axis=0)
     return (sums / np.diff(offsets)[:, None]).astype(np.float32)
 
@@ -87,7 +87,7 @@ def _logit_of_each(hypotheses: Hypotheses, pool: Combine) -> Combine:
     labels = len(hypotheses.texts)
     contradiction = -1 if hypotheses.entailment == 0 else 0  # as the pipeline chooses it
 
-    def combine(logits: Logits, offsets: Counts) -> Logits:
+    def combine(logits: Logits, offsets: Int64s) -> Logits:
         of_pairs = logits.reshape(offsets[-1] // labels, labels, -1)
         found: Logits = of_pairs[..., hypotheses.entailment]
         if hypotheses.multi_label:

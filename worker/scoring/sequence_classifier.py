@@ -31,7 +31,7 @@ from shardsift.worker.scoring.peak import DeviceWork, measured_work
 from shardsift.worker.scoring.readings import TextReader, one_sequence_each, text_reader, texts_with
 from shardsift.worker.scoring.sharded import Sharded
 from shardsift.worker.scoring.shared_encoder import joint_backend
-from shardsift.worker.scoring.tokenizing.tokenize import Texts, TextTokenizer, plain_texts
+from shardsift.worker.scoring.tokenizing.tokenize import AnyTexts, TextTokenizer, plain_texts
 
 Made = TypeVar("Made")
 _MOST_MADE = 32  # readings and joint classifiers that a classifier remembers
@@ -81,14 +81,14 @@ class SequenceClassifier:
             matmul_peak=self.work.peak if self.work else None,
         )
 
-    def score(self, texts: Texts, go_on: GoOn = always) -> Scores:
+    def score(self, texts: AnyTexts, go_on: GoOn = always) -> Scores:
         """The logits of `pipeline("text-classification", function_to_apply="none", truncation=True)`, in row order.
 
         `go_on` is called after each batch. If it returns False, the remaining rows are `missing`.
         """
         return self.score_encoded(self.encode(texts), go_on)
 
-    def encode(self, texts: Texts, place: Place | None = None) -> EncodedRows:
+    def encode(self, texts: AnyTexts, place: Place | None = None) -> EncodedRows:
         """The sequences of the texts. Null texts, and texts without a token, are errored."""
         column = plain_texts(texts)
         errors = null_texts(column)

@@ -30,7 +30,7 @@ from shardsift.worker.service.in_hand import InHand
 from shardsift.worker.service.program import quieten_celery
 from shardsift.worker.service.watchdog import Watchdog
 from shardsift.worker.shard.scoring_groups import load_scorers, sharing_scorers
-from shardsift.worker.shard.vitals import Pace
+from shardsift.worker.shard.vitals import WindowPace
 
 _SKIP_SECONDS = 5.0  # after a shard that this worker may not score, so that others take the next
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class ScoringChild:
         self.stopping = threading.Event()
         self.ledger = ledger
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
-        self.pace = Pace()
+        self.pace = WindowPace()
         self.in_hand = InHand()
         self.number_format = joint_format({queue: scorer.info.dtype for queue, scorer in scorers.items()})
         self._followed = followed

@@ -16,7 +16,7 @@ _STORED_LATER = "the rest of it is done beside the next shard"
 logger = logging.getLogger(__name__)
 
 
-class Work(Protocol):
+class ShardWork(Protocol):
     """The work on one shard."""
 
     def run(self, may_begin_next: threading.Event) -> str:
@@ -30,7 +30,7 @@ class InHand:
     """Begins a shard when the device has, or will soon have, all of the one before. There are two at most."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, str], Work] = {}  # by run and shard
+        self._held: dict[tuple[str, str], ShardWork] = {}  # by run and shard
         self._changing = threading.Lock()
         self._threads = ThreadPoolExecutor(2, "shard")
         self._latest: threading.Event | None = None  # set when the latest shard is done
@@ -39,7 +39,7 @@ class InHand:
     def has(self, run_id: str, shard: str) -> bool:
         return (run_id, shard) in self._held
 
-    def begin(self, run_id: str, shard: str, work: Work) -> str:
+    def begin(self, run_id: str, shard: str, work: ShardWork) -> str:
         """Work on a shard in a thread. Returns when the next one may be begun, and the shard before is done.
 
         Returns a sentence for Flower, and raises what the work has raised by then.
@@ -76,7 +76,7 @@ class InHand:
     def has_one(self) -> bool:
         return len(self._held) == 1
 
-    def _reported(self, run_id: str, shard: str, may_begin_next: threading.Event, work: Work) -> str:
+    def _reported(self, run_id: str, shard: str, may_begin_next: threading.Event, work: ShardWork) -> str:
         """Do the work, and report to the parent what is in hand: it queues the shards of a child that dies."""
         with self._changing:
             self._held[run_id, shard] = work

@@ -21,7 +21,7 @@ from shardsift.fleet.process.redis_away import ABOUT_REDIS
 from shardsift.fleet.run.receipt import AttemptReport, Phase
 from shardsift.worker.service.device_meter import DeviceMeter
 from shardsift.worker.service.watchdog import Watchdog
-from shardsift.worker.shard.vitals import Pace, Progress
+from shardsift.worker.shard.vitals import Progress, WindowPace
 
 _RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
 _SPEED_RENEWALS = 13  # the speed is that of the last minute
@@ -40,7 +40,7 @@ class Lease(Progress):
         stopping: threading.Event,
         begin_next: Callable[[], None],
         watchdog: Watchdog,
-        pace: Pace | None = None,
+        pace: WindowPace | None = None,
     ) -> None:
         """`stopping` tells the work to stop. `begin_next` is called, perhaps twice, when the next shard may be begun."""
         super().__init__(pace)

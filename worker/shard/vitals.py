@@ -46,7 +46,7 @@ class Vitals:
 # The interface between the work on a shard and the process that holds the shard.
 
 
-class Pace:
+class WindowPace:
     """How fast a process scores. It is known from its earlier shards, which matters for shards of one or two windows."""
 
     window_seconds = math.inf  # of the last window
@@ -55,8 +55,8 @@ class Pace:
 class Progress:
     """Receives the progress of the work, and says whether to continue. By itself it never interrupts the work."""
 
-    def __init__(self, pace: Pace | None = None) -> None:
-        self.pace = pace or Pace()
+    def __init__(self, pace: WindowPace | None = None) -> None:
+        self.pace = pace or WindowPace()
         self.vitals = Vitals()  # where the work notes what it has done
 
     def on_batch(self, rows_of_window: int) -> bool:

@@ -25,7 +25,7 @@ from shardsift.worker.scoring.quiet import quiet_transformers
 from shardsift.worker.scoring.saved_model import SavedModel
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 from shardsift.worker.training.base_model import Trained, load_base
-from shardsift.worker.training.labelled import Rows, Split, Target
+from shardsift.worker.training.labelled import Examples, Split, Target
 from shardsift.worker.training.train_options import NOT_OF_THE_WEIGHTS, TrainOptions
 from shardsift.worker.training.train_report import Steps
 
@@ -211,7 +211,7 @@ class TokenRows(Dataset[dict[str, Any]]):
     Held as flat tensors, which PyTorch puts into shared memory when a process of a DataLoader needs them.
     """
 
-    def __init__(self, rows: Rows, target: Target, tokenizer: TextTokenizer) -> None:
+    def __init__(self, rows: Examples, target: Target, tokenizer: TextTokenizer) -> None:
         tokens = tokenizer.encode(rows.texts)
         if not tokens.lengths.all():
             row = int(np.argmin(tokens.lengths))

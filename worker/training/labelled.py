@@ -94,8 +94,8 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
-    """Texts and what a classifier should give for them."""
+class Examples:
+    """Texts, and the target of each."""
 
     texts: pa.LargeStringArray
     targets: Targets
@@ -103,8 +103,8 @@ class Rows:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def take(self, rows: NDArray[np.int64]) -> "Rows":
-        return Rows(texts=self.texts.take(pa.array(rows)), targets=self.targets[rows])
+    def take(self, rows: NDArray[np.int64]) -> "Examples":
+        return Examples(texts=self.texts.take(pa.array(rows)), targets=self.targets[rows])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +114,8 @@ class Split:
     target: Target
     threshold: float | None  # of a regression
     could_be_classes: bool  # the integers 0 and 1, learned as numbers
-    learned: Rows
-    held_out: Rows
+    learned: Examples
+    held_out: Examples
     rows: int  # of the data, before any were held out
     data_digest: str
     validation_digest: str | None  # of rows that are not from the data
@@ -196,7 +196,7 @@ def read_split(options: TrainOptions, source: LabelSource) -> Split:
             f"{source.shown} has {counted(len(texts), 'row')}, too few to train on. Give {_FEWEST_ROWS} or more."
         )
     target = _target_of(labels, source, options)
-    every = Rows(texts=texts, targets=target.of(labels, source.shown))
+    every = Examples(texts=texts, targets=target.of(labels, source.shown))
     if options.threshold is not None and not target.is_regression:
         raise UsageError("--threshold is for labels that are numbers, and these are classes. Leave it out.")
     threshold = _threshold(every, options.threshold) if target.is_regression else None
@@ -207,7 +207,7 @@ def read_split(options: TrainOptions, source: LabelSource) -> Split:
         uris = _files(options.validation, "--validation")
         measured = read_labelled(replace(source, shown=options.validation, file_uris=uris))
         targets = target.of(measured.labels, options.validation)
-        learned, held_out = every, Rows(texts=measured.texts, targets=targets)
+        learned, held_out = every, Examples(texts=measured.texts, targets=targets)
     return Split(
         target=target,
         threshold=threshold,
@@ -294,7 +294,7 @@ def _are_zero_and_one(labels: pa.Array) -> bool:
     return pa.types.is_integer(labels.type) and set(labels.unique().to_pylist()) == {0, 1}
 
 
-def _threshold(rows: Rows, chosen: float | None) -> float:
+def _threshold(rows: Examples, chosen: float | None) -> float:
     lowest, highest = float(rows.targets.min()), float(rows.targets.max())
     if chosen is None:
         return (lowest + highest) / 2
@@ -306,7 +306,7 @@ def _threshold(rows: Rows, chosen: float | None) -> float:
     return chosen
 
 
-def _learned_and_held_out(rows: Rows, target: Target, options: TrainOptions) -> list[NDArray[np.int64]]:
+def _learned_and_held_out(rows: Examples, target: Target, options: TrainOptions) -> list[NDArray[np.int64]]:
     """Choose the rows to learn from and those to hold out. Classes have the same shares in both."""
     from sklearn.model_selection import train_test_split
 

@@ -20,7 +20,7 @@ from shardsift.fleet.process.redis_address import RedisAddress, redis_address
 from shardsift.fleet.run.choices import (
     DEFAULT_MODEL,
     DEVICES,
-    Backend,
+    BackendName,
     Dtype,
     LogFormat,
     SpotCloud,
@@ -98,7 +98,7 @@ class Settings(BaseSettings):
         description="Tokens per batch, including padding. "
         "0: the number that `worker tune` found best here, else 32,768 on a GPU and 2,048 on a CPU.",
     )
-    backend: Annotated[Backend, Process.WORKER] = Field(
+    backend: Annotated[BackendName, Process.WORKER] = Field(
         "auto",
         description="How batches run. auto: the fastest way that gives the model's scores here; packed: without padding and "
         "without compiling for a GPU; padded: as any model can.",

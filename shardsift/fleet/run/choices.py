@@ -6,7 +6,7 @@ from typing import Literal
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Function = Literal["none", "sigmoid", "softmax"]  # transformers' `function_to_apply`
 Pool = Literal["max", "mean"]
-Backend = Literal["auto", "packed", "padded"]
+BackendName = Literal["auto", "packed", "padded"]
 WayToShard = Literal["auto", "layers", "tensor"]
 SpotCloud = Literal["aws", "gcp", "azure"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]

@@ -15,7 +15,7 @@ from shardsift.worker.scoring import ScorerInfo, Scores
 from shardsift.worker.scoring.backends import Backend
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
-from shardsift.worker.shard.vitals import Pace, Progress
+from shardsift.worker.shard.vitals import Progress, WindowPace
 from support.claimed_shards import one_shard
 from support.scored_alone import score_alone
 
@@ -60,7 +60,7 @@ def test_the_phases_add_up_to_the_time_and_name_what_takes_it(
 class Noted(Progress):
     """Notes when the next shard may begin, and how many windows had been given to the scorer then."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: WindowPace) -> None:
         super().__init__(pace)
         self.launches = 0
         self.noted: list[tuple[str, int]] = []
@@ -89,7 +89,7 @@ class SlowBackend:
 def test_the_next_shard_begins_before_the_device_has_all_windows_but_not_beside_a_scorer_that_does_not_expect_it(
     windows: int, scorer: SequenceClassifier, tmp_path: Path
 ) -> None:
-    pace = Pace()
+    pace = WindowPace()
     shards = one_shard(tmp_path / "in", pa.table({"text": ["a text"] * 40 * windows}))
     first, second, own = Noted(pace), Noted(pace), Noted(pace)
     slow = replace(scorer, backend=SlowBackend(scorer.backend))  # so that the reader is ahead

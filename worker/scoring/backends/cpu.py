@@ -87,7 +87,7 @@ def _works(dtype: torch.dtype) -> bool:
 # a few texts at a time are computed, turned into shares in place, and multiplied with the values, while they are in the cache.
 # Scores are rounded to bfloat16, which torch's kernel does only to the shares; the linear layers round all other states alike.
 
-ATTENTION = "shardsift_cpu"  # our name among transformers' attention implementations
+CPU_ATTENTION = "shardsift_cpu"  # our name among transformers' attention implementations
 _SCORES_AT_ONCE = 1 << 19  # of all heads: 1 MiB, or one text
 _MOST_SCORES = 1 << 24  # of one text: 32 MiB, 1,182 tokens with 12 heads. Torch's kernel does not hold them all
 
@@ -104,9 +104,9 @@ def attend_by_products(model: Any) -> bool:
     """Switch a model of one of `ONEDNN_FAMILIES` to this attention. Returns whether it can: DeBERTa's attention is its own."""
     if model.config.model_type == "deberta-v2":
         return False
-    AttentionInterface.register(ATTENTION, attend)
-    AttentionMaskInterface.register(ATTENTION, _mask)
-    model.set_attn_implementation(ATTENTION)
+    AttentionInterface.register(CPU_ATTENTION, attend)
+    AttentionMaskInterface.register(CPU_ATTENTION, _mask)
+    model.set_attn_implementation(CPU_ATTENTION)
     return True
 
 

@@ -16,7 +16,7 @@ from transformers import AttentionInterface
 from shardsift.worker.scoring.device import to_device
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
-ATTENTION = "shardsift_packed"  # our name among transformers' attention implementations
+PACKED_ATTENTION = "shardsift_packed"  # our name among transformers' attention implementations
 
 
 # (query, key, value, query starts, key starts, most queries, most keys; scale, window size) → attended
@@ -107,8 +107,8 @@ def packed(
     Set `first_only` if `reduce_last_layer` has replaced the model's last layer.
     """
     family = FAMILIES[model.config.model_type]
-    AttentionInterface.register(ATTENTION, _interface_to(attention))
-    model.set_attn_implementation(ATTENTION)
+    AttentionInterface.register(PACKED_ATTENTION, _interface_to(attention))
+    model.set_attn_implementation(PACKED_ATTENTION)
     return Packed(
         model=model,
         device=device,

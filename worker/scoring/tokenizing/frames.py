@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardsift.worker.scoring.tokenizing.contents import ContentEncoder, twin_of
-from shardsift.worker.scoring.tokenizing.tokens import Counts, Ids, Sequences, Tokens, flat, joined, offsets_of, ranges
+from shardsift.worker.scoring.tokenizing.tokens import Ids, Int64s, Sequences, Tokens, flat, joined, offsets_of, ranges
 
 _PROBE = "Nine words"
 _SHOWN_CHARS = 60  # of a second text, in an error
@@ -35,7 +35,7 @@ class Frames:
     tails: Tokens  # after it: one for each second text
 
     @property
-    def lengths(self) -> Counts:
+    def lengths(self) -> Int64s:
         return len(self.head) + self.tails.lengths
 
 
@@ -58,7 +58,7 @@ class FramedEncoder:
                 raise ValueError(f"{passages} would leave out tokens: beside {beside}, {room} fit")
         self._contents = contents(int(self._room.max()) if passages == "head" else WHOLE)
 
-    def encode(self, texts: pa.Array) -> tuple["FramedTokens", Counts]:
+    def encode(self, texts: pa.Array) -> tuple["FramedTokens", Int64s]:
         """The sequences of the first text, by passage and then by frame, those of the next, …; and the offsets of texts."""
         contents = self._contents(texts)
         starts, lengths, offsets = passages_of(contents, self._passages, room=int(self._room.max()))
@@ -74,21 +74,21 @@ class FramedTokens:
     """
 
     ids: Ids  # of all texts, without special tokens, long enough for the shortest frame
-    starts: Counts  # of each text in `ids`
-    lengths: Counts  # of each text
+    starts: Int64s  # of each text in `ids`
+    lengths: Int64s  # of each text
     frames: Frames
-    room: Counts  # for a text, by frame
+    room: Int64s  # for a text, by frame
 
     def __len__(self) -> int:
         return len(self.starts) * len(self.frames.tails)
 
     @property
-    def batch_lengths(self) -> Counts:
+    def batch_lengths(self) -> Int64s:
         """The length of each text's longest sequence, so that the sequences of a text are neighbours in a batch."""
         kept = np.minimum(self.lengths[:, None], self.room)
         return np.repeat((kept + self.frames.lengths).max(axis=1), len(self.frames.tails))
 
-    def take(self, sequences: Counts) -> Tokens:
+    def take(self, sequences: Int64s) -> Tokens:
         head, tails = self.frames.head, self.frames.tails
         texts, seconds = np.divmod(sequences, len(tails))
         kept = np.minimum(self.lengths[texts], self.room[seconds])
@@ -155,14 +155,14 @@ WHOLE = 1 << 30  # tokens of a text
 
 
 class SequenceEncoder(Protocol):
-    def encode(self, texts: pa.Array, /) -> tuple[Sequences, Counts]:
+    def encode(self, texts: pa.Array, /) -> tuple[Sequences, Int64s]:
         """The sequences of all texts, and their offsets: those of text i are `offsets[i]:offsets[i + 1]`, at least one.
 
         `texts` has no nulls.
         """
 
 
-def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Counts, Counts, Counts]:
+def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Int64s, Int64s, Int64s]:
     """Where each passage starts in `contents.ids`, its length, and the offsets of each text's passages."""
     places, counts = places_of_passages(contents.lengths, passages, room=room)
     text_of = np.repeat(np.arange(len(contents)), counts)
@@ -170,7 +170,7 @@ def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Counts, 
     return contents.offsets[text_of] + places, lengths, offsets_of(counts)
 
 
-def places_of_passages(lengths: Counts, passages: str, *, room: int) -> tuple[Counts, Counts]:
+def places_of_passages(lengths: Int64s, passages: str, *, room: int) -> tuple[Int64s, Int64s]:
     """Where the passages of texts of these lengths start in their text, and how many passages each text has."""
     kind, _, stride = passages.partition(":")
     beyond = np.maximum(lengths - room, 0)  # tokens that the first passage does not hold
@@ -187,7 +187,7 @@ def places_of_passages(lengths: Counts, passages: str, *, room: int) -> tuple[Co
         case _:
             raise ValueError(f"There are no passages called {passages!r}.")
     number = ranges(np.zeros_like(counts), counts)  # of each passage in its text
-    places: Counts = np.minimum(number * np.repeat(steps, counts), np.repeat(beyond, counts))
+    places: Int64s = np.minimum(number * np.repeat(steps, counts), np.repeat(beyond, counts))
     return places, counts
 
 
@@ -213,7 +213,7 @@ class FinePdfsEncoder:
         self._decode = ours.batch_decode
         self._encode = encode
 
-    def encode(self, texts: pa.LargeStringArray) -> tuple[Tokens, Counts]:
+    def encode(self, texts: pa.LargeStringArray) -> tuple[Tokens, Int64s]:
         is_long = pc.utf8_length(texts).to_numpy() > 2 * _CHARS
         offsets = offsets_of(1 + is_long.astype(np.int64))
         tops = self._decoded(pc.utf8_slice_codeunits(texts, 0, _CHARS), slice(self._room))

@@ -19,7 +19,7 @@ from shardsift.worker.scoring.tokenizing.frames import (
     find_frames,
 )
 from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses
-from shardsift.worker.scoring.tokenizing.tokens import Counts, Tokens, flat, joined
+from shardsift.worker.scoring.tokenizing.tokens import Int64s, Tokens, flat, joined
 
 
 class TextTokenizer:
@@ -126,7 +126,7 @@ class _PlainEncoder:
         self._max_tokens = max_tokens
         self._seconds = list(seconds)
 
-    def encode(self, texts: pa.Array) -> tuple[Tokens, Counts]:
+    def encode(self, texts: pa.Array) -> tuple[Tokens, Int64s]:
         columns = texts.flatten() if isinstance(texts, pa.StructArray) else [texts]
         lengths = sum(np.minimum(pc.utf8_length(column).to_numpy(), MAX_CHARS) for column in columns)
         tokens = joined([self._call([column[start:stop] for column in columns]) for start, stop in calls(lengths)])
@@ -152,10 +152,10 @@ class _PlainEncoder:
 
 # Convert texts of any Arrow type to one plain array.
 
-Texts: TypeAlias = pa.ChunkedArray | pa.Array | Sequence[str | None]
+AnyTexts: TypeAlias = pa.ChunkedArray | pa.Array | Sequence[str | None]
 
 
-def plain_texts(texts: Texts) -> pa.LargeStringArray | pa.StructArray:
+def plain_texts(texts: AnyTexts) -> pa.LargeStringArray | pa.StructArray:
     """Invalid UTF-8, which Parquet allows, becomes U+FFFD. Raises TypeError for a single text."""
     if isinstance(texts, (str, bytes)):  # a string is a sequence too, and each of its characters would be scored
         raise TypeError(f"Expected a list of texts, not a single {type(texts).__name__}. Pass [text].")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ids = npt.NDArray[np.int32]
-Counts = npt.NDArray[np.int64]
+Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Tokens:
     """Text i is `ids[offsets[i]:offsets[i + 1]]`, including special tokens."""
 
     ids: Ids  # shape (tokens,)
-    offsets: Counts  # shape (texts + 1,), starting at 0
+    offsets: Int64s  # shape (texts + 1,), starting at 0
     types: npt.NDArray[np.int8] | None = None  # token type ids, shape (tokens,); None if all are 0
 
     def __len__(self) -> int:
@@ -27,14 +27,14 @@ class Tokens:
         return self.ids[self.offsets[text] : self.offsets[text + 1]]
 
     @property
-    def lengths(self) -> Counts:
+    def lengths(self) -> Int64s:
         return np.diff(self.offsets)
 
     @property
-    def batch_lengths(self) -> Counts:
+    def batch_lengths(self) -> Int64s:
         return self.lengths
 
-    def take(self, texts: Counts) -> "Tokens":
+    def take(self, texts: Int64s) -> "Tokens":
         """Some of the texts, in the order given."""
         lengths = self.lengths[texts]
         places = ranges(self.offsets[texts], lengths)
@@ -49,10 +49,10 @@ class Sequences(Protocol):
         """The number of sequences."""
 
     @property
-    def batch_lengths(self) -> Counts:
+    def batch_lengths(self) -> Int64s:
         """By which batches are planned: not less than the sequence's own length. Shape (sequences,)."""
 
-    def take(self, sequences: Counts, /) -> Tokens:
+    def take(self, sequences: Int64s, /) -> Tokens:
         """The tokens of some of the sequences, in the order given."""
 
 
@@ -75,21 +75,21 @@ def joined(parts: Sequence[Tokens]) -> Tokens:
     )
 
 
-def offsets_of(lengths: Counts) -> Counts:
+def offsets_of(lengths: Int64s) -> Int64s:
     """Where consecutive texts of these lengths start, and the end of the last."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
-def ranges(starts: Counts, lengths: Counts) -> Counts:
+def ranges(starts: Int64s, lengths: Int64s) -> Int64s:
     """start, start + 1, … of each range, one range after another: [5, 1], [2, 3] → [5, 6, 1, 2, 3]."""
     offsets = offsets_of(lengths)
-    places: Counts = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+    places: Int64s = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
     return places
 
 
-def plan_batches(lengths: Counts, *, max_batch_tokens: int) -> list[Counts]:
+def plan_batches(lengths: Int64s, *, max_batch_tokens: int) -> list[Int64s]:
     """Group rows of similar length so that a padded batch has at most `max_batch_tokens`, longest rows first.
 
     The plan depends on the lengths alone, so a window that is scored again has the same batches and the same rounding.
@@ -106,6 +106,6 @@ def plan_batches(lengths: Counts, *, max_batch_tokens: int) -> list[Counts]:
     return batches
 
 
-def padded_tokens(lengths: Counts, batch: Counts) -> int:
+def padded_tokens(lengths: Int64s, batch: Int64s) -> int:
     """The number of tokens in a batch when every row is padded to the longest."""
     return len(batch) * int(lengths[batch].max())
