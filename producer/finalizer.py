@@ -104,7 +104,7 @@ class Finalizer:
             self._survive(lambda: self._ledger.wait_for_finished_run(seconds))
 
     def _announce(self) -> None:
-        """In a thread of its own, because a sweep of many runs takes longer than an announcement lasts."""
+        """Runs in a thread of its own, because a sweep of many runs takes longer than an announcement lasts."""
         while not self._stopped.is_set():
             with suppress(redis.RedisError):  # the sweep logs that Redis is away
                 announce_finalizer(self._ledger.redis, self._state)
@@ -159,7 +159,7 @@ class Sweeper:
 
 
 def _for_each_run(ledger: Ledger, only_run: str | None, action: Callable[[str], None]) -> None:
-    """The oldest run goes first, so that its shards get the room in full queues. Raises errors of Redis."""
+    """Call `action` for each run, the oldest first, so that its shards get the room in full queues. Raises errors of Redis."""
     for run_id in [only_run] if only_run else ledger.run_ids()[::-1]:
         try:
             action(run_id)
@@ -203,7 +203,7 @@ class Publisher:
                 publish_or_save(self._ledger, run_id, self._settings)
 
     def _wants_wave(self, run_id: str, counts: Counts) -> bool:
-        """Whether to check for shards to save or to merge. Of a cancelled run too: it may be resumed."""
+        """Whether to check for shards to save or to merge. A cancelled run counts too, because it may be resumed."""
         spec = self._ledger.spec(run_id)
         if not is_on_hub(spec.output_uri) and spec.target_file_bytes is None:
             return False
@@ -211,7 +211,7 @@ class Publisher:
         return is_begun and self._waves.wants_look(run_id, done=counts.done, now=time.monotonic())
 
     def _is_ready(self, run_id: str, counts: Counts) -> bool:
-        """Whether it is worth a try. `finalize_run` looks more closely."""
+        """Whether to call `finalize_run`, which looks more closely."""
         if counts.open or counts.failed or not counts.done:
             return False
         return not self._ledger.is_cancelled(run_id) or self._ledger.is_publishing(run_id)

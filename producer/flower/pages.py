@@ -121,7 +121,7 @@ class Json(_Handler):
 
 
 class Assets(StaticFileHandler):
-    """Style and script, which anyone may read, like Flower's."""
+    """Style and script. Anyone may read them, like Flower's."""
 
     def set_extra_headers(self, path: str) -> None:
         self.set_header("Cache-Control", "no-cache")  # asked for again after an upgrade, and not sent if unchanged
@@ -166,7 +166,7 @@ def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
 
 
 def _as_it_is_now(shard: Shard) -> Shard:
-    """To identify a file of lines, all of it would have to be read."""
+    """Skips files of lines, because all of one would have to be read to identify it."""
     return replace(shard, identity=identity_now(shard.uri)[0]) if has_footer(shard.uri) else shard
 
 
@@ -223,7 +223,7 @@ def _bounded(status: RunStatus) -> dict[str, object]:
 
 
 def _what_next(status: RunStatus) -> list[str]:
-    """The lines below `producer status`, without what the verdict says."""
+    """The advice of `producer status` that the verdict does not have."""
     found = _with_one_failure(status)
     lines = [line for line in what_next(found) if line not in verdict(found) and not line.startswith(" ")]
     return (
@@ -234,12 +234,12 @@ def _what_next(status: RunStatus) -> list[str]:
 
 
 def _with_one_failure(status: RunStatus) -> RunStatus:
-    """One failed shard for all of them, because the page has a list of those."""
+    """Keep the first failed shard, because the page lists them all elsewhere."""
     return replace(status, failures=status.failures[:1])
 
 
 def _score_charts(status: RunStatus) -> list[dict[str, object]]:
-    """A chart for each score column that has a row. `threshold` is the filter's, if the filter is one on that column."""
+    """A chart for each score column that has rows. `threshold` is set if the filter compares that column with one."""
     return [
         {
             "column": column,
@@ -264,9 +264,9 @@ class _Read:
 
 
 class SharedReads:
-    """JSON. However many ask for a key, it is read by one thread at a time, and again only `seconds` after the last read ended.
+    """Reads JSON once for all that ask for a key: one thread at a time, and again only `seconds` after the last read ended.
 
-    An error is shared as well, so a server that does not answer is asked as rarely. Used by the thread of the event loop only.
+    An error is shared as well, so a server that does not answer is asked as rarely. Only the event loop's thread may use it.
     """
 
     def __init__(self, executor: Executor, *, seconds: float) -> None:

@@ -89,7 +89,7 @@ def _new_application(celery: Celery, arguments: Sequence[str], auth: str) -> Flo
 
 
 def is_news(application: Flower, record: logging.LogRecord) -> bool:
-    """Flower warns of each question that no worker answers, also while there is none."""
+    """Drop Flower's warnings that no worker answered while there is no worker."""
     is_there = any(worker.alive for worker in application.events.state.workers.values())
     return is_there or record.getMessage() not in _UNANSWERED
 
@@ -108,7 +108,7 @@ def _serve(application: Flower, celery: Celery) -> None:
 
 
 def _end_in_time() -> None:
-    """Exit even if threads are left: Python waits for those that ask workers, and they retry a Redis that is away forever."""
+    """Exit although threads are left: they retry for ever if Redis is away, and Python would wait for them."""
     timer = threading.Timer(_LATE_SECONDS, os._exit, [0])
     timer.daemon = True
     timer.start()

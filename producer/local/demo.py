@@ -144,7 +144,7 @@ def published_digests(output: Path) -> dict[str, str]:
 
 
 def differing_files(killed: dict[str, str], undisturbed: dict[str, str]) -> list[str]:
-    """The paths whose digests differ. Two outputs without files are not the same: nothing was published."""
+    """Paths whose digests differ. Two outputs without files differ too, because nothing was published."""
     paths = sorted(killed.keys() | undisturbed.keys())
     return [path for path in paths if killed.get(path) != undisturbed.get(path)] if paths else ["nothing was published"]
 

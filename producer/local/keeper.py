@@ -20,7 +20,7 @@ _LONGEST_FOLDER = 60  # bytes; the path of a socket may have 107, on macOS 103
 
 
 def keep(state_dir: Path, binary: str) -> None:
-    """Run the server until it ends, or until it has no user. A user that finds that it has ended starts another keeper."""
+    """Run the server until it ends or has no user. A user that finds it ended starts another keeper."""
     data_dir = state_dir / "redis"
     with (state_dir / "redis.lock").open("a") as own, (state_dir / "redis.users").open("a") as users:
         if not is_free(own) or is_free(users):
@@ -39,7 +39,7 @@ def keep(state_dir: Path, binary: str) -> None:
 
 
 def is_free(lock: IO[str]) -> bool:
-    """Whether no other process holds the lock. It is held from then on."""
+    """Take the lock if no other process holds it. Returns whether it was free."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -56,7 +56,7 @@ def socket_path(state_dir: Path) -> Path | None:
 
 
 def _socket_folder(state_dir: Path) -> Path:
-    """A folder that only this user can open, which is the only access control. It stays the same while there are users."""
+    """A folder that only this user can open: that is the only access control. It stays the same while there are users."""
     last = socket_path(state_dir)
     if last and _is_private(last.parent):
         return last.parent

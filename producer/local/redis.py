@@ -66,8 +66,6 @@ def embedded_redis(state_dir: Path) -> Iterator[str]:
 
 
 class _Keeper:
-    """The process that runs the server, whichever user has started it."""
-
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
         self._binary: str | None = None
@@ -94,7 +92,7 @@ class _Keeper:
         )
 
     def ensure(self) -> None:
-        """Start the process if there is none. Of two that start at once, one ends."""
+        """Start the process if there is none. If two start at once, one of them ends."""
         if self._is_there or (self._process and self._process.poll() is None):
             return
         self._binary = self._binary or find_redis_server()
@@ -110,7 +108,7 @@ class _Keeper:
             self.ensure()
 
     def wait(self) -> None:
-        """Wait until the process has ended, whose server has."""
+        """Wait for the end of the process."""
         deadline = time.monotonic() + _STOP_SECONDS
         while self._is_there and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)

@@ -66,7 +66,7 @@ def choose_locally(
     progress: bool = True,
     on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
 ) -> RunStatus:
-    """Do the run that chooses rows by the scores of `plan`, if there is one and these are published. Returns how all ended."""
+    """Do the second step of `plan`, if it has one and the scores are published. Returns how the last step ended."""
     if not plan.then:
         return ended
     told = say if progress else lambda line: None
@@ -105,7 +105,7 @@ def _one_run(
     on_look: OnLook = lambda ledger, run_id: None,
     without: Set[str] = frozenset(),
 ) -> RunStatus:
-    """Publish the run although it fails, if no other shards fail than those `without` which its scores were published."""
+    """Publish a run with failed shards only if all of them are in `without`: the scores were published without those."""
     spec = plan.spec
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in spec.scorings]
     check_requirements(kinds)

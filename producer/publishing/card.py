@@ -53,7 +53,7 @@ _MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # what Markdown and the Hub's pages 
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """What the card says that is not from the run or its receipts."""
+    """Facts for the card that neither the run nor its receipts have."""
 
     command: str | None = None  # makes the same rows again
     cards: HubCards = NO_CARDS
@@ -63,7 +63,7 @@ class Beside:
 
 
 def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Beside()) -> bytes:
-    """The README.md to publish."""
+    """Write the README.md to publish."""
     rows = {
         fate: sum(getattr(receipt, fate) for receipt in receipts)
         for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
@@ -154,7 +154,6 @@ Made with shardsift, which scores and filters datasets with transformer classifi
 
 
 def _left_out(receipts: Sequence[Receipt]) -> str:
-    """The table's row about fields that few rows of the source have."""
     fields = Counter[str]()
     for receipt in receipts:
         fields.update(receipt.left_out)
@@ -177,7 +176,7 @@ def _source(spec: RunSpec) -> str:
 
 
 def _format(receipts: Sequence[Receipt]) -> str:
-    """Such as ` (JSON Lines)`, or of several formats ` (3 files of Parquet, 2 files of JSON Lines)`; nothing for Parquet."""
+    """For example ` (JSON Lines)`, or ` (3 files of Parquet, 2 files of JSON Lines)`; empty for Parquet."""
     kinds = Counter(map(kind_of, dict.fromkeys(receipt.source_uri for receipt in receipts)))
     if len(kinds) > 1:
         told = [f"{counted(files, 'file')} of {kind}" for kind, files in kinds.most_common()]
@@ -196,7 +195,7 @@ def _changed_files(receipts: Sequence[Receipt]) -> str:
 
 
 def _work(receipts: Sequence[Receipt], rows: int, prices: ListPrices) -> str:
-    """The table's rows about the work of the attempts that finished: interrupted ones leave no receipt."""
+    """Lines of the table about attempts that finished. Interrupted ones leave no receipt."""
     seconds: dict[str, float] = defaultdict(float)
     for receipt in receipts:
         made = receipt.scored_by
@@ -252,7 +251,7 @@ def _columns(spec: RunSpec, contents: Contents) -> str:
 
 
 def _buckets(buckets: Buckets) -> str:
-    """The last line of the list of columns, and a table of the edges."""
+    """A line for the list of columns, and a table of the edges."""
     scores, numbers = " or ".join(map(code, buckets.columns)), range(1, len(buckets.edges[0][1]) + 1)
     each = f"as much {code(buckets.by)}" if buckets.by else "as many rows"
     within = [cell(buckets.within)] if buckets.within else []

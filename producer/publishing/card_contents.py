@@ -25,7 +25,7 @@ class Contents:
 
 
 def how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> str:
-    """Snippets that can be pasted, with the SQL `also`. A folder or bucket is not disclosed: they are run inside it."""
+    """Snippets to paste, with the SQL `also` at their end. For a folder or bucket, which is not named, they run inside it."""
     found = HUB_DATASET.match(spec.output_uri)
     column = threshold_column(spec)
     has_edge = threshold_of(spec.where, column) is not None

@@ -14,14 +14,14 @@ _NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Agai
 
 
 def model_rows(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
-    """The rows of the card's table about the model, if there is one: each with the end of its line."""
+    """Lines of the card's table about the model; empty if there are several models."""
     if len(spec.scorings) > 1:
         return ""
     return "".join(f"| {name} | {value} |\n" for name, value in _said_of(spec, 0, receipts).items())
 
 
 def models_section(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
-    """A table with a column for each model, if there are several."""
+    """A table with a column for each model; empty if there is one model."""
     if len(spec.scorings) == 1:
         return ""
     said = [_said_of(spec, place, receipts) for place in range(len(spec.scorings))]
@@ -32,13 +32,13 @@ def models_section(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
 
 
 def kinds_of_models(spec: RunSpec) -> str:
-    """Such as `a text classifier`, or `2 text classifiers and a zero-shot classifier`."""
+    """For example `a text classifier`, or `2 text classifiers and a zero-shot classifier`."""
     kinds = Counter(map(_kind, spec.scorings))
     return " and ".join(f"a {kind}" if count == 1 else f"{count} {kind}s" for kind, count in kinds.items())
 
 
 def model_name(model: Model) -> str:
-    """With a link if it is on the Hub."""
+    """The name, with a link if the model is on the Hub."""
     name = disclosed_model(model)
     return hub_link(name) if is_hub_model(model) else cell(name)
 
@@ -58,7 +58,7 @@ def _kind(scoring: Scoring) -> str:
 
 
 def _said_of(spec: RunSpec, place: int, receipts: Sequence[Receipt]) -> dict[str, str]:
-    """The table's rows about a scoring, by their names."""
+    """Lines of the table about a scoring, by their names."""
     scoring = spec.scorings[place]
     said = {
         "Model": f"{model_name(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",
@@ -106,7 +106,7 @@ def _of_kind(model: Model) -> str:
 
 
 def _parity(found: Iterable[Parity | None], *, has_filter: bool) -> str:
-    """The worst of what the workers found when they started."""
+    """The largest difference that any worker found when it started."""
     tried = [parity for parity in found if parity]
     if not tried:
         return "not tried"

@@ -48,7 +48,7 @@ def _summary(spec: RunSpec, rows: Mapping[str, int], missing: str) -> str:
 
 
 def _best(best: BestRows) -> str:
-    """Such as "those with the highest `score`, which have 10% of all `token_count`, within each `label`"."""
+    """For example "those with the highest `score`, which have 10% of all `token_count`, within each `label`"."""
     scores = ("maximum of " if len(best.columns) > 1 else "") + ", ".join(map(code, best.columns))
     within = f", within each {code(best.within)}" if best.within else ""
     of = f"all {code(best.by)}" if best.by else "the scored rows"

@@ -15,7 +15,7 @@ def hub_link(name: str, kind: str = "") -> str:
 
 
 def code(text: str) -> str:
-    """Text as code in a line. It may have backticks: a longer run of them is around it."""
+    """Format text as code in a line. If it has backticks, it is fenced with more of them."""
     line = " ".join(text.splitlines())
     fence = longer_fence(line, least=1)
     return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
@@ -27,7 +27,7 @@ def longer_fence(text: str, *, least: int) -> str:
 
 
 def cell(text: str) -> str:
-    """Text as code in a table, where a bar would end the cell."""
+    """Format text as code in a table, where a bar would end the cell."""
     return code(text).replace("|", "\\|")
 
 

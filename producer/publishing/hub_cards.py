@@ -35,7 +35,7 @@ NO_CARDS = HubCards()
 
 
 def read_hub_cards(spec: RunSpec) -> HubCards:
-    """At the revisions that the run reads. Never raises: a publication does not wait for what only describes it."""
+    """Read the cards at the revisions that the run reads. Never raises, because a publication does not wait for them."""
     licences = {
         scoring.model.name: _metadata("model", scoring.model.name, scoring.model.revision).get("license")
         for scoring in spec.scorings
@@ -50,12 +50,12 @@ def read_hub_cards(spec: RunSpec) -> HubCards:
 
 
 def words(value: Any) -> str:
-    """A value of the metadata, of which many may also be lists."""
+    """A value of the metadata as text. Many values may also be lists."""
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _metadata(kind: str, name: str, revision: str | None) -> dict[str, Any]:
-    """Empty for a private repository, too: the output may be public."""
+    """Empty for a private repository too, because the output may be public."""
     ask: Any = HfApi().dataset_info if kind == "dataset" else HfApi().model_info
     try:
         with translated(f"Reading the card of {name}"):

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One of the two kinds of files: how shards are grouped, where their rows are, and how a new place is recorded."""
+    """Data files or scores files: how shards are grouped, where their rows are, and how a new place is recorded."""
 
     part_of: Callable[[Receipt], RowsOfFile]
     path_of: Callable[[str], str]
@@ -98,7 +98,6 @@ def merge_shards(
 
 
 def _merge(ledger: Ledger, output: Output, kind: Kind, shards: Sequence[Receipt]) -> None:
-    """Write and record the file of these shards."""
     group = list(shards)
     file = _merged(output, group, kind)
     places = zip(group, _first_rows(group, kind), strict=True)
@@ -112,7 +111,7 @@ def _merge(ledger: Ledger, output: Output, kind: Kind, shards: Sequence[Receipt]
 
 
 def _readable(receipts: Receipts) -> Receipts:
-    """Those whose files can be beside each other on a branch. A shard that was scored again comes before others in its file."""
+    """Receipts whose files can lie beside each other on a branch. The first one at a path wins: its shard may be scored anew."""
     shared = {
         file.path
         for receipt in receipts
@@ -129,7 +128,7 @@ def _readable(receipts: Receipts) -> Receipts:
 
 
 def _groups(receipts: Iterable[Receipt], kind: Kind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:
-    """Split the shards into those of each file. It follows from their names and their own sizes alone."""
+    """Split the shards into those of each file, by their names and their own sizes alone."""
     group: list[Receipt] = []
     size = 0
     for receipt in receipts:
@@ -155,14 +154,14 @@ def _is_in_place(shards: Sequence[Receipt], kind: Kind) -> bool:
 
 
 def _first_rows(shards: Sequence[Receipt], kind: Kind) -> list[int]:
-    """Where the rows of each shard begin in a file of all of them."""
+    """The first row of each shard in a file of all of them."""
     return [0, *accumulate(kind.part_of(receipt).rows for receipt in shards[:-1])]
 
 
 def _merged(output: Output, group: Sequence[Receipt], kind: Kind, *, is_alike: bool = True) -> OutputFile:
-    """Write and stage a file of these shards. Finalizers that merge the same shards do not touch each other's copies.
+    """Write and stage a file of these shards. Each call stages its own copy, so finalizers do not disturb each other.
 
-    Metadata in which shards differ, such as the names of classes, are left out.
+    Metadata that differ between shards, such as the names of classes, are left out.
     """
     path = kind.path_of(group[0].shard)
     with scratch_folder(None) as folder, translated(f"Merging shards into {path}"):
@@ -196,12 +195,11 @@ def _merged(output: Output, group: Sequence[Receipt], kind: Kind, *, is_alike: b
 
 
 def _as_written(schema: pa.Schema, metadata: Mapping[bytes, bytes] | None) -> pa.Schema:
-    """The schema with which a worker wrote a file. pyarrow reads the entries of a map by the name of the map."""
+    """The schema that the worker wrote. pyarrow renames the entries of a map when it reads them."""
     return pa.schema([field.with_type(plain_type(field.type)) for field in schema], metadata=metadata)
 
 
 def _stored(output: Output, group: Sequence[Receipt], kind: Kind, copy: Path) -> Iterator[tuple[RowGroups, Receipt]]:
-    """The shards, each with a copy of the file that has its rows."""
     for stored, found in groupby(group, key=lambda receipt: kind.part_of(receipt).file):
         shards = [*found]
         if problem := _problem_of_copy(output, stored, copy):
@@ -212,7 +210,7 @@ def _stored(output: Output, group: Sequence[Receipt], kind: Kind, copy: Path) ->
 
 
 def _problem_of_copy(output: Output, stored: OutputFile, copy: Path) -> str | None:
-    """Copy a stored file. Returns why that is not possible, if the file is the reason."""
+    """Copy a stored file. Returns what is wrong with it; an error of this machine is raised."""
     try:
         with output.open_file(stored) as content, copy.open("wb") as file:
             shutil.copyfileobj(content, file)

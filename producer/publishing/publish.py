@@ -129,7 +129,7 @@ def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, .
 
 @patient
 def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
-    """The status after checking the output itself, if the run is published: a ledger that says so may be wrong.
+    """The status, with findings in the output itself if the run is published: the ledger's record may be wrong.
 
     With `hashes`, reads the output's files too.
     """
@@ -176,7 +176,7 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
 
 
 def _refuse_bad_rows(spec: RunSpec, receipts: Sequence[Receipt]) -> None:
-    """Raises UsageError for more of them than the run allows. A shard knows only its own, and may have a few in any case."""
+    """Raises UsageError if the run has more bad rows than it allows. Each shard may have a few in any case."""
     bad = rows = 0
     reasons = Counter[str]()
     for receipt in receipts:
@@ -198,7 +198,7 @@ def _why_cancelled(ledger: Ledger, run_id: str) -> str:
 
 
 def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt]) -> bool:
-    """Whether a finalizer published a run that was cancelled meanwhile, and died before it recorded this."""
+    """Whether a finalizer published the run, was killed before it recorded this, and the run was cancelled since."""
     if not ledger.is_publishing(spec.run_id):
         return False
     if not _mendable(output.inspect(receipts, hashes=False)):
@@ -208,7 +208,7 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
 
 
 def _published(output: Output, manifest: Manifest, *, hashes: bool, is_current: Callable[[], bool]) -> str:
-    """Make all files visible, and no others of the run. Returns the commit that readers see."""
+    """Make all files of the run visible. Returns the commit that readers see."""
     spec, receipts = manifest.spec, manifest.receipts
     for _ in range(_LOOKS):
         # Read first: a commit that another process makes after this is a conflict, not a duplicate.
@@ -232,7 +232,7 @@ def _published(output: Output, manifest: Manifest, *, hashes: bool, is_current: 
 
 
 def _stale(findings: Sequence[Finding], manifest: Manifest) -> list[str]:
-    """The files of the run's own shards that no receipt names any more: a publication ended midway, or a shard failed since."""
+    """Paths of files that no receipt names any more: a publication was interrupted, or a shard has failed since."""
     foreign = [finding.path for finding in findings if finding.problem is Problem.FOREIGN]
     if not foreign:
         return []
@@ -249,7 +249,7 @@ def _refuse_another_run(spec: RunSpec, findings: Sequence[Finding]) -> None:
 
 
 def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
-    """Manifest and card; neither if only data are repaired. A card that another hand wrote or edited stays."""
+    """Manifest and card; empty if only data are repaired. A card that a person edited stays."""
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _mendable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
@@ -265,7 +265,7 @@ def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, byt
 
 
 def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
-    """With what the source's card says, unless the Hub refuses that: it checks the metadata of each commit."""
+    """The card, with the metadata of the source's card unless the Hub refuses them: it checks them at each commit."""
     spec, receipts = manifest.spec, manifest.receipts
     has_gpus = any(gpu_called(receipt.scored_by.device) for receipt in receipts)
     beside = Beside(
@@ -285,12 +285,12 @@ def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
 
 
 def _mendable(findings: Sequence[Finding]) -> list[Finding]:
-    """Those that publishing repairs. Another run's manifest is among them: only a run that may replace it comes so far."""
+    """Findings that publishing repairs, and another run's manifest: only a run that may replace it gets this far."""
     return [finding for finding in findings if finding.is_mendable or finding.path == MANIFEST_PATH]
 
 
 def _tidy(output: Output, receipts: Sequence[Receipt]) -> None:
-    """Runs before the publication is recorded, so that after a crash here another finalizer tidies again."""
+    """Called before the publication is recorded, so that after a crash here another finalizer tidies again."""
     try:
         patient(output.tidy)(receipts)
     except (ShardError, TransientError) as error:

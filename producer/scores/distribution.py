@@ -48,7 +48,7 @@ def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histo
 
 
 def score_bins(histogram: Histogram, *, most: int = _MOST_BINS) -> list[Bin]:
-    """At most this many bins of equal width, from the lowest to the highest that has rows. Empty if no row has a score."""
+    """Bins of equal width, at most this many, from the lowest to the highest that has rows. Empty if no row has a score."""
     if not histogram.rows:
         return []
     first, last = min(histogram.rows_by_bin), max(histogram.rows_by_bin)
@@ -66,7 +66,7 @@ def score_bins(histogram: Histogram, *, most: int = _MOST_BINS) -> list[Bin]:
 
 
 def score_table(histogram: Histogram) -> str:
-    """A line for each bin, with the share of rows that have its score or more. Empty if no row has a score."""
+    """A line for each bin, with the share of rows that have this score or more. Empty if no row has a score."""
     bins = score_bins(histogram)
     if not bins:
         return ""
@@ -82,13 +82,13 @@ def score_table(histogram: Histogram) -> str:
 
 
 def threshold_of(where: str | None, column: str) -> float | None:
-    """The threshold of a filter that compares this column with a number and does nothing else. SQL ignores the case."""
+    """The threshold of a filter that only compares this column with a number; None for another filter."""
     found = _THRESHOLD.fullmatch(where or "")
     return float(found["value"]) if found and found["column"].lower() == column.lower() else None
 
 
 def threshold_column(spec: RunSpec) -> str:
-    """The score column on which the filter is a threshold; if it is none, the first one that is charted."""
+    """The score column that the filter compares with a threshold, otherwise the first one that is charted."""
     found = (column for column in spec.scoring_of if threshold_of(spec.where, column) is not None)
     return next(found, next(iter(spec.charted)))
 

@@ -61,7 +61,7 @@ class ScoredRun:
         score_column: str | None = None,
         input: Location | Sequence[Location] = (),
     ) -> "list[NearRow]":
-        """The rows whose score is nearest to this one, the lowest first; with their texts if the input is known or named."""
+        """The rows whose score is nearest to this one, the lowest first. They have texts if the input is known or named."""
         if count < 1:
             raise UsageError(f"count={count!r} is wrong: the least is 1.")
         with keyword_errors():
@@ -70,14 +70,14 @@ class ScoredRun:
     def edges(
         self, parts: int, *, input: Location | Sequence[Location] = (), **ranking: Unpack[RankingKeywords]
     ) -> list[Edge]:
-        """The exact edges between equal parts of the rows, or of what `by` weighs them with."""
+        """The exact edges between equal parts of the rows, or of their `by`."""
         if parts not in range(2, 101):
             raise UsageError(f"parts={parts!r} is wrong: it is a whole number from 2 to 100.")
         with keyword_errors():
             return edges_of_run(self, options_from(Ranking, ranking), parts, source=texts_of_places(input))
 
     def column(self, named: str | None) -> str:
-        """This score column, or that which the filter names, or the only one. Raises UsageError if there is none, or several."""
+        """The named score column, otherwise the one in the filter, otherwise the only one. Raises UsageError."""
         columns = self.spec.scoring_of
         filtered = [column for column in columns if self.spec.filter_names(column)]
         found = [named] if named else filtered or [scoring.score_column for scoring in self.spec.scorings]
@@ -95,7 +95,7 @@ class ScoredRun:
         return histograms_of(self.spec, self.receipts)
 
     def as_json(self) -> dict[str, object]:
-        """`shards_done` of `shards` are in it. `where` is the run's filter, which has kept `rows_kept`."""
+        """`where` is the run's filter, which has kept `rows_kept`."""
         return {
             "name": self.name,
             "shards": self.shards,
@@ -207,9 +207,9 @@ class NearRow:
 def rows_of_run_near(
     run: ScoredRun, column: str | None, *, near: float, count: int, source: tuple[str, ...]
 ) -> list[NearRow]:
-    """`rows_near` of a run, with its input as the ledger or `source` names it.
+    """Call `rows_near` with the input that the ledger or `source` names.
 
-    Raises UsageError for a source that is not its input, and for several score columns of which none is named.
+    Raises UsageError for a source that is not its input, and for several score columns if none is named.
     """
     if not math.isfinite(near):
         raise UsageError(f"--near {near:g} is not a number that a score can be near.")
@@ -251,7 +251,7 @@ def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
 
 
 def _rows_of(receipt: Receipt, scores: npt.NDArray[np.float32], near: float | None, count: int) -> list[NearRow]:
-    """Choose rows of one shard, of which these are the scores of the first rows."""
+    """Choose rows of one shard. `scores` are those of its first rows."""
     scored = np.flatnonzero(~np.isnan(scores))  # errored rows have no score
     if near is None:
         chosen = scored[:: max(1, len(scored) // count)][:count]
@@ -280,7 +280,7 @@ def _with_texts(
 
 
 def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring) -> dict[int, tuple[str | None, str]]:
-    """Row → its URL and its text as it was scored. Reads the file from the first to the last of these rows, or lines from 0."""
+    """Row → its URL and its text as it was scored. Only Parquet files can be read from the first of these rows on."""
     found: dict[int, tuple[str | None, str]] = {}
     there_are = {name for name, _ in spec.columns}
     names = dict.fromkeys((*scoring.text_columns, scoring.text_pair_column, _URL))

@@ -42,7 +42,7 @@ def verdict(status: RunView) -> str:
 
 
 def _failed_in_short(status: RunView) -> Iterator[str]:
-    """The number of the failed shards if there are several causes, or not all are known here; else the cause."""
+    """The number of failed shards; the cause instead if there is only one and all failures are known."""
     has_several = len(causes_of(status.failures)) > 1
     if has_several or len(status.failures) < status.counts.failed:
         yield f"{counted(status.counts.failed, 'shard')} failed."
@@ -69,7 +69,7 @@ def troubles(status: RunView) -> Iterator[str]:
 
 
 def level(status: RunView) -> Level:
-    """How much the run needs a person. A doubtful one goes on, or waits for something that a person decides."""
+    """How much the run needs a person. A doubtful run goes on, or waits for a decision."""
     if status.word in _BAD:
         return "bad"
     is_doubtful = (
@@ -80,7 +80,7 @@ def level(status: RunView) -> Level:
 
 
 def why_a_person(status: RunView) -> str | None:
-    """Say what is wrong, with the command that helps. None for a run that is on its way or was ended by a person."""
+    """The verdict of a run that needs a person; None if it goes on by itself, or a person has ended it."""
     return None if level(status) == "good" or status.word in _LEFT_ALONE else verdict(status)
 
 
@@ -114,7 +114,7 @@ def _on_failures(status: RunView) -> Iterator[str]:
 
 
 def _on_silent(status: RunView) -> Iterator[str]:
-    """Nothing to type: the ledger takes the shards back."""
+    """Names no command, because the ledger takes the shards back by itself."""
     silent = status.silent
     if silent and not status.cancelled:
         yield (
@@ -135,7 +135,7 @@ def _shortest(seconds: Iterable[float]) -> str:
 
 
 def _on_stalled(status: RunView) -> Iterator[str]:
-    """The watchdog of each ends its process in time, and another one goes on."""
+    """Names no command, because the watchdog of each process ends it in time."""
     stalled = status.stalled
     if stalled and not status.cancelled:
         yield (
@@ -194,7 +194,7 @@ def _on_no_kept_row(status: RunView) -> Iterator[str]:
 
 
 def what_it_waits_for(status: RunView) -> Iterator[str]:
-    """Say what must happen before the run goes on. Nothing if it runs or has ended."""
+    """Say what must happen before the run goes on. Empty if it runs or has ended."""
     if status.no_writes:
         yield status.no_writes
         return
@@ -234,7 +234,7 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
 
 
 def _on_no_worker(status: RunView) -> str:
-    """A worker that holds a shard may be there, and cut off from Redis."""
+    """A worker with a lease may still run, cut off from Redis."""
     if not status.running:
         return "No worker serves this run."
     return f"No worker for this run is seen; {_leases_end(status.running)}."
@@ -247,7 +247,7 @@ def loading_line(status: RunView) -> str:
 
 
 def _on_format(status: RunView) -> Iterator[str]:
-    """What a worker needs to be able to do, unless that is float32, which each can."""
+    """Name the run's number format, unless it is float32, which every worker has."""
     if status.counts.open and status.number_format not in (None, "float32"):
         yield (
             f"Its scores so far are in {status.number_format}. A worker without this format is refused, unless formats may mix: "
@@ -256,7 +256,7 @@ def _on_format(status: RunView) -> Iterator[str]:
 
 
 def _higher_limit(status: RunView) -> str:
-    """The option that `resume` needs too, if the run has cost what it may."""
+    """The option that `resume` needs if the run has reached its cost limit."""
     limit, cost = status.steering.max_cost, status.steering.cost(status.counts.worker_seconds)
     if limit is None or cost is None or cost < limit:
         return ""
@@ -270,7 +270,7 @@ def _on_machines(status: RunView) -> str:
 
 
 def why_unable(status: RunView) -> Iterator[str]:
-    """Say why machines that are there do not serve the run: another model is in its folder, or a worker failed."""
+    """Say why machines that are present do not serve the run: their folder has another model, or a worker failed."""
     if status.other_models:
         yield (
             f"The model {status.other_models[0]} is not as it was when this run was enqueued. Restore its files if they have "

@@ -62,7 +62,7 @@ def _cause_lines(failures: Sequence[Failure], *, one: str, many: str) -> Iterato
 
 
 def causes_of(failures: Sequence[Failure]) -> dict[Cause, list[Failure]]:
-    """Failures with the same error, apart from names, places and numbers in it. The cause of most shards comes first."""
+    """Group failures by error, ignoring names, places and numbers. The cause of most shards comes first."""
     groups: dict[Cause, list[Failure]] = {}
     for failure in failures:
         groups.setdefault(tuple(_clauses(failure)), []).append(failure)
@@ -76,7 +76,7 @@ def _bad_rows(cause: Sequence[Failure]) -> str:
 
 
 def _clauses(failure: Failure) -> dict[str, str]:
-    """The clauses of the error by what they say, without the names and numbers. Of the places in a file, the first."""
+    """The clauses of the error by their masked text. Only the first place in a file is kept."""
     error = " ".join(failure.error.split()).removeprefix(f"Shard {failure.shard}: ").removeprefix(f"{failure.shard}: ")
     found, has_place = dict[str, str](), False
     for clause in map(str.strip, _CLAUSE.findall(error)):
@@ -89,7 +89,7 @@ def _clauses(failure: Failure) -> dict[str, str]:
 
 
 def _masked(failure: Failure, text: str) -> str:
-    """The text without what differs between shards with one cause."""
+    """The text with `#` for names, paths and numbers, which differ between shards with one cause."""
     names = "|".join(map(re.escape, (failure.shard, failure.shard.rpartition("/")[2])))
     masked = re.sub(rf"(?<!\w)(?:{names})(?!\w)", "#", _DETAIL.sub("#", text))
     return _PLURAL.sub(r"\1", masked)

@@ -15,7 +15,7 @@ _FEW_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Remaining:
-    """Seconds until the last open shard is done, if as many workers as now go on as fast as workers of this run do: a range.
+    """A range of seconds until the last open shard is done, if as many workers as now go on at the run's speed per worker.
 
     `worker_seconds` is the work of all workers until then, without their waits for the last one.
     """
@@ -33,9 +33,9 @@ class Remaining:
 
 
 def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Remaining | None:
-    """None until a shard is done and workers score: the rows of a shard are unknown before.
+    """None before a shard is done and while no worker scores, because the rows of a shard are unknown then.
 
-    A shard without a report waits for the end of its lease, and is begun again, and so is one without progress.
+    A silent or stalled shard is assumed to start again when its lease ends.
     """
     silent = [shard for shard in running if shard.is_silent or shard.is_stalled]
     at_work = [shard for shard in running if not (shard.is_silent or shard.is_stalled)]
@@ -58,7 +58,7 @@ def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Re
 
 
 def _until_the_last(left: Sequence[float], queued: int, of_a_shard: float) -> float:
-    """When the last worker ends, if all shards take the same time. Those that are free first take one queued shard more."""
+    """Seconds until the last worker ends, if all shards take the same time. Workers that are free first take the rest."""
     rounds, rest = divmod(queued, len(left))
     first_to_last = sorted(left)
     ends = [first_to_last[-1] + rounds * of_a_shard]
@@ -69,7 +69,7 @@ def _until_the_last(left: Sequence[float], queued: int, of_a_shard: float) -> fl
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """In the currency of the price. It covers the time in which workers held shards, not their starts, waits and idle time."""
+    """Costs in the currency of the price. They cover the time in which workers held shards, not starts, waits and idle time."""
 
     so_far: float
     to_come: float | None

@@ -148,7 +148,6 @@ def _add(metric: Total | Gauge, samples: _Samples, *first_labels: str) -> None:
 
 
 def _one(value: Callable[[RunStatus], float | None]) -> Callable[[RunStatus], _Samples]:
-    """A number of the run, without labels of its own."""
     return lambda run: [((), value(run))]
 
 
@@ -165,7 +164,7 @@ def _phases(run: RunStatus) -> _Samples:
 
 
 def _idle_seconds(run: RunStatus) -> float | None:
-    """The idle time of a run that its workers should score now, else None."""
+    """None if no worker should score the run now."""
     is_due = run.counts.open and not (run.is_over or run.is_paused or run.word == "queued")
     return run.pace.idle_seconds if is_due else None
 

@@ -85,7 +85,7 @@ def run_status(
 
 
 def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict[str, Histogram]:
-    """The histograms of the shards that are done and of those that workers have."""
+    """The histograms of done and of running shards together."""
     reports = [shard.report.histograms for shard in running if shard.report]
     return {
         column: added([histogram, *(report[column] for report in reports if column in report)])
@@ -94,13 +94,13 @@ def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict
 
 
 def _slower_formats(receipts: Iterable[Receipt]) -> dict[str, str]:
-    """The formats in which models are scored because those that "auto" tried first do not give their scores."""
+    """Number formats by score column, if "auto" refused a faster one."""
     scorings = (scoring for receipt in receipts for scoring in receipt.scorings if scoring.refused_dtypes)
     return {scoring.score_column: scoring.format_told for scoring in scorings}
 
 
 def _other_models(spec: RunSpec, present: Present) -> Iterator[str]:
-    """The run's model folders that had other files when a `worker start` for them looked, such as `/my/model on box/12`."""
+    """Model folders of the run with other files on a machine that serves them, such as `/my/model on box/12`."""
     enqueued = {model.name: model.revision for model in spec.served_by if model.is_folder}
     for machine in present.machines:
         for model in machine.wanted.models:
@@ -109,7 +109,7 @@ def _other_models(spec: RunSpec, present: Present) -> Iterator[str]:
 
 
 def _worker_command(spec: RunSpec) -> str:
-    """The command that starts workers for this run. They take its revisions and its precision from the ledger."""
+    """The command that starts workers for this run. They read revisions and precision from the ledger."""
     models = spec.served_by
     arguments = [word for model in models for word in ("--model", model.name)]
     if models[0].scorer != SEQUENCE_CLASSIFIER:

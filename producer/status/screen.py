@@ -61,7 +61,7 @@ def status_lines(status: RunView) -> list[str]:
 
 
 def _kept(status: RunView) -> Iterator[str]:
-    """Say what is known of the scores while the run goes on. `producer scores` tells more."""
+    """The share of rows that are kept so far, and how scores are spread. `producer scores` says more."""
     if (status.where or "").lower() == "false":
         yield "kept     no row: this run publishes scores, by which rows can be chosen"
     elif status.counts.open and status.rows_written:
@@ -93,7 +93,7 @@ def _errored(status: RunView) -> Iterator[str]:
 
 
 def _unfinished(status: RunView) -> str:
-    """Rows count as in, kept or dropped when their shard is done."""
+    """Rows count as in, kept or dropped only when their shard is done."""
     rows = status.counts.rows_running
     return f"; {rows:,} scored in shards that are not done" if rows else ""
 
@@ -108,7 +108,7 @@ def _speed(status: RunView) -> str:
 
 
 def _spent(status: RunView) -> Iterator[str]:
-    """The time that workers have held shards, and what that costs if a price is known."""
+    """The time for which workers have held shards, and its cost if a price is known."""
     left, seconds = status.remaining, status.counts.worker_seconds
     if seconds:
         coming = f", about {shown_duration(left.worker_seconds)} to come" if left else ""
@@ -124,7 +124,6 @@ def _cost(cost: Cost) -> Iterator[str]:
 
 
 def _at_work(status: RunView) -> Iterator[str]:
-    """A line for each shard of the run that a worker has."""
     devices = {worker.name: worker.device for worker in status.workers}
     for shard in status.running[:_NAMED_WORKERS]:
         device = devices.get(shard.worker) or (shard.report.device if shard.report else None)
@@ -147,7 +146,7 @@ def _of_attempt(shard: RunningShard) -> str:
 
 
 def _of_device(report: AttemptReport) -> str:
-    """Say how the device is used: `; graphed, 41% of peak, 63% of memory, 97% busy`."""
+    """For example `; graphed, 41% of peak, 63% of memory, 97% busy`."""
     shares = {"of peak": report.peak_share, "of memory": report.memory_share, "busy": report.busy_share}
     known = [f"{share:.0%} {what}" for what, share in shares.items() if share is not None]
     told = ", ".join(filter(None, [report.backend, *known]))

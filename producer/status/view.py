@@ -85,7 +85,7 @@ class RunView:
 
     @property
     def rows_written(self) -> int:
-        """The rows that the filter has decided, also of shards that are not done."""
+        """Rows that the filter has decided, also in running shards."""
         return self.counts.rows_in + sum(shard.report.rows_written for shard in self.running if shard.report)
 
     @property
@@ -95,17 +95,17 @@ class RunView:
 
     @property
     def is_published(self) -> bool:
-        """Whether the run is published with all shards that are now done."""
+        """Whether the run is published with all shards that are done now."""
         return self.publication is not None and self.publication.shards == self.counts.done and not self.counts.open
 
     @property
     def is_paused(self) -> bool:
-        """Whether open shards wait for `producer resume`. A run whose last shards were done meanwhile is published."""
+        """Whether open shards wait for `producer resume`. A run without open shards is published although it is paused."""
         return self.paused is not None and bool(self.counts.open) and not self.cancelled
 
     @property
     def rows_per_second(self) -> float:
-        """Over the last minutes while rows are scored, otherwise over all the time in which workers had shards."""
+        """The speed of the last minutes while rows are scored, otherwise that of the whole run."""
         pace = self.pace
         return pace.rows_per_second_lately if self.word == "running" else pace.rows_per_second
 
@@ -150,7 +150,7 @@ class RunView:
 
     @property
     def _only_retries(self) -> bool:
-        """Whether each shard that is running, or each open one, is tried again after a failed attempt."""
+        """Whether every running shard, or without one every open shard, is tried again after a failed attempt."""
         retried = {failure.shard for failure in self.retries}
         are_running = [shard.name in retried for shard in self.running]
         return bool(retried) and (
@@ -159,7 +159,7 @@ class RunView:
 
     @property
     def remaining(self) -> Remaining | None:
-        """How long it still takes, while it runs. Not known after a failed attempt, until a shard is done."""
+        """None unless the run is running, and after a failed attempt until a shard is done."""
         is_moving = self.word == "running" and self.advances and not self.counts.failed_attempts
         return remaining(self.counts, self.pace, self.running) if is_moving else None
 
@@ -185,12 +185,12 @@ class RunView:
 
     @property
     def silent(self) -> tuple[RunningShard, ...]:
-        """The shards that are leased and of which no report has come lately."""
+        """Leased shards without a recent report."""
         return tuple(shard for shard in self.running if shard.is_silent)
 
     @property
     def stalled(self) -> tuple[RunningShard, ...]:
-        """The shards whose workers report that they make no progress."""
+        """Running shards whose worker reports no progress."""
         return tuple(shard for shard in self.running if shard.is_stalled)
 
     @property
@@ -205,7 +205,7 @@ class RunView:
 
     @property
     def lacks_finalizer(self) -> bool:
-        """A `producer run` starts its finalizer again. If it has ended itself, no worker is there either: the run is stopped."""
+        """Whether no finalizer serves the run. `producer run` restarts its own, which is missed only when it should publish."""
         is_awaited = self.word == "publishing" or not self.is_of_this_machine
         return self.complete and not self.is_over and not self.finalizers and is_awaited
 

@@ -93,8 +93,9 @@ def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None
 
 @contextmanager
 def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterator[Callable[[RunStatus], None]]:
-    """Show a status as a screen that is redrawn. On no terminal and in no notebook, write a changed line every ten seconds
-    at most, and once why shards are tried again. Why they failed is said when the run is over.
+    """Show statuses on a redrawn screen. Without a terminal or notebook, print a changed line every ten seconds at most.
+
+    Each cause for which shards are tried again is printed once. Failures are printed when the run is over.
     """
     if console.is_jupyter:
         yield _shown_in_notebook(console)
@@ -132,7 +133,7 @@ def _shown_in_notebook(console: Console) -> Callable[[RunStatus], None]:
 
 
 def progress_line(status: RunStatus) -> str:
-    """Say what the run is doing, or the verdict with the command that helps. Why shards are tried again is said once."""
+    """Say what the run is doing, or the verdict with the command that helps."""
     said = verdict(status) if status.word != "retrying" else "; ".join([status.word, *troubles(status)])
     if status.word == "publishing" or (status.word != "running" and said != status.word):
         return said

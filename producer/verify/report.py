@@ -14,7 +14,7 @@ _CHECKED_WITH_SOURCE = ", every kept and dropped row against the input"
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One thing that is wrong with a path of the output. Faults of the whole run have the path `manifest.parquet`."""
+    """A problem of a path of the output. Faults of the whole run have the path `manifest.parquet`."""
 
     path: str
     problem: str
@@ -57,7 +57,6 @@ class Verification:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong."""
         return not self.faults
 
     @property

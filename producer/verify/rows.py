@@ -97,7 +97,7 @@ def _kept_names(spec: RunSpec) -> list[str]:
 
 
 def _refused_rows(data: RowGroups, receipt: Receipt, spec: RunSpec) -> int:
-    """Kept rows of the shard that the filter would have dropped."""
+    """The number of kept rows of the shard that the filter would have dropped."""
     try:
         keep = filter_of_thread(spec.where or "", data.file.schema_arrow)
     except UsageError:  # the file lacks a column of the filter, which the column check has already reported
@@ -158,7 +158,7 @@ def _same(one: pa.Array, other: pa.Array) -> bool:
 
 
 def _stored(values: pa.Array) -> pa.Array:
-    """The values as plain ones, and a map as a list of its pairs."""
+    """Plain values for dictionaries and extension types, and a list of pairs for a map."""
     if isinstance(values, pa.ExtensionArray):
         return _stored(values.storage)
     if pa.types.is_dictionary(values.type):

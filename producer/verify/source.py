@@ -30,7 +30,7 @@ _BATCH_ROWS = 1024
 def source_shards(
     uris: tuple[str, ...], receipts: Sequence[Receipt], output_uri: str, spec: RunSpec, left_out: Sequence[str] = ()
 ) -> dict[str, Shard]:
-    """The shards of the input, by name. Raises UsageError if this is not the input of the run: it shares no file with it."""
+    """The shards of the input, by name. Raises UsageError if it shares no file with the run's input."""
     shards = as_scored(renamed(list_input(*uris).shards, spec.folder_columns), receipts, left_out)
     scored = {receipt.shard: receipt.source_identity for receipt in receipts}
     common = [shard for name, shard in shards.items() if name in scored]
@@ -54,7 +54,7 @@ def _as_named(shards: list[Shard]) -> str:
 
 
 def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Fault]:
-    """Faults for shards that only the input has. One that only the manifest has is not compared: it may be of another input."""
+    """Faults for shards that only the input has. Those that only the manifest has may be from another input."""
     if published.spec.limit_rows:
         return []
     listed = {receipt.shard for receipt in published.receipts}
@@ -89,7 +89,7 @@ class _OtherTexts(Exception):
 
 
 def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) -> Iterator[pa.Table]:
-    """The rows that the run keeps of the input, window by window, without the columns with the row's position."""
+    """The rows of the input that the run keeps, window by window, without the columns of their position."""
     schema = kept_schema(source.schema, spec)
     names = [*source.schema.names, *spec.output_columns]
     keep: Filter | None = None

@@ -20,12 +20,12 @@ _MOST_NAME = 100  # characters of a field's name
 
 
 def seen_names(columns: Columns) -> list[str]:
-    """The columns whose types are those of the sample."""
+    """Columns whose types come from the sample."""
     return [name for name, kind in columns if kind == SEEN]
 
 
 def no_such_field(name: str, names: Iterable[str], where: str, *, hint: str = "") -> UsageError:
-    """About a field of --columns that the sample does not have. It has those of `names`."""
+    """The error for a field of --columns that the sample does not have. `names` are those that it has."""
     known = list(names)
     field, _, kind = name.rpartition(":")
     if field in known:
@@ -39,7 +39,7 @@ def no_such_field(name: str, names: Iterable[str], where: str, *, hint: str = ""
 
 
 def schema_of(columns: Columns, uri: str) -> pa.Schema:
-    """The columns as Arrow's. Raises ShardError for a type that only Parquet has."""
+    """The Arrow schema of the columns. Raises ShardError for a type that only Parquet has."""
     return pa.schema([(name, _type(name, kind, uri)) for name, kind in columns])
 
 
@@ -58,7 +58,7 @@ def _type(name: str, kind: str, uri: str) -> pa.DataType:
 
 
 class Misfit(ValueError):
-    """A value does not have its column's type. `reason` counts such rows, and has no value."""
+    """A value that does not have its column's type. `reason` groups such rows, so it does not contain the value."""
 
     def __init__(self, path: str, value: Any, kind: str) -> None:
         super().__init__(f"{path} is {_shown(value)}, not {kind}")
@@ -66,7 +66,7 @@ class Misfit(ValueError):
         self.reason = f"{path} is not {kind}"
 
     def remedy(self, columns: Columns, *, are_chosen: bool) -> str:
-        """The command's option. Types are only said of columns that the user has chosen: others are those of the sample."""
+        """The option that keeps such values. It names types only for columns that the user has chosen."""
         read = [(name, JSON if self._is_in(name) else kind if are_chosen else SEEN) for name, kind in columns]
         names = ",".join(f"{name}:{kind}" if kind in NAMED_TYPES else name for name, kind in read)
         return f"To keep all of its values as text: --columns {shlex.quote(names)}, in a new run with another --output."
@@ -77,7 +77,7 @@ class Misfit(ValueError):
 
 
 def _shown(value: Any) -> str:
-    """A value as JSON, and of a long one the beginning or the kind."""
+    """A value as JSON. A long text is cut; other long values are named by their kind."""
     if isinstance(value, str):
         value = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
     elif len(str(value)) > _MOST_SHOWN:
@@ -86,7 +86,7 @@ def _shown(value: Any) -> str:
 
 
 def field_path(parent: str, name: str) -> str:
-    """The field of an object, such as `meta.rating`. A name that is no word is quoted."""
+    """The path of a field in an object, such as `meta.rating`. Unusual names are quoted."""
     shown = name[:_MOST_NAME].encode(errors="replace").decode()
     shown = shown if re.fullmatch(r"[\w\- /:@$]+", shown) else json.dumps(shown, ensure_ascii=False)
     return f"{parent}.{shown}" if parent else shown
@@ -99,14 +99,14 @@ _FIELD, _NOT_NULL = re.compile(r"(.*?): "), " not null"
 
 
 def type_named(name: str) -> pa.DataType:
-    """The type of a column of this type; JSON is stored as text. Raises ValueError as `read_as` does."""
+    """The type in which such a column is stored; JSON is stored as text. Raises ValueError as `read_as` does."""
     return _stored(read_as(name))
 
 
 def read_as(name: str) -> pa.DataType:
-    """The type whose `str` is this name, with JSON_TEXT for JSON.
+    """The Arrow type with this name, with JSON_TEXT for JSON.
 
-    Raises ValueError if there is none, or more than one might be meant.
+    Raises ValueError if the name means none, or more than one.
     """
     found, rest = _parsed(name)
     if rest or str(found).replace(str(JSON_TEXT), JSON) != name:
@@ -115,7 +115,6 @@ def read_as(name: str) -> pa.DataType:
 
 
 def has_json(name: str) -> bool:
-    """Whether a type has JSON text in it."""
     return bool(re.search(rf"(^|: |<){JSON}($|[,>])", name))
 
 
@@ -128,7 +127,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 
 def _parsed(name: str) -> tuple[pa.DataType, str]:
-    """The type at the start of a name, and what follows it."""
+    """Parse the type at the start of a name. Also returns the rest of the name."""
     if name.startswith("struct<"):
         fields, rest = _fields(name.removeprefix("struct<"))
         return pa.struct(fields), rest

@@ -39,7 +39,7 @@ _Problems = dict[int, tuple[str, str, str]]  # place of a row in its block → r
 class CsvFile(LineRows):
     @cached_property
     def schema(self) -> pa.Schema:
-        """Raises ShardError if the file has none of the run's columns. One that it lacks is null."""
+        """Raises ShardError if the file has none of the run's columns. A column that it lacks is null."""
         if not {name for name, _ in self.columns} & {*self._names}:
             wanted, here = (", ".join(names) for names in (dict(self.columns), self._names))
             raise ShardError(f"{self.uri} has no column of the run, which reads {wanted}; it has: {here}. {CSV_LAYOUT}")
@@ -58,7 +58,7 @@ class CsvFile(LineRows):
 
     @staticmethod
     def columns_of(samples: Sequence[Any]) -> Columns:
-        """Those of all files that have a column of the most common line of names: the others have no such line."""
+        """The columns of files that share one with the most common header. Other files have no header."""
         common = {*Counter(tuple(one.column_names) for one in samples).most_common(1)[0][0]}
         read = [one for one in samples if common & {*one.column_names}]
         chunks: dict[str, list[pa.Array]] = {}
@@ -67,12 +67,12 @@ class CsvFile(LineRows):
         return tuple((name, str(type_of(pa.chunked_array(found, pa.string())))) for name, found in chunks.items())
 
     def _blocks(self) -> Iterator[Block]:
-        """Without the line of names."""
+        """Skips the line of names."""
         for number, block in enumerate(super()._blocks()):
             yield block if number else block.part(self._header[1], len(block.data))
 
     def _last_end(self, piece: bytes) -> int:
-        """Only line ends with an even number of quotes before them count: others are inside of a field."""
+        """A line end counts only after an even number of quotes; otherwise it is inside a field."""
         last, quotes = len(piece), piece.count(b'"')
         while True:
             end = piece.rfind(b"\n", 0, last) + 1
@@ -90,7 +90,7 @@ class CsvFile(LineRows):
 
     @cached_property
     def _header(self) -> tuple[list[str], int]:
-        """The names of the columns, and where their line ends in the first block."""
+        """The names of the columns, and the offset in the first block at which their line ends."""
         first = next(super()._blocks(), Block(data=b"", first_line=1))
         match = next((match for match in _HEADER.finditer(first.data) if not _is_blank(match)), None)
         if match is None:
@@ -108,7 +108,7 @@ class CsvFile(LineRows):
 
     @cached_property
     def _row(self) -> re.Pattern[bytes]:
-        """Matches a row. A group says why it is a bad one: it has another number of fields, or is no row of CSV."""
+        """A pattern of a row. A group matches a bad one: it has another number of fields, or is no CSV."""
         more = len(self._names) - 1
         return re.compile(
             rb"%b(?:,%b){%d}%b|(?P<fields>%b)|(?P<odd>%b)" % (_FIELD, _FIELD, more, _END, _ANY_ROW, _LINE)
@@ -135,7 +135,7 @@ class CsvFile(LineRows):
         return pa.table(values, schema=schema), _bad_rows(block, starts, problems), left_out
 
     def _texts(self, block: Block) -> tuple[pa.Table, list[int], _Problems]:
-        """The fields of a block, before they are numbers, where its rows start, and what is wrong with some of them."""
+        """The fields of a block as text, the offsets of its rows, and the problems of bad ones."""
         starts, problems = self._split(block)
         if not starts:
             return self._no_texts(), starts, problems
@@ -150,7 +150,7 @@ class CsvFile(LineRows):
         return without(table, problems), starts, problems
 
     def _split(self, block: Block) -> tuple[list[int], _Problems]:
-        """Where the rows start that are not blank, and what is wrong with some of them.
+        """Offsets of the rows that are not blank, and the problems of bad ones.
 
         Raises ShardError for a quote that may move the ends of other rows.
         """
@@ -192,7 +192,7 @@ def _bad_rows(block: Block, starts: list[int], problems: _Problems) -> BadRows:
 
 
 def _parsed(data: bytes, names: list[str]) -> pa.Table | None:
-    """The fields as text; None if pyarrow does not read them."""
+    """The fields as text; None if pyarrow cannot read them."""
     content = pa.array([data], pa.large_binary()).buffers()[2]  # Arrow's own: its thread must not free a Python object
     try:
         return pyarrow.csv.read_csv(
@@ -234,7 +234,7 @@ def type_of(texts: pa.ChunkedArray) -> pa.DataType:
 
 
 def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
-    """The places of the values that have not got this type."""
+    """Indices of the values that do not have this type."""
     if data_type == pa.string():
         return []
     fits = pc.match_substring_regex(texts, _PATTERNS[data_type])
@@ -245,7 +245,7 @@ def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
 
 
 def _is_held(numbers: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    """Whether the type has numbers so large."""
+    """Whether each number is in the range of the type."""
     if data_type == pa.float64():
         return pc.is_finite(numbers.cast(data_type))
     digits = pc.utf8_ltrim(numbers, "-")

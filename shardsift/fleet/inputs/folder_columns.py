@@ -14,13 +14,13 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def folder_values(uri: str) -> dict[str, str | None]:
-    """The values that the folders of a file name, by name."""
+    """Values in the folder names of a file, by column."""
     pairs = (folder.split("=", 1) for folder in uri.split("/")[:-1] if "=" in folder)
     return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}
 
 
 def renamed(shards: Iterable[Shard], folder_columns: Collection[str]) -> tuple[Shard, ...]:
-    """The shards by other names, so that readers of the output do not find these columns in its folders too."""
+    """Rename shards, so that readers do not find these columns in folders of the output too."""
 
     def plain(folder: str) -> str:
         return folder.replace("=", "-") if unquote(folder.partition("=")[0]) in folder_columns else folder
@@ -33,7 +33,7 @@ def renamed(shards: Iterable[Shard], folder_columns: Collection[str]) -> tuple[S
 
 
 class WithFolderColumns:
-    """An InputFile with columns of its folders behind its own. They have their value in bad rows too."""
+    """An InputFile with columns for its folders behind its own. Bad rows have those values too."""
 
     def __init__(self, file: InputFile, names: Sequence[str], uri: str) -> None:
         found = folder_values(uri)

@@ -43,7 +43,7 @@ def format_of(name: str) -> Format | None:
 
 
 def kind_of(name: str) -> Kind:
-    """A file whose name means no format is read as Parquet."""
+    """The kind of file that a name means; Parquet if its ending means none."""
     known = format_of(name)
     return known.kind if known else "Parquet"
 

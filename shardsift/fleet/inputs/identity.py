@@ -31,7 +31,7 @@ _LINES_BYTES = 8 << 20  # read at once of a file that is read whole
 
 
 def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str:
-    """The identity of a file, from the file system's listing. May read footer or lines: call within `translated`."""
+    """The identity of a file, from its `info`. May read its footer or all of it: call within `translated`."""
     if (lfs := info.get("lfs")) is not None:
         return f"sha256:{lfs.sha256}"
     if blob := info.get("blob_id"):
@@ -56,7 +56,7 @@ def identity_now(uri: str) -> tuple[str, int]:
 
 
 def are_of_other_bytes(one: str, other: str) -> bool:
-    """Whether two identities prove that the contents differ. Those of different kinds, of Hub and folder, prove nothing."""
+    """Whether two identities prove different contents. Those of different kinds, such as Hub and folder, prove nothing."""
     return one != other and one.partition(":")[0] == other.partition(":")[0]
 
 
@@ -95,7 +95,7 @@ def _fresh_info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, A
 
 
 def _hub_info(place: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
-    """Ask for this file only. The file system's own `info` lists the whole folder."""
+    """Ask for this file only, because the file system's own `info` lists the whole folder."""
     found = HfApi().get_paths_info(
         place.repo_id, place.path_in_repo, revision=place.revision, repo_type=place.repo_type
     )
@@ -106,7 +106,7 @@ def _hub_info(place: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
 
 
 def _strong_etag(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str | None:
-    """The tag that identifies an object's bytes in a bucket. A web server's ETag is often only a modification time."""
+    """The tag of an object in a bucket. A web server's ETag is often only a modification time."""
     if not is_bucket(filesystem):
         return None
     found = (str(info[key]).strip('"') for key in _ETAGS if info.get(key))

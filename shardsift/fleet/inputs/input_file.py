@@ -35,7 +35,7 @@ LeftOut = dict[int, tuple[str, ...]]  # likewise, the fields of a row that the r
 
 
 class NotedRows(BadRows):
-    """The bad rows, and the fields of the others that were left out."""
+    """Bad rows, and the fields that were left out of the others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class NotedRows(BadRows):
 
 
 class IgnoredBadRows(BadRows):
-    """Stays empty, for a reader of a whole file that needs only the nulls."""
+    """Bad rows for a reader that needs only the nulls. Stays empty."""
 
     def __setitem__(self, row: int, bad: BadRow) -> None:
         pass
@@ -52,7 +52,7 @@ class IgnoredBadRows(BadRows):
 def note_bad_rows(
     found: BadRows, bad: BadRows | None, *, first_row: int, uri: str, left_out: LeftOut | None = None
 ) -> None:
-    """Add what a reader found, numbered from `first_row`, to `bad`. If that is None, raises ShardError about the first."""
+    """Add the bad rows of a block, which are numbered from `first_row`, to `bad`. Raises ShardError for one if that is None."""
     if bad is None:
         for row in found.values():
             raise ShardError(f"{uri}, {row}. {row.remedy}")
@@ -67,7 +67,7 @@ _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
 def without(rows: _Rows, bad: Collection[int]) -> _Rows:
-    """The rows, with null in the bad ones."""
+    """Replace bad rows by nulls."""
     if not bad:
         return rows
     is_bad = np.isin(np.arange(len(rows)), list(bad))
@@ -76,7 +76,7 @@ def without(rows: _Rows, bad: Collection[int]) -> _Rows:
 
 
 def _taken(column: pa.Array | pa.ChunkedArray, places: pa.Int64Array) -> pa.Array | pa.ChunkedArray:
-    """The values at these places. A dictionary keeps no others."""
+    """The values at these places. The dictionary of a dictionary column loses the others."""
     if pa.types.is_dictionary(column.type):
         return column.cast(column.type.value_type).take(places).cast(column.type)
     return column.take(places)
@@ -87,7 +87,7 @@ _FLOOR = 10  # bad rows that any shard may have, and a run if they are no more t
 
 
 def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool) -> str:
-    """Why a shard or a run with so many bad rows is refused, and which option would do; empty if it is not.
+    """An error message if there are more bad rows than allowed, with the option that would do; otherwise empty.
 
     The share is that of the run, so a small shard may have more.
     """

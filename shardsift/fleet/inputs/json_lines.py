@@ -80,7 +80,7 @@ class JsonLines(LineRows):
         return pa.Table.from_struct_array(pa.array(rows, pa.struct(list(self.schema))))
 
     def _row(self, text: bytes, others: set[str]) -> dict[str, Any]:
-        """The values of a line, of which `others` gets the fields that the run does not have. Raises Misfit or ValueError."""
+        """The values of a line. Fields that the run does not have are added to `others`. Raises Misfit or ValueError."""
         try:
             row = _object(text)
         except ValueError:  # perhaps in a field that is not read
@@ -95,7 +95,7 @@ class JsonLines(LineRows):
         return _reader_of(pa.struct([(name, read_as(kind)) for name, kind in self.columns]))
 
     def _parsed(self, data: bytes) -> pa.Table | None:
-        """The rows of some lines. None unless each is one object that pyarrow reads exactly with the schema."""
+        """The rows of some lines; None unless pyarrow reads each line as one object, and exactly."""
         if not is_utf8(data) or not _are_objects(data):
             return None
         try:
@@ -114,7 +114,7 @@ class JsonLines(LineRows):
 
 
 def _has_large(values: pa.ChunkedArray) -> bool:
-    """Whether there are doubles from 2**53 on, which do not hold every whole number."""
+    """Whether there are doubles of 2**53 or more, which cannot hold every whole number."""
     if pa.types.is_struct(values.type):
         return any(map(_has_large, values.flatten()))
     if pa.types.is_list(values.type):
@@ -123,16 +123,16 @@ def _has_large(values: pa.ChunkedArray) -> bool:
 
 
 def _filled_lines(block: Block) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, each with its number."""
+    """Number and content of each line that is not blank."""
     for line, text in enumerate(io.BytesIO(block.data), start=block.first_line):
         if stripped := text.strip(_WHITE):
             yield line, stripped
 
 
 def _are_objects(data: bytes) -> bool:
-    """Whether each line begins and ends with a brace. Then none is blank, and no object of valid JSON has more than one line.
+    """Whether each line begins and ends with a brace: no line is blank, and no object of valid JSON spans lines.
 
-    pyarrow's reader ends the process for some lines that are not an object.
+    pyarrow's reader crashes the process for some lines that are not an object.
     """
     if not data.endswith(b"}"):
         return False
@@ -143,7 +143,7 @@ def _are_objects(data: bytes) -> bool:
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """The object in a line. Raises ValueError if it is none."""
+    """Parse the object in a line. Raises ValueError."""
     if not is_utf8(text):
         raise ValueError("not UTF-8")
     if not text.startswith(b"{"):
@@ -196,7 +196,7 @@ _INT64, _UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
 
 
 def _reader_of(kind: pa.DataType, path: str = "") -> _Reader:
-    """How values of this type are read; `path` says where they are. The function raises Misfit for another value."""
+    """A function that reads values of this type, and raises Misfit for others. `path` says where they are."""
     if pa.types.is_struct(kind):
         return _object_reader({one.name: _reader_of(one.type, field_path(path, one.name)) for one in kind}, path)
     if pa.types.is_list(kind):
@@ -263,7 +263,7 @@ def _as_text(value: Any) -> str:
 
 
 def _cast(kind: pa.DataType, value: Any) -> Any:
-    """To a type that JSON has not, of a run that begins with Parquet."""
+    """Convert to a type that JSON lacks, for a run whose first files are Parquet."""
     if isinstance(value, (bool, dict, list)):
         raise TypeError
     return pa.scalar(value).cast(kind).as_py()

@@ -30,7 +30,7 @@ _NOT_LINES = {b"PK\x03\x04": "a zip", b"BZh": "a bzip2", b"\xfd7zXZ": "an xz", b
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Whole records, and the number of the file's line that the first of them begins in, from 1."""
+    """Whole records, and the line number in the file at which the first of them begins, from 1."""
 
     data: bytes
     first_line: int
@@ -68,19 +68,18 @@ class LineRows(ABC):
     @staticmethod
     @abstractmethod
     def columns_of(samples: Sequence[Any]) -> Columns:
-        """The columns of a run over files with such first rows."""
+        """The columns of a run over files with these first rows."""
 
     @abstractmethod
     def _last_end(self, piece: bytes) -> int:
-        """The place after the last record that ends in a piece that begins with one; 0 if none does."""
+        """The offset after the last whole record of a piece; 0 if it has none. The piece begins with a record."""
 
     @abstractmethod
     def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows, LeftOut]:
-        """These columns of the rows of a block, of which the bad ones are null, what is wrong with those, and other fields."""
+        """These columns of a block's rows, null in bad ones; the bad rows; and the fields that were left out."""
 
     @abstractmethod
-    def _count(self, block: Block) -> int:
-        """The number of rows, whatever they hold."""
+    def _count(self, block: Block) -> int: ...
 
     def batches(
         self,
@@ -174,7 +173,7 @@ class LineRows(ABC):
 
 
 def is_utf8(data: bytes) -> bool:
-    """pyarrow's readers do not check it."""
+    """pyarrow's readers do not check this."""
     if data.isascii():
         return True
     try:

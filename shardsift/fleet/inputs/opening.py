@@ -59,7 +59,7 @@ def open_input(
 
 
 def columns_of_lines(uris: Sequence[str], chosen: Columns | None = None) -> Columns:
-    """The columns of a run over these files of lines, or those `chosen` with their types. The same files give the same.
+    """The columns of a run over these files of lines, or those `chosen` with their types. Always the same for the same files.
 
     A file that cannot be read is passed over. Raises ShardError if none can, unless `chosen` says all types of JSON Lines.
     Raises UsageError if a chosen column is not there.
@@ -157,7 +157,7 @@ def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input"
 
 
 def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
-    """A dataset's data/ folder, or the part of the path before its first wildcard. A name on disk is no wildcard."""
+    """The data/ folder of a dataset, or the path before its first wildcard. On disk, a name that exists is no wildcard."""
     parts = path.split("/")
     is_local = isinstance(filesystem, LocalFileSystem)
     fixed = next(
@@ -177,7 +177,7 @@ def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
 
 
 def _infos(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> dict[str, dict[str, Any]]:
-    """What the file system says of all that a path names, by path."""
+    """The file system's `info` of each file that a path names, by path."""
     below = path.removeprefix(root)
     if _GLOB & set(below) and not (isinstance(filesystem, LocalFileSystem) and filesystem.exists(path)):
         return dict(filesystem.glob(glob.escape(root) + below, detail=True))
@@ -219,7 +219,7 @@ def _input_files(
 
 
 def _stands_beside_data(name: str) -> bool:
-    """Whether this is certainly no data: a description, a license or a list of checksums."""
+    """Whether the name is that of a description, a licence or a list of checksums."""
     last = name.rpartition("/")[2].lower()
     return last.startswith(_BESIDE_DATA) or last.endswith(_NO_DATA)
 
@@ -245,5 +245,5 @@ def _is_hidden(path: str) -> bool:
 
 
 def is_marked(path: str) -> bool:
-    """Whether Spark takes this for a file of its own, such as one of an unfinished write. `_key=value` is a folder of data."""
+    """Whether Spark takes the path for one of its own, such as an unfinished write. `_key=value` is a folder of data."""
     return any(part.startswith("_") and "=" not in part for part in path.split("/"))

@@ -85,7 +85,7 @@ def _parquet_file(file: BinaryIO, uri: str) -> tuple[pq.ParquetFile, pa.Schema]:
 
 
 def _of_parquets_types(metadata: pq.FileMetaData) -> pq.FileMetaData:
-    """The footer without Arrow's types. With them, pyarrow fails on views of lists, and on inner dictionaries of two pieces."""
+    """The footer without Arrow's types, with which pyarrow cannot read views of lists and inner dictionaries of two pieces."""
     footer = pa.BufferOutputStream()
     metadata.write_metadata_file(footer)
     return pq.read_metadata(pa.BufferReader(footer.getvalue().to_pybytes().replace(b"ARROW:schema", b"arrow-schema")))
@@ -178,7 +178,7 @@ def row_group_rows(parquet: pq.ParquetFile) -> list[int]:
 
 
 def _of_the_run(schema: pa.Schema, columns: Columns) -> pa.Schema:
-    """The run's columns for a file without rows, which may have fewer, and says nothing of types. Pandas writes null then."""
+    """The run's columns, for a file without rows. Such a file may have fewer, or null as their type, as pandas writes it."""
     try:
         known = pa.schema([(name, type_named(kind)) for name, kind in columns], metadata=schema.metadata)
     except ValueError:  # a type whose name does not say all of it
@@ -187,7 +187,7 @@ def _of_the_run(schema: pa.Schema, columns: Columns) -> pa.Schema:
 
 
 def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
-    """The field with the run's type of it, if that has all of its values."""
+    """The field with the run's type, if that can hold all of its values."""
     own = plain_type(field.type)
     if described(own) == kinds.get(field.name):
         return field.with_type(own)
@@ -198,7 +198,7 @@ def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
 
 
 def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether each value of a type is one of the other. Arrow refuses what is not: large whole numbers, too many indices."""
+    """Whether every value of one type has an equal in the other. For others Arrow raises: large numbers, too many indices."""
     if pa.types.is_null(own) or own == wanted:
         return True
     if pa.types.is_dictionary(own) or pa.types.is_dictionary(wanted):
@@ -234,7 +234,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _bad_rows(batch: pa.RecordBatch, first_row: int) -> BadRows:
-    """The rows of which a reader could not make Python values."""
+    """Rows that cannot be converted to Python values."""
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid:  # or for another reason, such as a time of day after midnight

@@ -20,7 +20,7 @@ _OF_A_LIST = 5  # bytes of an offset and of whether there is a value
 
 
 class RowsAhead:
-    """The rows of a row group that are not decoded yet, with some columns."""
+    """The rows of a row group that are not decoded yet, with some of its columns."""
 
     def __init__(self, file: BinaryIO, metadata: pq.FileMetaData, group: int, columns: Collection[str]) -> None:
         found = metadata.row_group(group)
@@ -48,7 +48,7 @@ class RowsAhead:
         self._tried = 1
 
     def step(self, most_rows: int) -> int:
-        """How many rows to decode at once."""
+        """The number of rows to decode at once."""
         rows = min(most_rows, self.rows, self.rows if self._is_known else self._tried)
         while self._bytes_of(rows) > _MOST_BYTES and rows > 1:
             rows //= 2
@@ -58,7 +58,7 @@ class RowsAhead:
         return self._bytes + rows * self._row_bytes + sum(pages.bytes_of(rows) for pages in self._texts)
 
     def decoded(self, batch: pa.RecordBatch) -> None:
-        """Go on behind these rows."""
+        """Note that these rows are decoded."""
         rows = len(batch)
         self.rows -= rows
         for pages in self._texts:
@@ -68,14 +68,14 @@ class RowsAhead:
 
 
 def _slots(kind: pa.DataType) -> list[int]:
-    """How many values Arrow makes of a null, for each column that Parquet has of a type: of lists of one size, that size."""
+    """The number of values that Arrow makes of a null, by Parquet column. For a list of fixed size, that size."""
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     inner = [count for number in range(kind.num_fields) for count in _slots(kind.field(number).type)]
     return [count * (kind.list_size if pa.types.is_fixed_size_list(kind) else 1) for count in inner or [1]]
 
 
 def _nulls(chunk: pq.ColumnChunkMetaData) -> int:
-    """At most."""
+    """An upper bound of the number of nulls."""
     found = chunk.statistics
     return int(found.null_count if found is not None and found.has_null_count else chunk.num_values)
 
@@ -109,7 +109,7 @@ class _Pages:
         return encoded + self._repeated(self._coded)
 
     def bytes_of(self, rows: int) -> int:
-        """The bytes of the next rows at most. Of the page that is read, which is in memory as a whole, their share."""
+        """An upper bound of the bytes of the next rows. Of the first page, which is in memory anyway, only their share counts."""
         found = coded = place = 0
         while rows:
             if place == len(self._ahead):
@@ -129,14 +129,14 @@ class _Pages:
         return found + self._repeated(coded)
 
     def _repeated(self, values: int) -> int:
-        """The bytes of values that the dictionary has once."""
+        """The bytes that values of the dictionary take when they are decoded, beyond the dictionary itself."""
         repeated = min(values, self._coded - self._entries)
         whole = repeated * self._dictionary[2]
         return whole if whole <= _MOST_BYTES // 8 else repeated * self._longest
 
     @cached_property
     def _longest(self) -> int:
-        """The size of the dictionary's longest value, or of all of them if they cannot be read."""
+        """The size of the dictionary's longest value; of all of them if they cannot be read."""
         at, stored, size = self._dictionary
         with suppress(OSError, ValueError, NotImplementedError):
             content = _read(self._file, at, stored)
@@ -157,7 +157,7 @@ class _Pages:
             rows -= min(rows, values)
 
     def _headers(self) -> Iterator[tuple[int, int, int]]:
-        """Values, size and encoding of each page of data, up to one that cannot be read."""
+        """Values, size and encoding of each data page. Ends at a page that cannot be read."""
         chunk = self._chunk
         with suppress(OSError, LookupError, TypeError, ValueError, RecursionError):  # Arrow says what is wrong with it
             at = min(offset for offset in (chunk.dictionary_page_offset, chunk.data_page_offset) if offset)
@@ -191,7 +191,7 @@ _TRUE, _FALSE, _BYTES, _STRUCT = 1, 2, 8, 12  # types of a field; others in a he
 
 
 def _struct(content: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """A struct by the numbers of its fields, and where it ends. Raises IndexError if that is behind the content."""
+    """A struct by the numbers of its fields, and its end. Raises IndexError if the content ends first."""
     fields: dict[int, Any] = {}
     number = 0
     while head := content[at]:

@@ -25,7 +25,7 @@ _LOGS = {  # → whose, and how to read it
 def refuse_tables(
     filesystem: fsspec.AbstractFileSystem, root: str, files: Sequence[str], listed: Iterable[str]
 ) -> None:
-    """`files` are to be read. `listed` are all paths below the folder `root`, if they are known. Raises UsageError."""
+    """Raises UsageError if `files` belong to a table. `listed` are all paths below the folder `root`, if they are known."""
     protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else {*filesystem.protocol}
     if protocols & {"http", "https"}:  # which has no folders
         return
@@ -59,20 +59,20 @@ def refuse_tables(
 
 
 def _steps(path: str) -> Iterator[tuple[str, str]]:
-    """Each folder that a path goes through, with the name there that comes next."""
+    """Each folder of a path, with the name that follows it."""
     parts = path.split("/")
     return (("/".join(parts[:depth]), parts[depth]) for depth in range(1, len(parts)))
 
 
 def _written(folder: str) -> str:
-    """Where Spark has written what is in this folder, which may be for a value of a column."""
+    """The folder that Spark wrote, above folders for values of columns."""
     while "=" in folder.rpartition("/")[2]:
         folder = folder.rpartition("/")[0]
     return folder
 
 
 def _of_table(folder: str, names_in: Callable[[str], set[str]]) -> str | None:
-    """Why the files below a folder cannot be read as they are; braces for the folder."""
+    """An error message if a table's log lies in the folder. `{0}` stands for the folder."""
     names = names_in(folder)
     for log, (table, advice) in _LOGS.items():
         if log not in names:

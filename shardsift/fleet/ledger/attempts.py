@@ -17,7 +17,7 @@ _MAX_BACKOFF_SECONDS = 600.0
 
 
 class Attempts(LedgerBase):
-    """A claim lasts for one lease and carries a fencing token, by which a stale one is refused."""
+    """Claims and how they end. A claim lasts for one lease; its fencing token lets the ledger refuse a stale one."""
 
     def claim(
         self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None, number_format: str = ""
@@ -66,9 +66,9 @@ class Attempts(LedgerBase):
         return bool(answer == "renewed")
 
     def leave_device(self, claim: Claim) -> None:
-        """Note that the shard soon needs its worker's device no longer, so that a run of limited workers may begin another.
+        """Note that the shard will soon not need its worker's device, so that a run of limited workers may begin another.
 
-        What is left is to store its files. May run twice, and does nothing for a stale token.
+        Only storing its files is left. May run twice, and does nothing for a stale token.
         """
         self._run_for(claim, "leave_device", self._lease_ms)
 
@@ -144,7 +144,7 @@ class Attempts(LedgerBase):
         return self._end(claim.run_id, claim.shard.name, ended, backoff_ms, least_ms)
 
     def _end(self, run_id: str, shard_name: str, ended: list[str], backoff_ms: int = 0, least_ms: int = 0) -> int:
-        """`ended` is who holds the shard, by token or owner, and how its attempt ended."""
+        """`ended` says who holds the shard, by token or owner, and how its attempt ended."""
         limits = [self._max_attempts, self._max_errors, self._lease_ms, least_ms]
         arguments = [shard_name, *ended, backoff_ms, int(_MAX_BACKOFF_SECONDS * 1000), *limits]
         _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), arguments)
@@ -162,5 +162,5 @@ def _unknown(claim: Claim) -> RunUnknown:
 
 
 def new_nonce() -> str:
-    """An identifier that tells one claim from all others."""
+    """An identifier that is unique to one claim."""
     return uuid4().hex[:12]

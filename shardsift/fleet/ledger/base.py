@@ -20,7 +20,7 @@ _LUA = resources.files("shardsift.fleet.ledger") / "lua"
 
 
 class LedgerBase:
-    """Each transition is one script, so it is atomic. The settings have the length of a lease and the limits of attempts."""
+    """The connection, and scripts that each make one transition. Settings hold the length of a lease and limits of attempts."""
 
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self.redis = client
@@ -48,7 +48,7 @@ class LedgerBase:
         return read_spec(run_id, spec)
 
     def message_queue(self, run_id: str, queue: str) -> str:
-        """The broker's queue of a run. Those of one machine have their own: one that was stopped must not occupy the others."""
+        """The broker's queue of a run. A run of one machine has its own, so that stopped runs do not occupy it."""
         return queue_of_run(queue, run_id) if self._runs_have_queues else queue
 
     def run_ids(self) -> list[str]:
@@ -70,7 +70,7 @@ class LedgerBase:
 
 
 def in_ms(time: tuple[int, int]) -> int:
-    """The answer of TIME: seconds and microseconds."""
+    """Convert the answer of TIME, which is seconds and microseconds."""
     seconds, microseconds = time
     return seconds * 1000 + microseconds // 1000
 
@@ -130,7 +130,7 @@ class Keys:
         self.counted = f"{self.run}:counted"
 
     def attempts(self, shard: str) -> str:
-        """The record of the attempts at a shard. With an empty name, the prefix of all such keys."""
+        """The key of a shard's attempts. With an empty name, the prefix of all such keys."""
         return f"{self.run}:attempts:{shard}"
 
     def scores(self, shard: str) -> str:

@@ -86,7 +86,7 @@ def _wait_for_answer(client: redis.Redis, address: RedisAddress, wait_seconds: f
 
 
 def _check_server(client: redis.Redis, address: RedisAddress) -> None:
-    """Refuse a server now that would fail in the middle of a run, or delete keys of the ledger, which have no time to live.
+    """Refuse a server that would fail in the middle of a run, or delete keys of the ledger.
 
     Raises ReadOnlyError for a replica, which a failover may make a primary.
     """
@@ -123,7 +123,7 @@ def _check_server(client: redis.Redis, address: RedisAddress) -> None:
 
 
 def _check_scripts(client: redis.Redis) -> None:
-    """Raises ResponseError if the server has no scripts. Rights, and what a full server refuses, are checked elsewhere."""
+    """Raises ResponseError if the server has no scripts. Rights and memory are checked elsewhere."""
     try:
         client.evalsha("0" * 40, 0)
     except redis.ResponseError as error:

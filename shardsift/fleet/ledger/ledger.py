@@ -43,7 +43,10 @@ _REFUSED_MS = 86_400_000  # as in lua/prelude.lua
 
 
 class Ledger(Attempts, Results):
-    """Cheap to create, and safe to share between threads. Methods raise redis.RedisError if Redis does not answer."""
+    """Reads and writes the runs of a fleet. Safe to share between threads.
+
+    Methods raise redis.RedisError if Redis does not answer.
+    """
 
     @staticmethod
     def connect(settings: Settings, *, wait_seconds: float = 0.0) -> "Ledger":
@@ -79,11 +82,11 @@ class Ledger(Attempts, Results):
         return added
 
     def _note_queued(self, run_id: str) -> None:
-        """Note that workers have something to take up from now on: a run is not stalled by the time before."""
+        """Note when shards were queued, so that the time before does not make a run look stalled."""
         self.redis.hset(Keys(run_id).run, "queued_ms", self._now_ms())
 
     def mark_enqueued(self, run_id: str, *, shards: int) -> None:
-        """Note that all shards of the run are written, how many they are, and that the receipts that were found are too."""
+        """Note that all shards of the run and the receipts that were found are written, and the number of shards."""
         keys = Keys(run_id)
         self.redis.hset(keys.run, mapping={"complete": 1, "shards": shards})
         self.redis.delete(keys.taken)
@@ -93,7 +96,7 @@ class Ledger(Attempts, Results):
         return bool(self.redis.hexists(Keys(run_id).run, "complete"))
 
     def take_receipts(self, run_id: str) -> list[Receipt]:
-        """The receipts of a run that is not whole, to be restored when its shards are added again: their totals may be lost.
+        """The receipts of a run that is not whole. They are restored when its shards are added again, since totals may be lost.
 
         Until `mark_enqueued`, no shard of it is sent or published, and a second call returns them again. A whole run keeps its
         receipts.
@@ -114,7 +117,7 @@ class Ledger(Attempts, Results):
         return restored
 
     def open_runs(self) -> list[OpenRun]:
-        """The runs with open shards, oldest first, but cancelled, paused and half-enqueued ones. Only `only_run`, if set."""
+        """Runs with open shards, oldest first, without cancelled, paused and half-enqueued ones. Only `only_run`, if set."""
         run_ids = [run_id for run_id in self.run_ids()[::-1] if self._only_run in (None, run_id)]
         pipeline = self.redis.pipeline(transaction=False)
         for keys in map(Keys, run_ids):
@@ -134,7 +137,7 @@ class Ledger(Attempts, Results):
         ]
 
     def _takeable(self, run_id: str, queued: int, max_workers: str | None) -> int:
-        """The queued shards that further workers may take."""
+        """The number of queued shards that more workers may take."""
         if max_workers is None:
             return queued
         workers = {shard.worker for shard in self.running_shards(run_id)}
@@ -274,7 +277,7 @@ class Ledger(Attempts, Results):
         return changed
 
     def count_refused(self, what: str) -> None:
-        """Count the refusal of something that no correct part of the fleet sends, such as a foreign message."""
+        """Count the refusal of something invalid, such as a foreign message."""
         self.redis.hincrby(REFUSED, what, 1)
         self.redis.pexpire(REFUSED, _REFUSED_MS)
 
@@ -339,7 +342,7 @@ class Ledger(Attempts, Results):
         return None if version is None else int(version)
 
     def has_receipts_of(self, run_id: str, version: int | None) -> bool:
-        """Whether the receipts still have this version, of `begin_publishing`. True without one, as of a cancelled run."""
+        """Whether the receipts still have this version, from `begin_publishing`. True for None, as for a cancelled run."""
         return version in (None, int(self.redis.hget(Keys(run_id).run, "receipts_version") or 0))
 
     def is_publishing(self, run_id: str) -> bool:
@@ -347,7 +350,7 @@ class Ledger(Attempts, Results):
         return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))
 
     def end_publishing(self, run_id: str) -> None:
-        """Note that the publication that was begun did not happen, after looking at the output."""
+        """Note, after inspecting the output, that the publication did not happen."""
         self.redis.hdel(Keys(run_id).run, "publishing_ms")
 
     def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:
@@ -397,5 +400,5 @@ class Ledger(Attempts, Results):
 
 
 def _data_file(receipt: Receipt) -> str:
-    """As `has_file` in lua/prelude.lua compares it."""
+    """Must equal what `has_file` in lua/prelude.lua compares."""
     return f"{receipt.data.staged_path} {receipt.data.sha256}"

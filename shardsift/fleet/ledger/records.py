@@ -48,7 +48,7 @@ class Claim:
 
     @property
     def what(self) -> str:
-        """How a line of the log begins. The run is one of its fields."""
+        """The start of a log line. The run is one of its fields."""
         return f"Shard {self.shard.name}"
 
     @property
@@ -101,7 +101,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningShard:
-    """A shard that a worker holds, and the rows that have been scored of it, as the worker last reported."""
+    """A shard that a worker holds, and the rows that it last reported as scored."""
 
     name: str
     worker: str
@@ -118,7 +118,7 @@ class RunningShard:
 
     @property
     def idle_seconds(self) -> float:
-        """For how long its worker, which is there, has made no progress. 0 if it is silent or does not say."""
+        """The time for which its worker has reported no progress; 0 if the worker is silent or does not say."""
         said = self.report.idle_seconds if self.report and not self.is_silent else None
         return 0.0 if said is None else said + self.seen_seconds
 
@@ -130,7 +130,7 @@ class RunningShard:
 
 @dataclass(frozen=True, kw_only=True)
 class Steering:
-    """How fast and for how much a run is scored, not what: no part of its spec, and changed at any time."""
+    """Limits on the speed and cost of a run. Not part of its spec, and changed at any time."""
 
     max_workers: int | None = None  # that score shards of the run at once; None for any number
     max_cost: float | None = None  # at which the run is paused, in the currency of the price

@@ -58,13 +58,13 @@ def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
 
 
 def _slots_lately(run: Mapping[str, str], newest: int) -> dict[int, int]:
-    """Slot → rows. Slots in the future are from before the clock of Redis went back."""
+    """Slot → rows. Leaves out slots in the future, from before the clock of Redis was set back."""
     noted = (run[field].split(":") for field in run if field.startswith("pace:"))
     return {int(slot): int(rows) for slot, rows in noted if newest - _SLOTS < int(slot) <= newest}
 
 
 def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
-    """The part of the slot that lies within the run."""
+    """The seconds of the slot that lie within the run."""
     return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000
 
 
@@ -72,7 +72,7 @@ _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 
 
 class Results(LedgerBase):
-    """May be read at any time, also while shards change."""
+    """Reads of runs. They may be called at any time, also while shards change."""
 
     def counts(self, run_id: str) -> Counts:
         keys = Keys(run_id)
@@ -132,7 +132,6 @@ class Results(LedgerBase):
         ]
 
     def pace(self, run_id: str) -> Pace:
-        """How fast the run is, or was."""
         keys = Keys(run_id)
         pipeline = self.redis.pipeline()
         for key in (keys.waiting, keys.sent, keys.running):
@@ -145,7 +144,7 @@ class Results(LedgerBase):
         return read_pace(run, now_ms=now_ms, end_ms=end_ms)
 
     def histograms(self, run_id: str) -> dict[str, Histogram]:
-        """How the scores of the shards that are done are spread, by the columns that the spec says to chart."""
+        """How the scores of done shards are spread, by the columns that the spec charts."""
         spec = self.spec(run_id)
         empty = {
             column: empty_histogram(spec.scorings[place].function_to_apply)
@@ -162,11 +161,11 @@ class Results(LedgerBase):
         }
 
     def error_reasons(self, run_id: str) -> dict[str, int]:
-        """Why rows of the shards that are done are errored: reason → rows, most rows first."""
+        """Reason → errored rows of the shards that are done, most rows first."""
         return self._rows_by_name(Keys(run_id).errored)
 
     def fields_left_out(self, run_id: str) -> dict[str, int]:
-        """Which fields of the input the run does not have, as far as its done shards know: field → rows, most rows first."""
+        """Field that the run does not have → rows of done shards that have it, most rows first."""
         return self._rows_by_name(Keys(run_id).left_out)
 
     def _rows_by_name(self, key: str) -> dict[str, int]:
@@ -194,9 +193,9 @@ class Results(LedgerBase):
         return self._failed_attempts(run_id, names)
 
     def retries(self, run_id: str, *, most: int, running: Iterable[RunningShard] = ()) -> list[Failure]:
-        """Shards whose last attempt ended badly: of the `running` ones, then of those with a message, then of those that wait.
+        """Shards whose last attempt ended badly: `running` ones, then those with a message, then those that wait, by due time.
 
-        Those due next come first. A shard of which a running attempt has stored more than any before it is left out.
+        A running shard is left out once its attempt has stored more than any before it.
         """
         keys, pipeline = Keys(run_id), self.redis.pipeline()
         pipeline.zrange(keys.sent, 0, most - 1)
@@ -235,7 +234,7 @@ class Results(LedgerBase):
 
 
 def _seconds_since(then_ms: str | None, now_ms: int) -> float | None:
-    """None if that is not known, also if the clock of Redis went back since."""
+    """None if the time is unknown, or in the future because the clock of Redis was set back."""
     return None if then_ms is None or int(then_ms) > now_ms else (now_ms - int(then_ms)) / 1000
 
 

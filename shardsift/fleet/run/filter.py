@@ -99,7 +99,7 @@ class Filter:
 
     @contextmanager
     def _interrupted_after(self, seconds: int) -> Iterator[None]:
-        """Interrupt the block's query after this time, of which a suspension of the machine counts for one second."""
+        """Interrupt the block's query after this time. A suspension of the machine counts as one second."""
         done = threading.Event()
 
         def watch() -> None:
@@ -119,12 +119,11 @@ class Filter:
 
     @property
     def _answers(self) -> str:
-        """Whether each row is kept, in the order of the rows: a number of the row might have the name of a user's column."""
+        """SQL that says of each row, in order, whether it is kept. A column of row numbers could collide with a user's column."""
         # The newline keeps a trailing comment from hiding the closing bracket.
         return f"SELECT ({self.where}\n) FROM {_TABLE}"
 
     def _checked(self) -> list[dict[str, Any]]:
-        """The nodes of the condition's syntax tree."""
         try:
             duckdb.SQLExpression(self.where)  # refuses all but one expression
         except duckdb.Error as error:
@@ -223,13 +222,13 @@ def _equal_sides(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _parsed(database: duckdb.DuckDBPyConnection, query: str) -> Any:
-    """The syntax tree, which is without nodes if there is an error."""
+    """The syntax tree. It has no nodes if there is an error."""
     ((text,),) = database.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
     return json.loads(text)
 
 
 def _column_of(reference: dict[str, Any], names: Collection[str] = ()) -> str:
-    """The name in lower case, without the table before it and the fields of a struct after it. The struct may be `rows` too."""
+    """The column's name in lower case, without a table before it or fields of a struct after it. A struct may be called rows."""
     first, *rest = (str(name).lower() for name in reference["column_names"])
     is_table = rest and first == _TABLE and (rest[0] in names or first not in names)
     return rest[0] if is_table else first
@@ -244,7 +243,6 @@ def _functions(nodes: list[dict[str, Any]]) -> set[str]:
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Every object of a JSON tree."""
     if isinstance(tree, dict):
         yield tree
         for value in tree.values():
@@ -255,7 +253,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _first_line(error: Exception) -> str:
-    """Without the kind of the error, such as `Catalog Error: `."""
+    """The first line without the kind of the error, such as `Catalog Error: `."""
     return re.sub(r"^\w+ Error: ", "", str(error).splitlines()[0]).rstrip(".!")
 
 

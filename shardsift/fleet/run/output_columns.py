@@ -60,7 +60,7 @@ def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
 def _metadata(schema: pa.Schema, added: Sequence[pa.Field]) -> dict[bytes, str] | None:
     """The features of `datasets`, such as the names of classes. Other metadata may not be true of other rows and columns.
 
-    Spark, for example, sees no column that its own metadata do not name.
+    Spark, for example, sees only the columns that its own metadata name.
     """
     try:
         known = json.loads(schema.metadata[_FEATURES])["info"]["features"]

@@ -44,12 +44,12 @@ class Histogram:
 
 
 def empty_histogram(function_to_apply: str) -> Histogram:
-    """A histogram whose bins suit the scores that this function returns."""
+    """A histogram with bins that suit the scores of this function."""
     return Histogram(bins_per_unit=_BINS_PER_UNIT[function_to_apply], rows_by_bin={})
 
 
 def with_values(histogram: Histogram, values: "npt.NDArray[np.float32]") -> Histogram:
-    """The histogram with more scores. `values` has the shape (rows,) and holds no NaN."""
+    """Add scores to a histogram. `values` has the shape (rows,) and no NaN."""
     import numpy as np  # here, because most programs only read histograms, and numpy takes a quarter of a second
 
     bins = np.floor(values.astype(np.float64) * histogram.bins_per_unit).clip(-_LAST_BIN, _LAST_BIN)
@@ -59,7 +59,7 @@ def with_values(histogram: Histogram, values: "npt.NDArray[np.float32]") -> Hist
 
 
 def added(histograms: Iterable[Histogram]) -> Histogram:
-    """One histogram of all rows. There is at least one, and all have bins of the same width."""
+    """Add up histograms. There is at least one, and all have bins of the same width."""
     rows = Counter[int]()
     for histogram in histograms:
         rows.update(histogram.rows_by_bin)
@@ -68,7 +68,7 @@ def added(histograms: Iterable[Histogram]) -> Histogram:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputFile:
-    """A file that is uploaded and not yet published. `staged_path` is where its bytes lie until then."""
+    """A file that is uploaded and not published yet. Until then its bytes are at `staged_path`."""
 
     path: str  # in the output, e.g. data/CC-MAIN-2024-10/000_00000.parquet
     staged_path: str
@@ -79,7 +79,7 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class RowsOfFile:
-    """Where the rows of one shard are: a file may have those of several."""
+    """The rows of one shard in a file, which may have those of several."""
 
     file: OutputFile
     first_row: int
@@ -88,7 +88,7 @@ class RowsOfFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parity:
-    """How far the logits of the worker's fast way were from the model's own, on the sample it scored when it started."""
+    """The difference between the worker's logits and the model's own, on the sample that it scored when it started."""
 
     rows: int
     max_error: float
@@ -117,7 +117,7 @@ class ScoringReceipt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """Who worked on the shard, on what, and when (Unix seconds). `seconds` has the time of each phase; see `Phase`."""
+    """Who worked on the shard, on what, and when (Unix seconds). `seconds` is by `Phase`."""
 
     worker: str  # as `shardsift/fleet/run/spec.py` names it
     attempt: int
@@ -187,7 +187,7 @@ class Receipt:
 
 
 def refusal_told(dtypes: Sequence[str]) -> str:
-    """The end of a sentence about the format that was used instead of these."""
+    """The end of a sentence about the number format: why it is not a faster one."""
     return f" (in {' and '.join(dtypes)} the scores differ too much)" if dtypes else ""
 
 
@@ -195,7 +195,7 @@ _RECEIPT = TypeAdapter(Receipt)
 
 
 class Receipts(Sequence[Receipt]):
-    """Receipts that are decoded when they are asked for. Stored, one takes a tenth of the memory of the object.
+    """Receipts that are decoded on access, which takes a tenth of the memory.
 
     Each is compressed by what it shares with the first.
     """

@@ -26,7 +26,7 @@ _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """How rows are ranked for a cut."""
+    """The ranking of rows for a cut."""
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
@@ -44,7 +44,7 @@ class Buckets(Ranked):
 
 @dataclass(frozen=True, kw_only=True)
 class BestRows(Ranked):
-    """The rows that the user asked for, of which `where` is made. For the card."""
+    """The share of rows that the user asked for, for the card. `where` holds the edges that follow from it."""
 
     share: str  # such as 10%
 
@@ -88,7 +88,7 @@ class RunSpec:
 
     @property
     def served_by(self) -> tuple[Model, ...]:
-        """The loads of a worker for this run, each once."""
+        """What a worker loads for this run, each model once."""
         return tuple(dict.fromkeys(scoring.served_by for scoring in self.scorings))
 
     @property
@@ -110,18 +110,18 @@ class RunSpec:
 
     @property
     def scoring_of(self) -> dict[str, Scoring]:
-        """The scoring of each column of scores: those of the best labels, and of each label."""
+        """The scoring of each score column, those of single labels too."""
         return {name: one for one in self.scorings for name in (one.score_column, *one.label_score_columns)}
 
     def filter_names(self, column: str) -> bool:
-        """Whether the filter has this word, in any case, as SQL reads it."""
+        """Whether the filter contains this word, in any case."""
         return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", self.where or "", re.IGNORECASE) is not None
 
     @property
     def charted(self) -> dict[str, tuple[int, int | None]]:
-        """The score columns that are charted: those that the filter names come first; of a scoring without such, its score.
+        """The score columns to chart: those in the filter first, and the score of each scoring that has none there.
 
-        Each has the place of its scoring, and that of its label, which is None for the score.
+        Each has the index of its scoring, and that of its label, which is None for the score.
         """
         found: dict[str, tuple[int, int | None]] = {}
         for place, scoring in enumerate(self.scorings):
@@ -133,7 +133,7 @@ class RunSpec:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the run publishes in place of the one whose scores it reads."""
+        """Whether the run replaces the one whose scores it reads."""
         return any(one.scores_from and one.scores_from.name == self.output_uri for one in self.scorings)
 
     def to_json(self) -> bytes:
@@ -196,22 +196,22 @@ class Shard:
 
 
 def data_path_of(shard: str) -> str:
-    """Where the kept rows of a shard are, unless they are in the file of an earlier shard."""
+    """The path of a shard's own data file. After a merge, its rows may be in the file of an earlier shard."""
     return f"data/{shard}.parquet"
 
 
 def scores_path_of(shard: str) -> str:
-    """Where the scores of all rows of a shard are."""
+    """The path of a shard's own scores file."""
     return f"scores/{shard}.parquet"
 
 
 def part_name(file: str, number: int) -> str:
-    """The name of the shard that is this part of a file, by the file's name. Parts sort in their order."""
+    """The name of the shard for a part of a file. Names sort in the order of parts."""
     return f"{file}.part-{number:05}"
 
 
 def file_name(shard: str, files: Container[str]) -> str:
-    """The name of a shard's file, by the names of all files: a file may be called like a part."""
+    """The name of a shard's file. `files` has all names, because a whole file may be called like a part."""
     return shard if shard in files else whole_name(shard)
 
 
@@ -221,7 +221,7 @@ def whole_name(shard: str) -> str:
 
 
 def merge_group(shard: str) -> tuple[str, ...]:
-    """Shards share a file only if this is equal: the folder, and a split or a `key=value` in the name of the file.
+    """The folder of a shard, and a split or a `key=value` in its file name. Shards share a file only if these are equal.
 
     Readers take a year, a language or a split from a path, so it must be true of all rows.
     """
@@ -230,7 +230,7 @@ def merge_group(shard: str) -> tuple[str, ...]:
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether the name cannot leave the output, and every place can hold it. Letters may be composed or decomposed."""
+    """Whether the name stays inside the output and every kind of storage can hold it. Unicode of any normal form may be used."""
     segments = name.split("/")
     return (
         len(name) <= _NAME_LIMIT_CHARS
@@ -253,7 +253,7 @@ _ROOT = re.compile(  # of a file system, a bucket or a user's files, and what ma
 
 
 def disclosed_spec(spec: RunSpec) -> RunSpec:
-    """The spec to publish. Its `run_id` differs from the run's, which is a digest of the complete spec."""
+    """The spec to publish. Its `run_id` differs from the run's, which is the digest of the complete spec."""
     return replace(
         spec,
         input_uris=disclosed_inputs(spec),
@@ -263,9 +263,9 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
 
 
 def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
-    """Hub URIs unchanged; of any other URI the last part, which is a file, a folder or a glob.
+    """Hub URIs unchanged; the last part of any other URI: a file, a folder or a glob.
 
-    The name of a home folder or a bucket is none of a dataset's: of those, only the glob below them.
+    Home folders and buckets are private, so only the glob below them is disclosed.
     """
     roots = ((uri, None if uri.startswith(_HUB) else _ROOT.fullmatch(uri)) for uri in spec.input_uris)
     return tuple((root["glob"] or "**") if root else _last_part(uri) for uri, root in roots)
@@ -279,7 +279,7 @@ def disclosed_source(shard: Shard) -> str:
 
 
 def disclosed_model(model: Model) -> str:
-    """A Hub name unchanged; of a folder the last part."""
+    """A Hub name unchanged; the last part of a folder."""
     is_on_hub = model.name.startswith(_HUB) or not model.is_folder
     return model.name if is_on_hub else PurePosixPath(model.name).name
 
@@ -294,12 +294,12 @@ def _disclosed(model: Model) -> Model:
 
 
 def disclosed_worker(spec: RunSpec, worker: str) -> str:
-    """`worker` is the owner of a claim, which names its host and process."""
+    """A hash of the owner of a claim, which names its host and process."""
     return f"worker-{hashlib.sha256(f'{spec.run_id} {worker}'.encode()).hexdigest()[:8]}"
 
 
 def _last_part(uri: str) -> str:
-    """The last part of a path. For a glob, starts one part before the first wildcard: `shards/**/*.parquet`."""
+    """The last part of a path, or for a glob the parts from before its first wildcard: `shards/**/*.parquet`."""
     if uri.startswith(_HUB):
         return uri
     parts = [part for part in uri.rstrip("/").split("/") if part] or [uri]

@@ -123,7 +123,7 @@ def translation_of(error: Exception, doing: str) -> ShardError | TransientError:
 
 
 def _disk_of(error: OSError) -> str:
-    """Where the disk is mounted, if the error has the name of the file that was written. A copy's has both names."""
+    """The mount point of the disk, if the error names the file that was written."""
     if not (name := error.filename2 or error.filename):
         return "the disk"
     file = Path(os.fsdecode(name)).absolute()
@@ -131,7 +131,7 @@ def _disk_of(error: OSError) -> str:
 
 
 def _from_path(error: OSError, doing: str) -> ShardError:
-    """A file that is missing together with its folder is on a disk that this machine does not mount."""
+    """If the file's folder is missing too, it is on a disk that this machine does not mount."""
     folder = Path(error.filename).parent if error.filename else None
     lacks_folder = error.errno == errno.ENOENT and folder is not None and not folder.exists()
     hint = f" This machine has no folder {folder}: mount its disk." if lacks_folder else ""
@@ -166,7 +166,7 @@ def _is_of_client(error: Exception) -> bool:
 
 
 def _is_about_an_answer(error: Exception) -> bool:
-    """Whether the Hub's client failed on an answer of another shape: it raises what its code meets, such as KeyError.
+    """Whether the Hub's client raised an error such as KeyError because an answer has another shape.
 
     The same error from our code is a bug. The client's file system raises ValueError for a URL that it cannot use.
     """
@@ -177,7 +177,7 @@ def _is_about_an_answer(error: Exception) -> bool:
 
 
 def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
-    """Most of these errors come before any answer: there is no network, or there are no credentials on this machine."""
+    """Most of these errors come before any answer: there is no network, or no credentials."""
     name, status = type(error).__name__, _status_of(error)
     if _ABOUT_CREDENTIALS.search(name):
         return _lacks_credentials(error, doing)
@@ -187,13 +187,13 @@ def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
 
 
 def _status_of(error: Exception) -> int:
-    """0 if there was no answer. aiohttp, azure and gcsfs call it differently."""
+    """The status of the answer, which aiohttp, azure and gcsfs name differently; 0 if there was none."""
     given = (getattr(error, name, None) for name in ("status", "status_code", "code"))
     return next((status for status in given if isinstance(status, int)), 0)
 
 
 def _lacks_credentials(error: Exception, doing: str) -> TransientError:
-    """Another machine may have them, so the shard is not at fault."""
+    """A transient error, because another machine may have credentials."""
     return TransientError(
         f"{doing}: this machine has no valid credentials for the storage ({_line(error)}). Set them in the environment of "
         "the process, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or let it have a role.",

@@ -79,7 +79,7 @@ class Files:
         return {path: size for folder in folders for path, size in self._sizes_below(folder).items()}
 
     def _sizes_below(self, folder: str) -> dict[str, int]:
-        """Lists again if a file vanishes during the listing, because another finalizer moves or removes it."""
+        """Lists again if a file vanishes meanwhile, because another finalizer moved or removed it."""
         for _ in range(_LISTINGS):
             self._fs.invalidate_cache()
             with suppress(FileNotFoundError):
@@ -179,7 +179,7 @@ def is_bucket(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def _make_folder(folder: Path) -> None:
-    """Create a folder and its parents, and sync the names of new ones to disk."""
+    """Create a folder and its parents, and sync each new name to disk."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)

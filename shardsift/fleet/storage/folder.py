@@ -196,7 +196,7 @@ class FolderOutput(Output):
         return f"{self._workplace}/receipts/{receipt.shard}/{attempt}.json"
 
     def _checkpoint_folder(self, shard: str) -> str:
-        """Not called like the shard, whose name may also be that of a folder with shards called like a window: `a/0`."""
+        """Ends in .parquet, because a shard may be called like the checkpoint of another: `a/0`."""
         return f"{self._workplace}/checkpoints/{data_path_of(shard)}"
 
     def _checkpoints_of(self, shard: str) -> list[str]:
@@ -223,7 +223,7 @@ class FolderOutput(Output):
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
 
     def _refuse_overlap(self) -> None:
-        """Refuse an output inside that of another run, whose data it would be taken for, or around one."""
+        """Raises UsageError if the output lies inside or around that of another run, whose data would be taken for its own."""
         for files in self._files.neighbours(WORKPLACE, MANIFEST_PATH):
             with suppress(ShardError), translated(f"Looking at {files.root}"):  # what cannot be read is not judged
                 manifest = read_manifest(files.content(MANIFEST_PATH))
@@ -234,7 +234,7 @@ class FolderOutput(Output):
                     )
 
     def _withdraw_beside_others(self, spec: RunSpec) -> None:
-        """If two runs reserve at the same moment, at least one of them sees the other now, and withdraws."""
+        """If two runs reserve at the same moment, at least one of them now sees the other, and withdraws."""
         try:
             self._refuse_other_runs(spec)
         except UsageError:
@@ -242,7 +242,7 @@ class FolderOutput(Output):
             raise
 
     def _spec_of(self, run_id: str) -> RunSpec | None:
-        """The disclosed part of a run's spec; None if an earlier release wrote it."""
+        """The disclosed spec of another run; None if an earlier release wrote it."""
         with suppress(ValueError):
             return RunSpec.from_json(self._files.content(f"{WORKPLACE}/{run_id}/spec.json") or b"")
         return None
@@ -250,7 +250,7 @@ class FolderOutput(Output):
     # --- publishing -------------------------------------------------------------------------------------------------
 
     def _checked(self, receipts: Sequence[Receipt]) -> list[tuple[str, OutputFile]]:
-        """Read all files, and return the staged ones, which have to be moved. Raises OutputDamaged if a file is damaged."""
+        """Read all files, and return the staged ones, which must be moved. Raises OutputDamaged."""
         files = files_of(receipts)
         with ThreadPoolExecutor(READERS) as readers:
             looks = dict(zip(files, readers.map(self._look, files), strict=True))
@@ -264,7 +264,7 @@ class FolderOutput(Output):
         return [(shard, file) for file, shard in files.items() if looks[file][0]]
 
     def _look(self, file: OutputFile) -> tuple[bool, Finding | None]:
-        """Whether an intact copy of the file is staged. If none is staged or published, also what is wrong."""
+        """Whether an intact copy of the file is staged, and what is wrong if none is staged or published."""
         staged = self._files.problem(file, file.staged_path, hashes=True) if self._is_staged(file) else Problem.MISSING
         if staged is None:
             return True, None
@@ -283,14 +283,13 @@ class FolderOutput(Output):
                 raise OutputDamaged({shard: str(Finding(path=file.path, problem=problem))}) from error
 
     def _remove_staged(self, receipts: Sequence[Receipt]) -> None:
-        """Remove all attempts at the published shards, but not at others: a shard that is retried may be staged now."""
+        """Remove all attempts at the published shards only: a shard that is retried may be staged now."""
         files = {file.path for file in files_of(receipts)}
         files |= {path_of(receipt.shard) for receipt in receipts for path_of in (data_path_of, scores_path_of)}
         for path in sorted(files):
             self._files.remove(f"{self._workplace}/staged/{path}")  # another finalizer may remove it as well
 
     def _write(self, path: str, content: bytes) -> None:
-        """Write to a temporary name, then move into place."""
         self._files.write(path, content, aside=f"{self._workplace}/aside/{uuid4().hex}")
 
     # --- receipts, to rebuild a ledger that has lost the run ------------------------------------------------------------
@@ -304,10 +303,10 @@ class FolderOutput(Output):
     def _whole(
         self, receipts: Sequence[Receipt], published: set[FileDigest], sizes: Mapping[str, int]
     ) -> Receipt | None:
-        """Choose the receipt of a shard whose files are there: the published one, otherwise one with all files staged.
+        """Choose the receipt of a shard whose files exist: the published one, otherwise one with all files staged.
 
-        A publication that died midway has moved the files of one attempt, and files of another attempt may have the same
-        size. Then only the content can tell them apart.
+        A publication that was interrupted has moved the files of one attempt, and those of another may have the same size.
+        Then only the content can tell them apart.
         """
         there = [receipt for receipt in receipts if all(_size_is_right(file, sizes) for file in output_files(receipt))]
         for holds in (lambda receipt: is_among(receipt, published), lambda receipt: _is_staged_whole(receipt, sizes)):
@@ -324,7 +323,6 @@ class FolderOutput(Output):
 
 
 def _reserved_by(files: Files) -> list[str]:
-    """The runs that have reserved a folder."""
     return sorted(name for name in files.names_in(WORKPLACE) if files.exists(f"{WORKPLACE}/{name}/spec.json"))
 
 

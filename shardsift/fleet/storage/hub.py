@@ -138,7 +138,7 @@ class HubOutput(Output):
         return Recovered(whole=tuple(chosen[shard] for shard in sorted(chosen)), partial=tuple(partial))
 
     def _saved_now(self, receipts: list[Receipt]) -> list[Receipt]:
-        """Save those whose files the Hub has not dropped."""
+        """Save the receipts whose files the Hub still has, and return them."""
         try:
             self._branch.save(receipts)
         except OutputDamaged as damage:
@@ -219,7 +219,7 @@ class HubOutput(Output):
                 raise PublishConflict(f"{self.uri} now has all files of {self._run_id}.") from damage
 
     def _parts(self, receipts: Sequence[Receipt], parent: str) -> list[Sequence[Receipt]]:
-        """Split a large run: the Hub refuses or times out commits of very many files. What main has is left out then."""
+        """Split a large run, because the Hub refuses commits of very many files. Files that main has already are left out."""
         if len(receipts) <= SHARDS_A_COMMIT:
             return [receipts]
         lacking = self._branch.not_in(parent, receipts)
@@ -240,7 +240,7 @@ class HubOutput(Output):
         )
 
     def _replaced(self, receipts: Sequence[Receipt], parent: str) -> list[str]:
-        """The published files that this run does not have, as far as they are there."""
+        """Paths of published files that this run does not have."""
         before = read_manifest(self._content(MANIFEST_PATH, revision=parent))
         paths = replaced_files(before, self._run_id, receipts)
         return [path for path, _ in self._branch.digests_at(parent, paths)]
@@ -250,7 +250,6 @@ class HubOutput(Output):
             self._branch.delete()
 
     def _content(self, path: str, *, revision: str | None = None) -> bytes | None:
-        """The content of a small file; None if it does not exist."""
         place = f"datasets/{self._repo_id}@{revision or self._target}"
         with suppress(FileNotFoundError):
             return bytes(HubFiles(skip_instance_cache=True).cat_file(f"{place}/{path}"))
@@ -267,14 +266,13 @@ class HubOutput(Output):
                     yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
     def _listed_receipts(self) -> Sequence[Receipt]:
-        """The receipts in the manifest on main, or, if that was lost, in the manifest of the latest publication."""
+        """Receipts from the manifest on main, or if that was lost, from the one of the latest publication."""
         listed = receipts_listed(self._content(MANIFEST_PATH), self._run_id)
         if listed or (commit := self._publication()) is None:
             return listed
         return receipts_listed(self._content(MANIFEST_PATH, revision=commit), self._run_id)
 
     def _publication(self) -> str | None:
-        """The latest commit that published this run."""
         commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=self._target)
         return next((commit.commit_id for commit in commits if commit.title == self._title), None)
 

@@ -219,7 +219,7 @@ def _hashed(lines: Iterable[str]) -> str:
 
 
 class _Digest:
-    """Hashes what pyarrow reads of the file as one JSON list, of which one line is in memory at a time."""
+    """Hash the lines of the file, as pyarrow reads them, as one JSON list. Only one line is in memory at a time."""
 
     def __init__(self, run: bytes) -> None:
         self._sha256 = sha256(run + b"\n")
@@ -249,7 +249,6 @@ def _made(provenance: Provenance) -> dict[str, Any]:
 
 
 def _receipt(line: dict[str, Any], run_id: str) -> dict[str, Any]:
-    """The fields of the receipt that a line was made of."""
     files = {kind: {**line[kind], "staged_path": line[kind]["path"]} for kind in ("data", "scores")}
     earlier = line.get("scores_provenance")
     provenances = {"provenance": _with_times(line), "scores_provenance": earlier and _with_times(earlier)}

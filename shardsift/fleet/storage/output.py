@@ -280,7 +280,7 @@ def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None)
 
 
 def _differing(there: RunSpec | None, here: RunSpec) -> list[str] | None:
-    """The fields that differ. None if those of the other run are not known."""
+    """Names of fields that differ; None if the other run's spec is unknown."""
     if there is None:
         return None
     ours = disclosed_spec(here)

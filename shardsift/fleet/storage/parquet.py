@@ -64,7 +64,7 @@ class ParquetFileWriter:
 
 
 class _HashedFile:
-    """An output file for Arrow that computes its sha256 while it is written, so that a large file is not read again."""
+    """A file for Arrow that computes its sha256 while it is written, so that it need not be read again."""
 
     closed = False
 

@@ -154,7 +154,7 @@ class RunBranch:
                 raise
 
     def _heads(self) -> dict[str, str]:
-        """Branch, or pull request if one is published on, → head commit."""
+        """Branch → head commit. Includes the pull request that the run is published on."""
         is_pull_request = self._target.startswith(PULL_REQUEST)
         refs = self._api.list_repo_refs(self._repo_id, repo_type="dataset", include_pull_requests=is_pull_request)
         pull_requests = {pull_request.ref: pull_request.target_commit for pull_request in refs.pull_requests or ()}
@@ -166,7 +166,7 @@ class RunBranch:
         return stored.only(not is_there for _, is_there in self._looked_up(revision, stored))
 
     def _looked_up(self, revision: str, receipts: Iterable[Receipt]) -> Iterator[tuple[Receipt, bool]]:
-        """Each receipt, and whether the commit has its files: a request at a time, so that memory holds few of them."""
+        """Each receipt, and whether the commit has its files. One request at a time, to hold few of them in memory."""
         left = iter(receipts)
         while some := list(islice(left, _PATHS_PER_REQUEST // 2)):
             digests = self.digests_at(revision, [file.path for file, _ in each_file(some)])
@@ -182,14 +182,13 @@ class RunBranch:
         return found
 
     def _create_branch(self, heads: dict[str, str]) -> None:
-        """Create the branch from the one to publish on, unless it exists."""
         if self.name not in heads:
             self._api.create_branch(
                 self._repo_id, branch=self.name, revision=heads[self._target], repo_type="dataset", exist_ok=True
             )
 
     def _reservations(self) -> dict[str, datetime | None]:
-        """The other runs that reserved the repository, and when."""
+        """Other runs that reserved the repository, and when."""
         others = (name.removeprefix(_BRANCHES) for name in self.all_of_runs() if name != self.name)
         return {other: self._reserved_at(other) for other in others if self._has_spec(other)}
 
@@ -198,7 +197,7 @@ class RunBranch:
         return self._api.file_exists(self._repo_id, _spec_path(run_id), repo_type="dataset", revision=revision)
 
     def _reserved_at(self, run_id: str) -> datetime | None:
-        """When a run reserved its branch, by the Hub's clock; None if it did not, or the branch has been removed."""
+        """The time at which a run reserved its branch, by the Hub's clock; None if it did not, or the branch is gone."""
         try:
             commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=f"{_BRANCHES}{run_id}")
         except RevisionNotFoundError:
@@ -206,7 +205,7 @@ class RunBranch:
         return next((commit.created_at for commit in commits if commit.title == _reservation(run_id)), None)
 
     def _document(self, wave: Sequence[Receipt]) -> dict[str, bytes]:
-        """The receipts of a wave, in a file named by its content, so that repeating the wave writes the same file."""
+        """A file with the receipts of a wave. Its name is a digest, so repeating the wave writes the same file."""
         content = b"".join(receipt.to_json() + b"\n" for receipt in wave)
         name = hashlib.sha256(content).hexdigest()[:16]
         return {f"{self._receipts_folder}/{name}.jsonl": content}
@@ -220,7 +219,7 @@ class RunBranch:
                         yield receipt
 
     def _documents(self, revision: str) -> list[str]:
-        """The receipt files of all waves. There are none if a finalizer died before its first wave."""
+        """Paths of the receipt files of all waves."""
         try:
             entries = list(
                 self._api.list_repo_tree(self._repo_id, self._receipts_folder, revision=revision, repo_type="dataset")
