@@ -41,11 +41,17 @@ def owner_name(hostname: str, parent_pid: int) -> str:
     return f"{hostname}/{parent_pid}"
 
 
+def _leave(name: str, content: bytes) -> None:
+    """Write a file of this child for the parent, whole or not at all."""
+    file = Path(os.environ[FOLDER], f"{name}{os.getpid()}")
+    partial = file.with_name(f".{file.name}")
+    partial.write_bytes(content)
+    partial.rename(file)
+
+
 def leave_loaded(device: str) -> None:
     """Report that this child has loaded its model on a device of this kind, such as `cuda`."""
-    partial = Path(os.environ[FOLDER], f".{_LOADED}{os.getpid()}")
-    partial.write_text(device, "utf-8")
-    partial.rename(partial.with_name(partial.name.removeprefix(".")))
+    _leave(_LOADED, device.encode())
 
 
 def found_loaded(folder: Path, child: int) -> str | None:
@@ -61,11 +67,8 @@ def leave_held(shards: Held) -> None:
 
     If the disk is full, the report is old: at worst, a shard of a dead child waits for the end of its lease.
     """
-    file = Path(os.environ[FOLDER], f"{_HELD}{os.getpid()}")
-    partial = file.with_name(f".{file.name}")
     try:
-        partial.write_bytes(_HELD_JSON.dump_json(shards))
-        partial.rename(file)
+        _leave(_HELD, _HELD_JSON.dump_json(shards))
     except OSError as error:
         logger.warning("This process could not report its shards: %s", error)
 

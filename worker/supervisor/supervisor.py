@@ -22,12 +22,13 @@ from shardsift.fleet.presence.announcements import (
     withdraw_machine,
 )
 from shardsift.fleet.presence.demand import Demand, Load, Wanted, open_demands
+from shardsift.fleet.process.children import handling
 from shardsift.fleet.process.logs import log_to_stderr
 from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, parse_duration, shown_duration
-from shardsift.fleet.scorers.kinds import resolve_model
+from shardsift.fleet.scorers.kinds import named_models
 from shardsift.fleet.storage.scratch import remove_abandoned, scratch_folder
 from shardsift.worker.supervisor.slots import Slot, check_accelerate, find_slots
 from shardsift.worker.supervisor.supervised_worker import SupervisedWorker
@@ -75,7 +76,7 @@ def _wanted(settings: Settings) -> Wanted:
     dtype = settings.dtype if "dtype" in named else None
     if "model" not in named:
         return Wanted(scorer=scorer, dtype=dtype)
-    models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
+    models = named_models(settings)
     any_revision = not any(revision for _, revision in settings.models)
     return Wanted(scorer=scorer, models=models, any_revision=any_revision, dtype=dtype)
 
@@ -128,8 +129,7 @@ class Supervisor:
         logger.info(
             "Connected to Redis. Slots for workers: %s", ", ".join(worker.slot.name for worker in self._workers)
         )
-        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
+        with self._exit, handling(signal.SIGTERM, signal.SIGINT, by=self._on_signal):
             while not self._signals and not self._is_idle_for_long and not self._is_hopeless:
                 if time.monotonic() >= self._next_poll:
                     self._poll()
@@ -138,10 +138,6 @@ class Supervisor:
                     worker.tend(may_start=self._redis_is_there)
                 time.sleep(_TICK_SECONDS)
             return self._stop()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self._exit.close()
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._signals += 1

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 
 _GROUP = "shardsift.scorers"
@@ -89,3 +90,8 @@ def check_requirements(kinds: Iterable[ScorerKind]) -> None:
 def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
     """Find the model of that name for a kind of scorer, at one revision. Raises UsageError if there is none."""
     return replace(scorer_kind(scorer).resolve(name, revision), scorer=scorer)
+
+
+def named_models(settings: Settings) -> tuple[Model, ...]:
+    """Find the models that the settings name, each at one revision. Raises UsageError if there is none."""
+    return tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
