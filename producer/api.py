@@ -32,7 +32,7 @@ from shardsift.producer.planning.options import Choice, ChoiceKeywords, RunKeywo
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.planning.steering import SteeringOptions, resume_run, retry_run
-from shardsift.producer.publishing.publish import looked_at
+from shardsift.producer.publishing.publish import with_findings
 from shardsift.producer.scores.report import ScoredRun, scored_run
 from shardsift.producer.status import RunStatus, run_status
 from shardsift.producer.status.watch import watch
@@ -187,7 +187,7 @@ def status(
         if wait:
             watch(ledger, run, is_of_this_machine=is_local, outlasts_redis=not is_local, progress=progress)
         found = run_status(ledger, run, is_of_this_machine=is_local)
-        return looked_at(ledger, found, hashes=verify)
+        return with_findings(ledger, found, hashes=verify)
 
 
 def scores(target: Location, *, redis_url: str | None = None) -> ScoredRun:

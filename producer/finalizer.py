@@ -208,7 +208,7 @@ class Publisher:
         if not is_on_hub(spec.output_uri) and spec.target_file_bytes is None:
             return False
         is_begun = bool(counts.done and (counts.open or counts.failed))
-        return is_begun and self._waves.wants_look(run_id, done=counts.done, now=time.monotonic())
+        return is_begun and self._waves.is_check_due(run_id, done=counts.done, now=time.monotonic())
 
     def _is_ready(self, run_id: str, counts: Counts) -> bool:
         """Whether to call `finalize_run`, which looks more closely."""

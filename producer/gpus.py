@@ -55,7 +55,7 @@ class ListPrices:
     """What an hour of one GPU costs in US dollars, by the names in GPUS; without those that have no price."""
 
     per_hour: Mapping[str, float]
-    told: str  # where they are from
+    source: str  # where they are from
 
     def of(self, device: str) -> float | None:
         gpu = gpu_called(device)
@@ -64,7 +64,7 @@ class ListPrices:
 
 TABLE = ListPrices(
     per_hour={gpu.name: gpu.price_per_hour for gpu in GPUS if gpu.price_per_hour is not None},
-    told=f"list price of Hugging Face Jobs on {PRICED_ON}",
+    source=f"list price of Hugging Face Jobs on {PRICED_ON}",
 )
 
 
@@ -82,4 +82,4 @@ def list_prices() -> ListPrices:
     except ShardsiftError:
         return TABLE
     today = time.strftime("%Y-%m-%d", time.gmtime())
-    return ListPrices(per_hour=found, told=f"list price of Hugging Face Jobs on {today}") if found else TABLE
+    return ListPrices(per_hour=found, source=f"list price of Hugging Face Jobs on {today}") if found else TABLE

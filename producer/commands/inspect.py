@@ -57,9 +57,10 @@ def status(
             ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=settings.price_per_gpu_hour
         )
         if found.publication:
-            from shardsift.producer.publishing.publish import looked_at  # loads what outputs need, which takes a second
+            # Imported here, because what outputs need takes a second to load.
+            from shardsift.producer.publishing.publish import with_findings
 
-            found = looked_at(ledger, found, hashes=verify)
+            found = with_findings(ledger, found, hashes=verify)
         report(found, as_json=as_json)
 
 

@@ -66,7 +66,7 @@ def enqueue(
     from shardsift.producer.local.run import choose_locally
     from shardsift.producer.planning.enqueue import enqueue as enqueue_plan
     from shardsift.producer.planning.steering import SteeringOptions
-    from shardsift.producer.publishing.publish import looked_at
+    from shardsift.producer.publishing.publish import with_findings
 
     settings = read_settings()
     price = settings.price_per_gpu_hour
@@ -79,7 +79,7 @@ def enqueue(
     done = enqueue_plan(plan, ledger, app, settings, verify=verify, steering=steering)
     _say_begun(done)
     if wait:
-        ended = looked_at(ledger, _watched(ledger, done, is_first_of_two=plan.then is not None), hashes=verify)
+        ended = with_findings(ledger, _watched(ledger, done, is_first_of_two=plan.then is not None), hashes=verify)
         with _resumable():
             ended = choose_locally(plan, ended, settings, verify=verify, on_enqueued=_say_begun)
         report(ended, as_json=as_json)

@@ -114,7 +114,7 @@ def set_(
 def finalize(run_id: RunId = None) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
     from shardsift.producer.opening import open_ledger_of, patient
-    from shardsift.producer.publishing.publish import NotReady, finalize_run, looked_at
+    from shardsift.producer.publishing.publish import NotReady, finalize_run, with_findings
     from shardsift.producer.status import ExitCode, run_status
 
     with open_ledger_of(run_id, read_settings(), to="publish") as (_, ledger, run_id):
@@ -123,7 +123,7 @@ def finalize(run_id: RunId = None) -> None:
         if isinstance(outcome, NotReady):
             say(f"Not published: {outcome.reason}.")
             raise typer.Exit(ExitCode.CANCELLED if ledger.is_cancelled(run_id) else ExitCode.RUNNING)
-        report(looked_at(ledger, run_status(ledger, run_id), hashes=False), as_json=False)
+        report(with_findings(ledger, run_status(ledger, run_id), hashes=False), as_json=False)
 
 
 def _send_due_shards(settings: "Settings", ledger: "Ledger", run_id: str) -> None:

@@ -21,7 +21,7 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.run.spec import Shard
-from shardsift.producer.scores.distribution import score_bins, threshold_column, threshold_of
+from shardsift.producer.scores.distribution import filter_threshold, score_bins, threshold_column
 from shardsift.producer.scores.report import NearRow, ScoredRun, rows_near
 from shardsift.producer.status import Present, RunStatus, run_status
 from shardsift.producer.status.advice import level, verdict, what_next, why_a_person
@@ -159,7 +159,7 @@ def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
         raise UsageError(f"No shard of {run_id} is done yet.")
     run = ScoredRun(name=run_id, spec=spec, output_uri=spec.output_uri, shards=1, receipts=receipts)
     column = threshold_column(spec)
-    near = threshold_of(spec.where, column)
+    near = filter_threshold(spec.where, column)
     shards = {shard.name: _as_it_is_now(shard) for shard in ledger.shards(run_id, [receipts[0].shard])}
     rows = rows_near(run, column, near=near, count=_ROWS, source=shards, most_rows=_MOST_ROWS)
     return {"shard": receipts[0].shard, "column": column, "threshold": near, "rows": [_row(row) for row in rows]}
@@ -244,7 +244,7 @@ def _score_charts(status: RunStatus) -> list[dict[str, object]]:
         {
             "column": column,
             "rows": histogram.rows,
-            "threshold": threshold_of(status.where, column),
+            "threshold": filter_threshold(status.where, column),
             "bins": [asdict(one) for one in score_bins(histogram)],
         }
         for column, histogram in status.histograms.items()

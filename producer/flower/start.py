@@ -116,10 +116,10 @@ def _end_in_time() -> None:
 
 def _check_port(address: str, port: int) -> None:
     try:
-        family, *_, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        family, *_, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Flower does
-            probe.bind(place)
+            probe.bind(socket_address)
     except OSError as error:
         raise UsageError(
             f"Flower cannot listen on {address}:{port}: {error.strerror}. Choose another --port or --address."

@@ -24,7 +24,7 @@ from shardsift.producer.opening import patient
 from shardsift.producer.planning.enqueue import Enqueued, enqueue
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.refilter import plan_refilter
-from shardsift.producer.publishing.publish import finalize_run, looked_at
+from shardsift.producer.publishing.publish import finalize_run, with_findings
 from shardsift.producer.status import RunStatus, run_status
 from shardsift.producer.status.watch import watch
 
@@ -69,15 +69,15 @@ def choose_locally(
     """Do the second step of `plan`, if it has one and the scores are published. Returns how the last step ended."""
     if not plan.then:
         return ended
-    told = say if progress else lambda line: None
+    tell = say if progress else lambda line: None
     if not ended.is_published or ended.damage:
-        told("The scores are not published yet. When they are, run the same command again: it chooses the rows.")
+        tell("The scores are not published yet. When they are, run the same command again: it chooses the rows.")
         return ended
     with handling(signal.SIGTERM, by=signal.default_int_handler):
         try:
             then = plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec)
             for line in ("Second step: rows are chosen by the scores.", *then.notes):
-                told(line)
+                tell(line)
             return _one_run(
                 then,
                 settings,
@@ -127,9 +127,9 @@ def _one_run(
 
             def look() -> None:
                 for child in children:
-                    told = child.tend()
-                    if told and progress:
-                        say(told)
+                    news = child.tend()
+                    if news and progress:
+                        say(news)
                 on_look(ledger, spec.run_id)
 
             try:
@@ -155,7 +155,7 @@ def _one_run(
             if ended.counts.failed and not ended.is_published and {one.shard for one in ended.failures} <= without:
                 patient(finalize_run)(ledger, spec.run_id, without_failed=True)
                 ended = run_status(ledger, spec.run_id)
-            return looked_at(ledger, ended, hashes=verify)
+            return with_findings(ledger, ended, hashes=verify)
 
 
 @contextmanager

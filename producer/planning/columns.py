@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.columns import SEEN, Columns, has_json, schema_of
+from shardsift.fleet.inputs.columns import SEEN, ColumnTypes, has_json, schema_of
 from shardsift.fleet.inputs.folder_columns import folder_values
-from shardsift.fleet.inputs.formats import has_footer, kind_of
+from shardsift.fleet.inputs.formats import format_name, has_footer
 from shardsift.fleet.inputs.opening import columns_of_lines, open_input
 from shardsift.fleet.run.output_columns import describe_columns
 from shardsift.fleet.run.spec import Shard
@@ -23,7 +23,7 @@ class FoundColumns:
     """The columns that each row has. `source` has shards whose names do not repeat the values of `of_folders`."""
 
     source: Input
-    columns: Columns
+    columns: ColumnTypes
     schema: pa.Schema
     of_folders: tuple[str, ...]
     are_chosen: bool  # by --columns; the files may have others
@@ -53,7 +53,7 @@ def find_columns(source: Input, named: str | None) -> FoundColumns:
     )
 
 
-def _folder_columns(shards: Sequence[Shard], chosen: Columns) -> tuple[str, ...]:
+def _folder_columns(shards: Sequence[Shard], chosen: ColumnTypes) -> tuple[str, ...]:
     """The chosen columns whose values are in the names of folders: those that are no fields of the first file.
 
     Raises UsageError if a file is in no such folder.
@@ -78,7 +78,7 @@ def _has_field(shard: Shard, name: str) -> bool:
         return False
 
 
-def _columns_of_rows(source: Input, chosen: Columns | None) -> tuple[Columns, pa.Schema]:
+def _columns_of_rows(source: Input, chosen: ColumnTypes | None) -> tuple[ColumnTypes, pa.Schema]:
     """The columns of the first shard that knows their types; of files of lines, those of a sample of all of them.
 
     Pandas writes a file without rows with the type null. Raises UsageError if no shard that is looked at can be read.
@@ -86,7 +86,7 @@ def _columns_of_rows(source: Input, chosen: Columns | None) -> tuple[Columns, pa
     first = source.shards[0]
     try:
         if not has_footer(first.uri):
-            files = dict.fromkeys(one.uri for one in source.shards if kind_of(one.uri) == kind_of(first.uri))
+            files = dict.fromkeys(one.uri for one in source.shards if format_name(one.uri) == format_name(first.uri))
             columns = columns_of_lines([*files], chosen)
             return columns, schema_of(columns, first.uri)
         if chosen is not None:
@@ -115,7 +115,7 @@ def _schema_of(shard: Shard) -> pa.Schema:
         return file.schema
 
 
-def _notes(columns: Columns) -> Iterator[str]:
+def _notes(columns: ColumnTypes) -> Iterator[str]:
     """Say which columns of files of lines have a type of last resort."""
     if names := [name for name, kind in columns if has_json(kind)]:
         yield (

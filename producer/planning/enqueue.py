@@ -19,7 +19,7 @@ from shardsift.fleet.storage.output import Output, Recovered
 from shardsift.producer.opening import patient
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.steering import AS_IT_WAS, SteeringOptions, steered
-from shardsift.producer.publishing.publish import look_again
+from shardsift.producer.publishing.publish import inspect_and_repair
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -90,7 +90,7 @@ def enqueue(
         ledger.settle_format(spec.run_id, joint_format({scoring.queue: one.dtype for scoring, one in made_in}))
     ledger.mark_enqueued(spec.run_id, shards=len(plan.shards))
     ledger.clear_publish_error(spec.run_id)
-    findings = patient(look_again)(ledger, spec.run_id, hashes=verify)
+    findings = patient(inspect_and_repair)(ledger, spec.run_id, hashes=verify)
     findings = findings or patient(_losses)(output, recovered, spec, hashes=verify)
     queue_lost_shards(ledger, spec.run_id, resend_seconds=settings.resend_seconds)
     sent = send_due_shards(app, ledger, spec.run_id)

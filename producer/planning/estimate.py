@@ -158,7 +158,7 @@ def estimate_run(
     except ShardsiftError as error:
         refused = str(error) if isinstance(error, ShardError) else ""
         return Estimate(rows=rows, notes=(f"tokens are unknown: {str(error).rstrip('.')}",), refused=refused)
-    looked_at = Estimate(
+    with_findings = Estimate(
         rows=rows,
         rows_are_counted=counted_rows is not None,
         sampled_rows=sum(len(one.table) for one in sample),
@@ -168,15 +168,15 @@ def estimate_run(
         left_out=_most_first(chain.from_iterable(chain.from_iterable(one.noted.left_out.values() for one in sample))),
     )
     if rows is None:
-        return replace(looked_at, notes=("rows are unknown: files of lines do not say how many they have",))
+        return replace(with_findings, notes=("rows are unknown: files of lines do not say how many they have",))
     try:
         work = [work_of(scoring, sample, rows) for scoring in spec.scorings]
     except ShardsiftError as error:
-        return replace(looked_at, notes=(f"tokens are unknown: {str(error).rstrip('.')}",))
+        return replace(with_findings, notes=(f"tokens are unknown: {str(error).rstrip('.')}",))
     prices = list_prices() if price_per_gpu_hour is None else TABLE
     devices = tuple(_devices(spec, work, ledger, price_per_gpu_hour, prices))
     return replace(
-        looked_at,
+        with_findings,
         tokens=sum(one.tokens for one in work),
         devices=devices,
         notes=tuple(_notes(work, devices)),
@@ -191,7 +191,7 @@ def _refusal(spec: RunSpec, sample: Sequence[SampledShard]) -> str:
     """Why the run would fail, with the first bad rows and their shards. The sample is judged as a run of its own."""
     found, rows = FirstBadRows(), sum(len(one.table) for one in sample)
     for one in sample:
-        found.add([replace(bad, place=f"shard {one.shard.name}, {bad.place}") for bad in one.noted.values()])
+        found.add([replace(bad, position=f"shard {one.shard.name}, {bad.position}") for bad in one.noted.values()])
     why = too_many_bad_rows(found.number, rows, spec.max_bad_rows, of_run=True)
     return f"{why}. {found}" if why else ""
 
@@ -259,7 +259,7 @@ def priced(device: str, hours: Range, basis: str, price: float | None, prices: L
     """`price` is the user's own for an hour; without one, the list price counts."""
     source = "SHARDSIFT_PRICE_PER_GPU_HOUR"
     if price is None:
-        price, source = prices.of(device), prices.told
+        price, source = prices.of(device), prices.source
     estimate = DeviceEstimate(device=device, gpu_hours=hours, basis=basis)
     if price is None:
         return estimate

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from huggingface_hub import DatasetCardData
 from huggingface_hub.constants import ENDPOINT
 
-from shardsift.fleet.inputs.formats import kind_of
+from shardsift.fleet.inputs.formats import format_name
 from shardsift.fleet.process.wording import counted, left_out_line, shown_duration
 from shardsift.fleet.run.filter import columns_in
 from shardsift.fleet.run.model import Model
@@ -177,10 +177,10 @@ def _source(spec: RunSpec) -> str:
 
 def _format(receipts: Sequence[Receipt]) -> str:
     """For example ` (JSON Lines)`, or ` (3 files of Parquet, 2 files of JSON Lines)`; empty for Parquet."""
-    kinds = Counter(map(kind_of, dict.fromkeys(receipt.source_uri for receipt in receipts)))
+    kinds = Counter(map(format_name, dict.fromkeys(receipt.source_uri for receipt in receipts)))
     if len(kinds) > 1:
-        told = [f"{counted(files, 'file')} of {kind}" for kind, files in kinds.most_common()]
-        return f" ({', '.join(told)})"
+        counts = [f"{counted(files, 'file')} of {kind}" for kind, files in kinds.most_common()]
+        return f" ({', '.join(counts)})"
     return "".join(f" ({kind})" for kind in kinds if kind != "Parquet")
 
 
@@ -206,10 +206,10 @@ def _work(receipts: Sequence[Receipt], rows: int, prices: ListPrices) -> str:
     read = f"| Tokens read | {sum(tokens):,} |\n" if tokens and all(tokens) else ""
     made_by = ((receipt.provenance, receipt.scored_by) for receipt in receipts)
     software = {f"{name} {version}" for both in made_by for made in both for name, version in made.versions.items()}
-    told = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
+    per_second = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
     costs = [took / 3600 * price for device, took in seconds.items() if (price := prices.of(device)) is not None]
-    cost = f"| Cost | about ${sum(costs):,.2f}, by the {prices.told} |\n" if len(costs) == len(seconds) else ""
-    return f"""| Time | {times}, all workers together, without starts and interrupted attempts; {told} rows/s per worker |
+    cost = f"| Cost | about ${sum(costs):,.2f}, by the {prices.source} |\n" if len(costs) == len(seconds) else ""
+    return f"""| Time | {times}, all workers together, without starts and interrupted attempts; {per_second} rows/s per worker |
 {read}{cost}| Software | {", ".join(sorted(software))} |
 """
 

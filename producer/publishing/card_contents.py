@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.publishing.card_text import HUB_DATASET
-from shardsift.producer.scores.distribution import threshold_column, threshold_of
+from shardsift.producer.scores.distribution import filter_threshold, threshold_column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ def how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> s
     """Snippets to paste, with the SQL `also` at their end. For a folder or bucket, which is not named, they run inside it."""
     found = HUB_DATASET.match(spec.output_uri)
     column = threshold_column(spec)
-    has_edge = threshold_of(spec.where, column) is not None
+    has_edge = filter_threshold(spec.where, column) is not None
     order = f'\nORDER BY "{column}"' if has_edge else ""
     revision = f', revision="{found[2]}"' if found and found[2] else ""
     dataset = f'"{found[1]}"{revision}' if found else f'"parquet", data_files="{folder}/**"'

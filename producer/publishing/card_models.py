@@ -24,7 +24,7 @@ def models_section(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
     """A table with a column for each model; empty if there is one model."""
     if len(spec.scorings) == 1:
         return ""
-    said = [_said_of(spec, place, receipts) for place in range(len(spec.scorings))]
+    said = [_said_of(spec, index, receipts) for index in range(len(spec.scorings))]
     names = [name for name in _NAMES if any(name in one for one in said)]
     rows = [("", *(cell(scoring.score_column) for scoring in spec.scorings)), ("---",) * (len(said) + 1)]
     rows += [(name, *(one.get(name, "") for one in said)) for name in names]
@@ -57,9 +57,9 @@ def _kind(scoring: Scoring) -> str:
     return "text classifier" if is_classifier(scoring.model) else "scorer"
 
 
-def _said_of(spec: RunSpec, place: int, receipts: Sequence[Receipt]) -> dict[str, str]:
+def _said_of(spec: RunSpec, index: int, receipts: Sequence[Receipt]) -> dict[str, str]:
     """Lines of the table about a scoring, by their names."""
-    scoring = spec.scorings[place]
+    scoring = spec.scorings[index]
     said = {
         "Model": f"{model_name(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",
         "Scored text": _scored_text(scoring),
@@ -73,8 +73,8 @@ def _said_of(spec: RunSpec, place: int, receipts: Sequence[Receipt]) -> dict[str
         said["Scores from"] = hub_link(stored[1], "datasets/") + (f" at `{stored[2]}`" if stored[2] else "")
     ways, dtypes, parities = set[str](), set[str](), set[Parity | None]()
     for receipt in receipts:
-        made = receipt.scorings[place]
-        ways.add(f"{made.format_told} on {receipt.scored_by.device} ({made.backend})")
+        made = receipt.scorings[index]
+        ways.add(f"{made.format_line} on {receipt.scored_by.device} ({made.backend})")
         dtypes.add(made.dtype)
         parities.add(made.parity)
     said["Scored in"] = ", ".join(sorted(ways))

@@ -6,7 +6,7 @@ from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.spec import BestRows, RunSpec
 from shardsift.producer.publishing.card_contents import Contents, how_to_load, root_of
 from shardsift.producer.publishing.card_models import kinds_of_models
-from shardsift.producer.publishing.card_text import cell, code, share_of, source_name
+from shardsift.producer.publishing.card_text import cell, code, percent_of, source_name
 
 _NEAR_THE_EDGE = (
     "A row close to the edge of the filter could as well be on the other side: models err, and scores differ "
@@ -15,7 +15,9 @@ _NEAR_THE_EDGE = (
 
 
 def kept_rows(spec: RunSpec, rows: Mapping[str, int], missing: str) -> Contents:
-    kept, dropped = (f"{rows[fate]:,}{share_of(rows[fate], rows['rows_in'])}" for fate in ("rows_kept", "rows_dropped"))
+    kept, dropped = (
+        f"{rows[fate]:,}{percent_of(rows[fate], rows['rows_in'])}" for fate in ("rows_kept", "rows_dropped")
+    )
     joined = ""
     if spec.row_columns not in (None, RunSpec.row_columns):
         joined = f", as {' and '.join(map(cell, spec.row_columns))} of the kept rows do"
@@ -42,7 +44,7 @@ def _summary(spec: RunSpec, rows: Mapping[str, int], missing: str) -> str:
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
     names = [code(name) for name, _ in spec.columns]
     columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
-    return f"""{kept:,} of {read}{share_of(kept, rows_in)} of {source_name(spec)}{why}. Every row was scored with \
+    return f"""{kept:,} of {read}{percent_of(kept, rows_in)} of {source_name(spec)}{why}. Every row was scored with \
 {kinds_of_models(spec)}{missing};
 {here}, in the source's order and with {columns}."""
 

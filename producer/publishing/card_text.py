@@ -2,7 +2,7 @@
 
 import re
 
-from shardsift.fleet.inputs.formats import kind_of, without_ending
+from shardsift.fleet.inputs.formats import format_name, without_ending
 from shardsift.fleet.run.spec import RunSpec, disclosed_inputs
 
 # A pull request is not an address: its card is the one that main will have.
@@ -31,7 +31,7 @@ def cell(text: str) -> str:
     return code(text).replace("|", "\\|")
 
 
-def share_of(part: int, whole: int) -> str:
+def percent_of(part: int, whole: int) -> str:
     """For example ` (12.5%)`; empty if there is nothing."""
     return f" ({part / whole:.1%})" if whole else ""
 
@@ -48,7 +48,7 @@ def first_input(spec: RunSpec) -> str:
     if found := HUB_DATASET.match(first):
         return found[1].rpartition("/")[2]
     fixed = re.split(r"/?[^/]*[*?\[]", first)[0].rstrip("/")
-    return " ".join(without_ending(fixed.rpartition("/")[2]).split()) or f"{kind_of(first)} files"
+    return " ".join(without_ending(fixed.rpartition("/")[2]).split()) or f"{format_name(first)} files"
 
 
 def source_name(spec: RunSpec) -> str:

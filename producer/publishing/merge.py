@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class FileKind:
     """Data files or scores files: how shards are grouped, where their rows are, and how a new place is recorded."""
 
     part_of: Callable[[Receipt], RowsOfFile]
@@ -54,7 +54,7 @@ def _own_data_bytes(receipt: Receipt) -> int:
     return receipt.own_data_bytes or receipt.data.size_bytes
 
 
-DATA = Kind(
+DATA = FileKind(
     part_of=lambda receipt: receipt.kept,
     path_of=data_path_of,
     size_of=_own_data_bytes,
@@ -64,7 +64,7 @@ DATA = Kind(
     most=lambda spec: spec.target_file_bytes or 0,
     step_rows=100,  # of any size
 )
-SCORES = Kind(
+SCORES = FileKind(
     part_of=lambda receipt: receipt.scored,
     path_of=scores_path_of,
     size_of=lambda receipt: receipt.rows_in,
@@ -75,7 +75,7 @@ SCORES = Kind(
 
 
 def merge_shards(
-    ledger: Ledger, spec: RunSpec, output: Output, kind: Kind, receipts: Receipts, *, is_over: bool
+    ledger: Ledger, spec: RunSpec, output: Output, kind: FileKind, receipts: Receipts, *, is_over: bool
 ) -> int:
     """Write the files of a kind that the spec asks for and that are not there yet. Returns how many. May run twice.
 
@@ -97,11 +97,11 @@ def merge_shards(
     return len(groups)
 
 
-def _merge(ledger: Ledger, output: Output, kind: Kind, shards: Sequence[Receipt]) -> None:
+def _merge(ledger: Ledger, output: Output, kind: FileKind, shards: Sequence[Receipt]) -> None:
     group = list(shards)
     file = _merged(output, group, kind)
-    places = zip(group, _first_rows(group, kind), strict=True)
-    moved = [kind.moved(receipt, file, first_row) for receipt, first_row in places]
+    starts = zip(group, _first_rows(group, kind), strict=True)
+    moved = [kind.moved(receipt, file, first_row) for receipt, first_row in starts]
     run_id = group[0].run_id
     if ledger.move_rows(run_id, zip(group, moved, strict=True)) == len(group):
         for receipt in moved:
@@ -127,7 +127,7 @@ def _readable(receipts: Receipts) -> Receipts:
     return receipts.only(map(is_readable, receipts))
 
 
-def _groups(receipts: Iterable[Receipt], kind: Kind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:
+def _groups(receipts: Iterable[Receipt], kind: FileKind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:
     """Split the shards into those of each file, by their names and their own sizes alone."""
     group: list[Receipt] = []
     size = 0
@@ -144,21 +144,21 @@ def _groups(receipts: Iterable[Receipt], kind: Kind, most: int, *, is_over: bool
         yield group
 
 
-def _is_in_place(shards: Sequence[Receipt], kind: Kind) -> bool:
+def _is_in_place(shards: Sequence[Receipt], kind: FileKind) -> bool:
     """Whether a file has the rows of these shards and no others."""
     parts = [kind.part_of(receipt) for receipt in shards]
     file, rows = parts[0].file, sum(part.rows for part in parts)
-    places = zip(_first_rows(shards, kind), parts, strict=True)
-    in_order = [RowsOfFile(file, first_row, part.rows) for first_row, part in places]
+    starts = zip(_first_rows(shards, kind), parts, strict=True)
+    in_order = [RowsOfFile(file, first_row, part.rows) for first_row, part in starts]
     return parts == in_order and (file.path, file.rows) == (kind.path_of(shards[0].shard), rows)
 
 
-def _first_rows(shards: Sequence[Receipt], kind: Kind) -> list[int]:
+def _first_rows(shards: Sequence[Receipt], kind: FileKind) -> list[int]:
     """The first row of each shard in a file of all of them."""
     return [0, *accumulate(kind.part_of(receipt).rows for receipt in shards[:-1])]
 
 
-def _merged(output: Output, group: Sequence[Receipt], kind: Kind, *, is_alike: bool = True) -> OutputFile:
+def _merged(output: Output, group: Sequence[Receipt], kind: FileKind, *, is_alike: bool = True) -> OutputFile:
     """Write and stage a file of these shards. Each call stages its own copy, so finalizers do not disturb each other.
 
     Metadata that differ between shards, such as the names of classes, are left out.
@@ -177,7 +177,7 @@ def _merged(output: Output, group: Sequence[Receipt], kind: Kind, *, is_alike: b
                 return _merged(output, group, kind, is_alike=False)
             if kind is SCORES:
                 windows = digests_in(groups.file, receipt)
-                texts |= {first_row + start - receipt.first_row: told for (start, _), told in windows.items()}
+                texts |= {first_row + start - receipt.first_row: digests for (start, _), digests in windows.items()}
             for table in groups.rows(kind.part_of(receipt)):
                 rest = pa.concat_tables([rest, table.cast(schema)])
                 while len(rest) >= kind.step_rows:
@@ -199,7 +199,9 @@ def _as_written(schema: pa.Schema, metadata: Mapping[bytes, bytes] | None) -> pa
     return pa.schema([field.with_type(plain_type(field.type)) for field in schema], metadata=metadata)
 
 
-def _stored(output: Output, group: Sequence[Receipt], kind: Kind, copy: Path) -> Iterator[tuple[RowGroups, Receipt]]:
+def _stored(
+    output: Output, group: Sequence[Receipt], kind: FileKind, copy: Path
+) -> Iterator[tuple[RowGroups, Receipt]]:
     for stored, found in groupby(group, key=lambda receipt: kind.part_of(receipt).file):
         shards = [*found]
         if problem := _problem_of_copy(output, stored, copy):

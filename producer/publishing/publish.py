@@ -30,7 +30,7 @@ from shardsift.producer.publishing.merge import DATA, SCORES, merge_shards
 from shardsift.producer.scores.distribution import score_picture
 from shardsift.producer.status import Checked, RunStatus
 
-_LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
+_MOST_TRIES = 5  # each conflict means that another process committed; after this many, a later sweep tries again
 _NAMED_REASONS = 5
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def merge_finished(ledger: Ledger, run_id: str) -> None:
             send_back(ledger, run_id, damage, done)
 
 
-def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
+def inspect_and_repair(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
     """Inspect and repair the output of a run that is published according to the ledger or the output's manifest.
 
     Returns all findings, repaired or not. Shards that must be scored again are queued.
@@ -118,7 +118,7 @@ def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, .
     if counts.open or not counts.done or not (publication or output.published() == run_id):
         return ()
     findings = output.inspect(Receipts(ledger.receipts(run_id)), hashes=hashes)
-    if publication is None or _mendable(findings):
+    if publication is None or _repairable(findings):
         ledger.withdraw_publication(run_id)
         try:
             finalize_run(ledger, run_id, without_failed=publication is not None, hashes=hashes)
@@ -128,7 +128,7 @@ def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, .
 
 
 @patient
-def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
+def with_findings(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
     """The status, with findings in the output itself if the run is published: the ledger's record may be wrong.
 
     With `hashes`, reads the output's files too.
@@ -201,7 +201,7 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
     """Whether a finalizer published the run, was killed before it recorded this, and the run was cancelled since."""
     if not ledger.is_publishing(spec.run_id):
         return False
-    if not _mendable(output.inspect(receipts, hashes=False)):
+    if not _repairable(output.inspect(receipts, hashes=False)):
         return True
     ledger.end_publishing(spec.run_id)
     return False
@@ -210,14 +210,14 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
 def _published(output: Output, manifest: Manifest, *, hashes: bool, is_current: Callable[[], bool]) -> str:
     """Make all files of the run visible. Returns the commit that readers see."""
     spec, receipts = manifest.spec, manifest.receipts
-    for _ in range(_LOOKS):
+    for _ in range(_MOST_TRIES):
         # Read first: a commit that another process makes after this is a conflict, not a duplicate.
         head = output.head()
         findings = output.inspect(receipts, hashes=hashes)
         _refuse_another_run(spec, findings)
         stale = _stale(findings, manifest)
         # The damaged file of a shard that was scored again may have the right size, and must still be replaced.
-        if not _mendable(findings) and not stale and not output.has_staged(receipts):
+        if not _repairable(findings) and not stale and not output.has_staged(receipts):
             return output.head()
         documents = _documents(manifest, findings)
         if stale and not is_current():
@@ -251,7 +251,7 @@ def _refuse_another_run(spec: RunSpec, findings: Sequence[Finding]) -> None:
 def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
     """Manifest and card; empty if only data are repaired. A card that a person edited stays."""
     problems = {finding.path: finding.problem for finding in findings}
-    if not {finding.path for finding in _mendable(findings)} & {MANIFEST_PATH, CARD_PATH}:
+    if not {finding.path for finding in _repairable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
     picture = score_picture(manifest.spec, manifest.receipts)
     card = _card(manifest, has_picture=picture is not None)
@@ -284,7 +284,7 @@ def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
     return card
 
 
-def _mendable(findings: Sequence[Finding]) -> list[Finding]:
+def _repairable(findings: Sequence[Finding]) -> list[Finding]:
     """Findings that publishing repairs, and another run's manifest: only a run that may replace it gets this far."""
     return [finding for finding in findings if finding.is_mendable or finding.path == MANIFEST_PATH]
 

@@ -17,8 +17,8 @@ from shardsift.fleet.storage.opening import open_output
 from shardsift.fleet.storage.output import Output
 from shardsift.producer.publishing.publish import send_back
 
-_LOOKS = 5  # each conflict means that another finalizer saved; after this many, a later sweep tries again
-_LOOKS_PER_WAVE = 4  # so that no shard waits more than a quarter longer than it should
+_MOST_TRIES = 5  # each conflict means that another finalizer saved; after this many, a later sweep tries again
+_CHECKS_PER_WAVE = 4  # so that no shard waits more than a quarter longer than it should
 _LEAST_SECONDS = 60.0  # between two checks: the Hub limits commits, to about 128 an hour
 _LEAST_SHARE = 100  # a check asks the Hub about every shard that is done, so there are about so many in a large run
 logger = logging.getLogger(__name__)
@@ -40,17 +40,17 @@ class WaveWatch:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._looks: dict[str, tuple[int, float]] = {}  # run → done shards at the last look, and when that was
+        self._checked: dict[str, tuple[int, float]] = {}  # run → done shards at the last look, and when that was
 
-    def wants_look(self, run_id: str, *, done: int, now: float) -> bool:
+    def is_check_due(self, run_id: str, *, done: int, now: float) -> bool:
         """Whether to check now. True counts as a check. `now` may come from any monotonic clock."""
-        if run_id in self._looks:
-            then_done, then = self._looks[run_id]
-            is_soon = now - then < self._settings.wave_seconds / _LOOKS_PER_WAVE
+        if run_id in self._checked:
+            then_done, then = self._checked[run_id]
+            is_soon = now - then < self._settings.wave_seconds / _CHECKS_PER_WAVE
             has_few = abs(done - then_done) < max(self._settings.wave_shards, done // _LEAST_SHARE)
             if now - then < _LEAST_SECONDS or (is_soon and has_few):
                 return False
-        self._looks[run_id] = (done, now)
+        self._checked[run_id] = (done, now)
         return True
 
 
@@ -77,7 +77,7 @@ def save_due_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
 
 def _save(output: Output, wave: Sequence[Receipt]) -> dict[str, str]:
     """Save a wave. Returns the shards that are lost, with the reason; all others are saved."""
-    for _ in range(_LOOKS):
+    for _ in range(_MOST_TRIES):
         try:
             output.save(wave)
             return {}

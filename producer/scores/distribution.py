@@ -37,13 +37,13 @@ def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histo
     The columns that the filter names come first. There is at least one receipt.
     """
     found: dict[str, Histogram] = {}
-    for place, scoring in enumerate(spec.scorings):
+    for index, scoring in enumerate(spec.scorings):
         columns = scoring.label_histogram_columns
-        has_labels = columns and all(receipt.scorings[place].label_histograms for receipt in receipts)
+        has_labels = columns and all(receipt.scorings[index].label_histograms for receipt in receipts)
         if not has_labels or spec.filter_names(scoring.score_column):
-            found[scoring.score_column] = added(receipt.scorings[place].histogram for receipt in receipts)
+            found[scoring.score_column] = added(receipt.scorings[index].histogram for receipt in receipts)
         for label, column in enumerate(columns if has_labels else ()):
-            found[column] = added(receipt.scorings[place].label_histograms[label] for receipt in receipts)
+            found[column] = added(receipt.scorings[index].label_histograms[label] for receipt in receipts)
     return dict(sorted(found.items(), key=lambda one: not spec.filter_names(one[0])))
 
 
@@ -81,7 +81,7 @@ def score_table(histogram: Histogram) -> str:
     return "\n".join(f"{line}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True))
 
 
-def threshold_of(where: str | None, column: str) -> float | None:
+def filter_threshold(where: str | None, column: str) -> float | None:
     """The threshold of a filter that only compares this column with a number; None for another filter."""
     found = _THRESHOLD.fullmatch(where or "")
     return float(found["value"]) if found and found["column"].lower() == column.lower() else None
@@ -89,7 +89,7 @@ def threshold_of(where: str | None, column: str) -> float | None:
 
 def threshold_column(spec: RunSpec) -> str:
     """The score column that the filter compares with a threshold, otherwise the first one that is charted."""
-    found = (column for column in spec.scoring_of if threshold_of(spec.where, column) is not None)
+    found = (column for column in spec.scoring_of if filter_threshold(spec.where, column) is not None)
     return next(found, next(iter(spec.charted)))
 
 
@@ -132,7 +132,7 @@ def chart(histograms: Mapping[str, Histogram], *, title: str, where: str | None)
         rows.bar(starts, [one.rows for one in bins], width=bins[0].end - bins[0].start, align="edge", edgecolor="white")
         rows.yaxis.set_major_formatter("{x:,.9g}")
         rate.plot(starts, [100 * one.at_least / histogram.rows for one in bins], marker=".", color="tab:orange")
-        if (threshold := threshold_of(where, name)) is not None:
+        if (threshold := filter_threshold(where, name)) is not None:
             rows.axvline(threshold, color="tab:green")
             rate.axvline(threshold, color="tab:green", label=f"threshold {threshold:g}")
             rate.legend()

@@ -182,8 +182,8 @@ def edge_lines(edges: Sequence[Edge], ranking: Ranking, parts: int) -> Iterator[
     yield f"bucket  {'begins at':>22}  {'rows from there':>15}  {share}  {ranking.within or ''}".rstrip()
     for bucket, edge in zip(cycle(range(1, parts)), edges, strict=False):
         value = "" if edge.value is None else " ".join(str(edge.value).split())
-        told = f"{edge.weight / edge.total:.2%}".rjust(len(share))
-        yield f"{bucket:6}  {edge.score!r:>22}  {edge.rows:15,}  {told}  {value}".rstrip()
+        reached = f"{edge.weight / edge.total:.2%}".rjust(len(share))
+        yield f"{bucket:6}  {edge.score!r:>22}  {edge.rows:15,}  {reached}  {value}".rstrip()
 
 
 # Rows whose score is near a threshold, with their texts.
@@ -298,8 +298,8 @@ def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring)
     return found
 
 
-def _texts(batch: pa.RecordBatch, places: Sequence[int], scoring: Scoring) -> Iterator[tuple[str | None, str]]:
-    rows = pa.Table.from_batches([batch]).take(pa.array(places))
+def _texts(batch: pa.RecordBatch, indices: Sequence[int], scoring: Scoring) -> Iterator[tuple[str | None, str]]:
+    rows = pa.Table.from_batches([batch]).take(pa.array(indices))
     urls = rows[_URL].to_pylist() if _URL in rows.column_names else [None] * len(rows)
     for url, text in zip(urls, texts_of(rows, scoring).to_pylist(), strict=True):
         whole = "\n\n".join(text.values()) if isinstance(text, dict) else text

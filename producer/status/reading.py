@@ -96,7 +96,7 @@ def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict
 def _slower_formats(receipts: Iterable[Receipt]) -> dict[str, str]:
     """Number formats by score column, if "auto" refused a faster one."""
     scorings = (scoring for receipt in receipts for scoring in receipt.scorings if scoring.refused_dtypes)
-    return {scoring.score_column: scoring.format_told for scoring in scorings}
+    return {scoring.score_column: scoring.format_line for scoring in scorings}
 
 
 def _other_models(spec: RunSpec, present: Present) -> Iterator[str]:

@@ -50,7 +50,7 @@ def status_lines(status: RunView) -> list[str]:
         f"{counts.rows_errored:,} errored{_unfinished(status)}",
         *_kept(status),
         *_errored(status),
-        *(f"format   {column} in {told}" for column, told in status.formats.items()),
+        *(f"format   {column} in {shown}" for column, shown in status.formats.items()),
         *(["format   may differ between workers (--allow-mixed)"] if status.steering.allow_mixed else []),
         f"speed    {_speed(status)}",
         *_spent(status),
@@ -149,8 +149,8 @@ def _of_device(report: AttemptReport) -> str:
     """For example `; graphed, 41% of peak, 63% of memory, 97% busy`."""
     shares = {"of peak": report.peak_share, "of memory": report.memory_share, "busy": report.busy_share}
     known = [f"{share:.0%} {what}" for what, share in shares.items() if share is not None]
-    told = ", ".join(filter(None, [report.backend, *known]))
-    return f"; {told}" if told else ""
+    shown = ", ".join(filter(None, [report.backend, *known]))
+    return f"; {shown}" if shown else ""
 
 
 def _stored(status: RunView) -> str:
@@ -163,12 +163,12 @@ def _stored(status: RunView) -> str:
 
 def _workers(status: RunView) -> str:
     doing = [worker.activity for worker in status.workers]
-    told = ", ".join(
+    shown = ", ".join(
         f"{doing.count(activity)} {activity}" for activity in ("busy", "ready", "loading") if activity in doing
     )
-    if not told and status.machines and status.counts.open:
+    if not shown and status.machines and status.counts.open:
         return f"none yet; {machines_line(status.machines)}"
-    return told or "none"
+    return shown or "none"
 
 
 def _at_most(status: RunView) -> str:

@@ -78,16 +78,16 @@ def screen_text(status: RunStatus, width: int) -> Text:
 
 def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None], seconds: float) -> RunStatus:
     """Call `look` until Redis answers. `on_error` is called once if it does not."""
-    is_told, deadline = False, time.monotonic() + seconds
+    has_warned, deadline = False, time.monotonic() + seconds
     while True:
         try:
             return look()
         except (redis.ConnectionError, redis.TimeoutError) as error:
             if time.monotonic() > deadline:
                 raise
-            if not is_told:
+            if not has_warned:
                 on_error(f"{as_ours(error)} Waiting for it.")
-            is_told = True
+            has_warned = True
             time.sleep(_RETRY_SECONDS)
 
 
@@ -109,16 +109,16 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
                 screen.transient = False  # what is done stays to be seen
                 raise
         return
-    next_line, last, told = 0.0, "", set[Cause]()
+    next_line, last, shown = 0.0, "", set[Cause]()
 
     def print_line(status: RunStatus) -> None:
         nonlocal next_line, last
         line = f"{status.counts.done} of {counted(status.counts.shards, 'shard')}, {progress_line(status)}"
         if time.monotonic() >= next_line and line != last:
-            new = {cause: retries for cause, retries in causes_of(status.retries).items() if cause not in told}
+            new = {cause: retries for cause, retries in causes_of(status.retries).items() if cause not in shown}
             for said in (line, *(why for retries in new.values() for why in retry_lines(retries))):
                 console.print(said, markup=False, highlight=False, soft_wrap=True)
-            told.update(new)
+            shown.update(new)
             next_line, last = time.monotonic() + line_seconds, line
 
     yield print_line

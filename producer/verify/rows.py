@@ -60,9 +60,10 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
     errored = len(table) - table[ERROR.name].null_count
     if errored != receipt.rows_errored:
         yield f"has {counted(errored, 'errored row')}, its receipt says {receipt.rows_errored:,}"
-    for scoring, told in zip(spec.scorings, receipt.scorings, strict=True):
+    for scoring, listed in zip(spec.scorings, receipt.scorings, strict=True):
         columns = (scoring.score_column, *scoring.label_histogram_columns)
-        histograms = (told.histogram, *told.label_histograms)  # without those of labels in receipts of earlier versions
+        # Receipts of earlier versions have no histograms of labels.
+        histograms = (listed.histogram, *listed.label_histograms)
         for column, histogram in zip(columns, histograms, strict=False):
             values = table[column].drop_null().to_numpy()
             if with_values(empty_histogram(scoring.function_to_apply), values[~np.isnan(values)]) != histogram:
@@ -110,16 +111,16 @@ def _place_problems(data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: R
     shard_column, row_column = spec.row_columns or ("", "")
     columns = [shard_column, row_column, *rows.added.column_names]
     table = data.table(receipt.kept, columns)
-    places = table[row_column].to_numpy() - receipt.first_row
+    indices = table[row_column].to_numpy() - receipt.first_row
     if set(pc.unique(table[shard_column]).to_pylist()) - {receipt.shard}:
         yield f"has rows of other shards than {receipt.shard}"
-    if np.any(np.diff(places) <= 0):
+    if np.any(np.diff(indices) <= 0):
         yield "has a row twice, or rows out of order"
-    if len(places) and (places.min() < 0 or places.max() >= len(rows.added)):
+    if len(indices) and (indices.min() < 0 or indices.max() >= len(rows.added)):
         yield "has rows that the scores file does not have"
-    elif not _same_rows(table.select(rows.added.column_names), rows.added.take(pa.array(places))):
+    elif not _same_rows(table.select(rows.added.column_names), rows.added.take(pa.array(indices))):
         yield "has other scores than the scores file"
-    elif rows.errored[places].any():
+    elif rows.errored[indices].any():
         yield "has rows that could not be scored"
 
 

@@ -99,15 +99,15 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
         table = stream.take(end - first)
         if [scored_digest(table, scoring) for scoring in spec.scorings] != digests:
             raise _OtherTexts(f"has the scores of other texts than the input's, between its rows {first:,} and {end:,}")
-        place, origin = first - rows.first_row, (pa.repeat(shard, len(table)), pa.array(range(first, end), pa.int64()))
+        start, origin = first - rows.first_row, (pa.repeat(shard, len(table)), pa.array(range(first, end), pa.int64()))
         for field, values in zip(row_fields(spec), origin, strict=False):
             table = table.append_column(field, values)
         for field in rows.added.schema:
-            table = table.append_column(field, rows.added[field.name].slice(place, len(table)))
+            table = table.append_column(field, rows.added[field.name].slice(start, len(table)))
         if spec.where and keep is None:
             keep = filter_of_thread(spec.where, table.schema)
         passed = keep.keep(table) if keep else np.arange(len(table))
-        kept = passed[~rows.errored[place + passed]]
+        kept = passed[~rows.errored[start + passed]]
         plain = pa.schema([schema.field(name) for name in names])
         yield table.select(names).take(pa.array(kept)).cast(plain)
 

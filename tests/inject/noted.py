@@ -43,22 +43,22 @@ def note_events(log: Path) -> Note:
 def _before(at: str, method: str, look: Callable[..., None]) -> None:
     """Call `look` with the arguments of each call."""
 
-    def looked_at(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def with_findings(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         look(*args, **kwargs)
         return real(*args, **kwargs)
 
-    _put_around(at, method, looked_at)
+    _put_around(at, method, with_findings)
 
 
 def _after(at: str, method: str, look: Callable[..., None]) -> None:
     """Call `look` with the result and the arguments of each call that returns."""
 
-    def looked_at(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def with_findings(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = real(*args, **kwargs)
         look(result, *args, **kwargs)
         return result
 
-    _put_around(at, method, looked_at)
+    _put_around(at, method, with_findings)
 
 
 def _put_around(at: str, method: str, wrapper: Callable[..., Any]) -> None:

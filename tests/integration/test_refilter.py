@@ -26,7 +26,7 @@ from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.card import dataset_card
-from shardsift.producer.publishing.publish import look_again
+from shardsift.producer.publishing.publish import inspect_and_repair
 from shardsift.producer.verify.verify import verify
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
@@ -238,10 +238,10 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
         (earlier.output / "data/plain.parquet").unlink()
         rewrite_shuffled(tmp_path / "in/plain.parquet")
 
-        look_again(ledger, earlier.spec.run_id, hashes=False)
+        inspect_and_repair(ledger, earlier.spec.run_id, hashes=False)
         shards = {shard.name: shard for shard in ledger.shards(earlier.spec.run_id)}
         score(ledger, scorer, earlier.spec, [shards["plain"]], scratch=tmp_path / "scratch")
-        look_again(ledger, earlier.spec.run_id, hashes=False)
+        inspect_and_repair(ledger, earlier.spec.run_id, hashes=False)
 
         rows = pq.read_table(earlier.output / "data/plain.parquet")
         assert rows["score"].to_pylist() == scorer.score(rows["text"]).values[:, 0].tolist()

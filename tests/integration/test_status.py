@@ -17,7 +17,7 @@ from shardsift.fleet.presence.demand import Wanted
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.storage.folder import FolderOutput
 from shardsift.fleet.storage.output import CARD_PATH
-from shardsift.producer.publishing.publish import finalize_run, looked_at
+from shardsift.producer.publishing.publish import finalize_run, with_findings
 from shardsift.producer.status import run_status
 from shardsift.producer.status.screen import status_screen, status_table
 from support.golden import FOLDER, check_golden
@@ -464,10 +464,10 @@ def a_published_output_says_how_thoroughly_it_was_checked(run: WatchedRun) -> No
     finalize_run(run.ledger, spec.run_id, without_failed=False)
     unchecked = run_status(run.ledger, spec.run_id)
     run.show("unchecked", unchecked)
-    run.show("by size", looked_at(run.ledger, unchecked, hashes=False))
-    run.show("by sha256", looked_at(run.ledger, unchecked, hashes=True))
+    run.show("by size", with_findings(run.ledger, unchecked, hashes=False))
+    run.show("by sha256", with_findings(run.ledger, unchecked, hashes=True))
     Path("out", CARD_PATH).write_text("# My own words")
-    run.show("the card was edited", looked_at(run.ledger, unchecked, hashes=True))
+    run.show("the card was edited", with_findings(run.ledger, unchecked, hashes=True))
 
 
 @state

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardsift.fleet.inputs.columns import Columns
+from shardsift.fleet.inputs.columns import ColumnTypes
 from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.input_file import BadRows
 from shardsift.fleet.inputs.opening import columns_of_lines, open_input
@@ -54,21 +54,21 @@ def write_csv(path: Path, rows: list[dict[str, Any]], *, header: bool = True) ->
     return write_file(path, written.getvalue().encode())
 
 
-def read(path: Path, columns: Columns | None = None, *, only: bool = False) -> pa.Table:
+def read(path: Path, columns: ColumnTypes | None = None, *, only: bool = False) -> pa.Table:
     """All rows, as a worker reads them in a run with these columns, or else those of the file."""
     columns = columns or columns_of(path)
     with open_input(str(path), columns, only=only) as file:
         return pa.Table.from_batches(file.batches(), file.schema)
 
 
-def read_with_bad(path: Path, columns: Columns, *, only: bool = False) -> tuple[pa.Table, BadRows]:
+def read_with_bad(path: Path, columns: ColumnTypes, *, only: bool = False) -> tuple[pa.Table, BadRows]:
     """All rows, as a worker reads them, and those that cannot be read."""
     bad: BadRows = {}
     with open_input(str(path), columns, only=only) as file:
         return pa.Table.from_batches(file.batches(bad=bad), file.schema), bad
 
 
-def columns_of(path: Path, chosen: Columns | None = None) -> Columns:
+def columns_of(path: Path, chosen: ColumnTypes | None = None) -> ColumnTypes:
     """The columns of a run whose first shard this is."""
     if not has_footer(str(path)):
         return columns_of_lines([str(path)], chosen)
@@ -76,5 +76,5 @@ def columns_of(path: Path, chosen: Columns | None = None) -> Columns:
         return describe_columns(file.schema)
 
 
-def rows_of(path: Path, columns: Columns | None = None, *, only: bool = False) -> list[dict[str, Any]]:
+def rows_of(path: Path, columns: ColumnTypes | None = None, *, only: bool = False) -> list[dict[str, Any]]:
     return list(read(path, columns, only=only).to_pylist())

@@ -10,7 +10,7 @@ from shardsift.fleet.process.broker import make_app
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.planning.enqueue import enqueue
 from shardsift.producer.planning.plan import Plan
-from shardsift.producer.publishing.publish import finalize_run, looked_at
+from shardsift.producer.publishing.publish import finalize_run, with_findings
 from shardsift.producer.status import run_status
 from shardsift.producer.status.advice import what_next
 from support.small_run import do
@@ -43,7 +43,7 @@ def enqueue_and_wait(redis_url: str, plan: Plan, folder: Path, verify: bool = Fa
         shards += work(ledger, plan, scorer, folder)
         if ledger.publication(run_id) or isinstance(finalize_run(ledger, run_id, without_failed=False), Publication):
             break
-    status = looked_at(ledger, run_status(ledger, run_id), hashes=verify)
+    status = with_findings(ledger, run_status(ledger, run_id), hashes=verify)
     return Outcome(
         said=[str(finding) for finding in done.findings],
         then=what_next(status),

@@ -81,7 +81,7 @@ def test_the_cost_is_the_hours_times_the_price() -> None:
         priced(device, hours, "as run x did", price)
         for device, price in (("NVIDIA L4", None), ("NVIDIA L4", 2.0), ("NVIDIA H100", None))
     )
-    now = priced("NVIDIA L4", hours, "as run x did", None, ListPrices(per_hour={"L4": 0.7}, told="today"))
+    now = priced("NVIDIA L4", hours, "as run x did", None, ListPrices(per_hour={"L4": 0.7}, source="today"))
 
     assert listed.cost == hours * 0.8
     assert (listed.price_per_gpu_hour, listed.price_from) == (0.8, "list price of Hugging Face Jobs on 2026-11-21")

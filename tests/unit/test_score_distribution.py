@@ -15,7 +15,7 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.filter import Filter
 from shardsift.fleet.run.receipt import Histogram
 from shardsift.producer.planning.cut import bucket_shares, exact_edges, keys_of, share_of
-from shardsift.producer.scores.distribution import score_bins, threshold_of
+from shardsift.producer.scores.distribution import filter_threshold, score_bins
 from shardsift.producer.status.screen import spread_line
 
 Floats = npt.NDArray[Any]
@@ -49,7 +49,7 @@ def test_every_row_is_in_one_bin_and_each_bin_says_what_its_score_would_keep(fou
 def test_only_a_filter_that_compares_the_score_with_a_number_is_a_threshold(
     where: str | None, threshold: float | None
 ) -> None:
-    assert threshold_of(where, "score") == threshold
+    assert filter_threshold(where, "score") == threshold
 
 
 def test_the_line_of_status_has_a_bar_for_each_bin_and_at_most_forty() -> None:

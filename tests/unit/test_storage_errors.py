@@ -17,7 +17,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import hf_raise_for_status, parse_datetime, validate_hf_hub_args
 
 from shardsift.fleet.errors import LeaseLost, ShardError, ShardsiftError, TransientError
-from shardsift.fleet.storage.errors import translated, translation_of
+from shardsift.fleet.storage.errors import storage_error, translated
 
 REQUEST = httpx2.Request("GET", "http://hub/api")
 LONG = "first line\n\n  second line\n" * 200
@@ -285,7 +285,7 @@ def test_our_own_errors_and_bugs_pass_unchanged(error: Exception) -> None:
 
 def test_a_missing_file_is_of_the_machine_if_its_folder_is_missing_too(tmp_path: Path) -> None:
     def missing(file: Path) -> ShardError | TransientError:
-        return translation_of(FileNotFoundError(errno.ENOENT, "No such file or directory", str(file)), "Looking at a")
+        return storage_error(FileNotFoundError(errno.ENOENT, "No such file or directory", str(file)), "Looking at a")
 
     unmounted, gone = missing(tmp_path / "disk" / "a.parquet"), missing(tmp_path / "a.parquet")
 

@@ -20,7 +20,7 @@ from shardsift.fleet.process.children import end_with_parent
 from shardsift.fleet.process.redis_away import wait_for_redis
 from shardsift.fleet.process.settings import Settings, read_settings
 from shardsift.fleet.run.model import Model, joint_format, worker_queue
-from shardsift.fleet.run.receipt import refusal_told
+from shardsift.fleet.run.receipt import refusal_reason
 from shardsift.fleet.storage.scratch import remove_abandoned
 from shardsift.worker.scoring import Scorer
 from shardsift.worker.scoring.quiet import quieten_imports
@@ -161,7 +161,7 @@ def load_handed_down(settings: Settings) -> dict[str, Scorer[Any]]:
 
 def _log_loaded(model: Model, scorer: Scorer[Any]) -> None:
     info = scorer.info
-    dtype = f"{info.dtype}{refusal_told(info.refused_dtypes)}"
+    dtype = f"{info.dtype}{refusal_reason(info.refused_dtypes)}"
     logger.info("Model %s is loaded on %s in %s, %s", model.name, info.device, dtype, info.backend)
     if info.parity:
         logger.info(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
 
-Columns = tuple[tuple[str, str], ...]  # (name, type), as in RunSpec.columns; a type is Arrow's name of it, or JSON
+ColumnTypes = tuple[tuple[str, str], ...]  # (name, type), as in RunSpec.columns; a type is Arrow's name of it, or JSON
 SEEN = ""  # instead of a type: that of the sample
 JSON = "json"  # texts as they are, and other values as JSON: of values that no other column can hold
 NAMED_TYPES = ("string", "int64", "double", "bool", JSON)  # of --columns
@@ -19,7 +19,7 @@ _MOST_SHOWN = 40  # characters of a value
 _MOST_NAME = 100  # characters of a field's name
 
 
-def seen_names(columns: Columns) -> list[str]:
+def seen_names(columns: ColumnTypes) -> list[str]:
     """Columns whose types come from the sample."""
     return [name for name, kind in columns if kind == SEEN]
 
@@ -38,7 +38,7 @@ def no_such_field(name: str, names: Iterable[str], where: str, *, hint: str = ""
     )
 
 
-def schema_of(columns: Columns, uri: str) -> pa.Schema:
+def schema_of(columns: ColumnTypes, uri: str) -> pa.Schema:
     """The Arrow schema of the columns. Raises ShardError for a type that only Parquet has."""
     return pa.schema([(name, _type(name, kind, uri)) for name, kind in columns])
 
@@ -65,7 +65,7 @@ class Misfit(ValueError):
         self.path = path
         self.reason = f"{path} is not {kind}"
 
-    def remedy(self, columns: Columns, *, are_chosen: bool) -> str:
+    def remedy(self, columns: ColumnTypes, *, are_chosen: bool) -> str:
         """The option that keeps such values. It names types only for columns that the user has chosen."""
         read = [(name, JSON if self._is_in(name) else kind if are_chosen else SEEN) for name, kind in columns]
         names = ",".join(f"{name}:{kind}" if kind in NAMED_TYPES else name for name, kind in read)

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from shardsift.fleet.errors import ShardError
-from shardsift.fleet.inputs.columns import Columns, Misfit, field_path, schema_of
+from shardsift.fleet.inputs.columns import ColumnTypes, Misfit, field_path, schema_of
 from shardsift.fleet.inputs.formats import CSV_LAYOUT
-from shardsift.fleet.inputs.input_file import BadRow, BadRows, LeftOut, without
+from shardsift.fleet.inputs.input_file import BadRow, BadRows, LeftOut, with_nulls
 from shardsift.fleet.inputs.line_blocks import Block, LineRows, is_utf8
 
 _FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)'
@@ -33,7 +33,7 @@ _ODD, _ODD_DETAIL = "a quote or CR inside a field", 'a quote (") or a CR inside 
 _NO_END = "a quoted field has no end, or a quote stands inside a field"
 _ODD_REMEDY = 'Quote such a field whole, with two quotes for one: "a ""b"" c".'
 _NOT_UTF8 = ("not UTF-8", "not UTF-8", "Convert the file to UTF-8.")
-_Problems = dict[int, tuple[str, str, str]]  # place of a row in its block → reason, detail, remedy
+_Problems = dict[int, tuple[str, str, str]]  # index of a row in its block → reason, detail, remedy
 
 
 class CsvFile(LineRows):
@@ -57,7 +57,7 @@ class CsvFile(LineRows):
         return pa.concat_tables([self._no_texts(), *texts])
 
     @staticmethod
-    def columns_of(samples: Sequence[Any]) -> Columns:
+    def columns_of(samples: Sequence[Any]) -> ColumnTypes:
         """The columns of files that share one with the most common header. Other files have no header."""
         common = {*Counter(tuple(one.column_names) for one in samples).most_common(1)[0][0]}
         read = [one for one in samples if common & {*one.column_names}]
@@ -103,7 +103,7 @@ class CsvFile(LineRows):
         names = next(csv.reader(io.StringIO(match[0].decode(), newline="")))
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise self._error(line, f'several columns are called "{repeated}". Rename all but one.')
-        named = [name or f"Unnamed: {place}" for place, name in enumerate(names)]  # as pandas calls an index
+        named = [name or f"Unnamed: {index}" for index, name in enumerate(names)]  # as pandas calls an index
         return named, match.end()
 
     @cached_property
@@ -122,16 +122,16 @@ class CsvFile(LineRows):
         texts, starts, problems = self._texts(block)
         has = {*texts.column_names}
         for field in schema:
-            for place in misfits(texts[field.name], field.type) if field.name in has else ():
-                error = Misfit(field_path("", field.name), texts[field.name][place].as_py(), str(field.type))
-                problems.setdefault(place, (error.reason, str(error), error.remedy(self.columns, are_chosen=self.only)))
-        read = without(texts, problems)
+            for index in misfits(texts[field.name], field.type) if field.name in has else ():
+                error = Misfit(field_path("", field.name), texts[field.name][index].as_py(), str(field.type))
+                problems.setdefault(index, (error.reason, str(error), error.remedy(self.columns, are_chosen=self.only)))
+        read = with_nulls(texts, problems)
         absent = partial(pa.nulls, len(texts))
         values = [read[one.name].cast(one.type) if one.name in has else absent(one.type) for one in schema]
         others = (
             () if self.only else tuple(field_path("", name) for name in self._names if name not in self.schema.names)
         )
-        left_out = {place: others for place in range(len(texts)) if others and place not in problems}
+        left_out = {index: others for index in range(len(texts)) if others and index not in problems}
         return pa.table(values, schema=schema), _bad_rows(block, starts, problems), left_out
 
     def _texts(self, block: Block) -> tuple[pa.Table, list[int], _Problems]:
@@ -143,11 +143,11 @@ class CsvFile(LineRows):
         if problems:
             nothing = b'""' + b"," * (len(self._names) - 1) + b"\n"
             rows = enumerate(_split_at(block, starts))
-            data = b"".join(nothing if place in problems else row for place, row in rows)
+            data = b"".join(nothing if index in problems else row for index, row in rows)
         table = _parsed(data, self._names)
         if table is None or len(table) != len(starts):
             raise self._error(block.first_line, "not readable as CSV from this line on.")
-        return without(table, problems), starts, problems
+        return with_nulls(table, problems), starts, problems
 
     def _split(self, block: Block) -> tuple[list[int], _Problems]:
         """Offsets of the rows that are not blank, and the problems of bad ones.
@@ -169,7 +169,7 @@ class CsvFile(LineRows):
             starts.append(match.start())
         if not is_utf8(block.data):
             rows = enumerate(_split_at(block, starts))
-            problems |= {place: _NOT_UTF8 for place, row in rows if not is_utf8(row)}
+            problems |= {index: _NOT_UTF8 for index, row in rows if not is_utf8(row)}
         return starts, problems
 
 
@@ -184,10 +184,10 @@ def _split_at(block: Block, starts: list[int]) -> list[bytes]:
 def _bad_rows(block: Block, starts: list[int], problems: _Problems) -> BadRows:
     bad: BadRows = {}
     line, read = block.first_line, 0
-    for place, (reason, detail, remedy) in sorted(problems.items()):
-        line += block.data.count(b"\n", read, starts[place])
-        read = starts[place]
-        bad[place] = BadRow(place=f"line {line:,}", reason=reason, detail=detail, remedy=remedy)
+    for index, (reason, detail, remedy) in sorted(problems.items()):
+        line += block.data.count(b"\n", read, starts[index])
+        read = starts[index]
+        bad[index] = BadRow(position=f"line {line:,}", reason=reason, detail=detail, remedy=remedy)
     return bad
 
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["Parquet", "JSON Lines", "CSV"]
+FormatName = Literal["Parquet", "JSON Lines", "CSV"]
 
-_KINDS: dict[str, Kind] = {
+_KINDS: dict[str, FormatName] = {
     ".parquet": "Parquet",
     ".jsonl": "JSON Lines",
     ".ndjson": "JSON Lines",
@@ -25,7 +25,7 @@ class Format:
     Whether a file is compressed is known by its first bytes; see `line_blocks`.
     """
 
-    kind: Kind
+    kind: FormatName
     ending: str
 
 
@@ -42,7 +42,7 @@ def format_of(name: str) -> Format | None:
     return next((known for known in _FORMATS if name.lower().endswith(known.ending)), None)
 
 
-def kind_of(name: str) -> Kind:
+def format_name(name: str) -> FormatName:
     """The kind of file that a name means; Parquet if its ending means none."""
     known = format_of(name)
     return known.kind if known else "Parquet"
@@ -50,7 +50,7 @@ def kind_of(name: str) -> Kind:
 
 def has_footer(name: str) -> bool:
     """Whether the file is Parquet, whose footer has its rows, types and offsets."""
-    return kind_of(name) == "Parquet"
+    return format_name(name) == "Parquet"
 
 
 def without_ending(name: str) -> str:

@@ -87,22 +87,22 @@ def check_unchanged(shard: Shard) -> None:
 
 def _fresh_info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
     if isinstance(filesystem, HfFileSystem):
-        place = filesystem.resolve_path(path)
-        if isinstance(place, HfFileSystemResolvedRepositoryPath):
-            return _hub_info(place)
+        resolved = filesystem.resolve_path(path)
+        if isinstance(resolved, HfFileSystemResolvedRepositoryPath):
+            return _hub_info(resolved)
     filesystem.invalidate_cache(path)
     return dict(filesystem.info(path))
 
 
-def _hub_info(place: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
+def _hub_info(resolved: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
     """Ask for this file only, because the file system's own `info` lists the whole folder."""
     found = HfApi().get_paths_info(
-        place.repo_id, place.path_in_repo, revision=place.revision, repo_type=place.repo_type
+        resolved.repo_id, resolved.path_in_repo, revision=resolved.revision, repo_type=resolved.repo_type
     )
     for file in found:
         if isinstance(file, RepoFile):
-            return {"name": place.unresolve(), "size": file.size, "blob_id": file.blob_id, "lfs": file.lfs}
-    raise FileNotFoundError(place.unresolve())
+            return {"name": resolved.unresolve(), "size": file.size, "blob_id": file.blob_id, "lfs": file.lfs}
+    raise FileNotFoundError(resolved.unresolve())
 
 
 def _strong_etag(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str | None:

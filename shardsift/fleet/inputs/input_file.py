@@ -21,13 +21,13 @@ _SHOWN = 3
 class BadRow:
     """A row that cannot be read."""
 
-    place: str  # in the file, such as "line 7"
+    position: str  # in the file, such as "line 7"
     reason: str  # one of few, by which rows are counted
     detail: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.detail[:_MOST_DETAIL]}"
+        return f"{self.position}: {self.detail[:_MOST_DETAIL]}"
 
 
 BadRows = dict[int, BadRow]  # by the number of the row in its file, from 0
@@ -57,29 +57,29 @@ def note_bad_rows(
         for row in found.values():
             raise ShardError(f"{uri}, {row}. {row.remedy}")
     else:
-        for place, row in found.items():
-            bad[first_row + place] = row
+        for index, row in found.items():
+            bad[first_row + index] = row
     if isinstance(bad, NotedRows) and left_out:
-        bad.left_out |= {first_row + place: names for place, names in left_out.items()}
+        bad.left_out |= {first_row + index: names for index, names in left_out.items()}
 
 
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
-def without(rows: _Rows, bad: Collection[int]) -> _Rows:
+def with_nulls(rows: _Rows, bad: Collection[int]) -> _Rows:
     """Replace bad rows by nulls."""
     if not bad:
         return rows
     is_bad = np.isin(np.arange(len(rows)), list(bad))
-    places = pa.array(np.arange(len(rows)), mask=is_bad)
-    return type(rows).from_arrays([_taken(column, places) for column in rows.columns], schema=rows.schema)
+    indices = pa.array(np.arange(len(rows)), mask=is_bad)
+    return type(rows).from_arrays([_taken(column, indices) for column in rows.columns], schema=rows.schema)
 
 
-def _taken(column: pa.Array | pa.ChunkedArray, places: pa.Int64Array) -> pa.Array | pa.ChunkedArray:
-    """The values at these places. The dictionary of a dictionary column loses the others."""
+def _taken(column: pa.Array | pa.ChunkedArray, indices: pa.Int64Array) -> pa.Array | pa.ChunkedArray:
+    """The values at these indices. The dictionary of a dictionary column loses the others."""
     if pa.types.is_dictionary(column.type):
-        return column.cast(column.type.value_type).take(places).cast(column.type)
-    return column.take(places)
+        return column.cast(column.type.value_type).take(indices).cast(column.type)
+    return column.take(indices)
 
 
 _ROUNDING = 1e-9  # 0.29 of 100 rows are 28.999999999999996 in floats
@@ -139,7 +139,7 @@ class InputFile(Protocol):
         """All rows, or only some columns of them, in batches of at most `most_rows`. Call within `translated`.
 
         A row that cannot be read is null in every column, and is added to `bad` before its batch comes. Without `bad`, it
-        raises ShardError, which names the row's place.
+        raises ShardError, which names the row's position.
         """
 
     def count_rows(self, most: int | None = None) -> int:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from shardsift.fleet.errors import ShardError
-from shardsift.fleet.inputs.columns import JSON, JSON_TEXT, Columns, Misfit, field_path, read_as, schema_of
+from shardsift.fleet.inputs.columns import JSON, JSON_TEXT, ColumnTypes, Misfit, field_path, read_as, schema_of
 from shardsift.fleet.inputs.input_file import BadRow, BadRows, LeftOut
 from shardsift.fleet.inputs.line_blocks import Block, LineRows, is_utf8
 
@@ -46,9 +46,9 @@ class JsonLines(LineRows):
         return rows
 
     @staticmethod
-    def columns_of(samples: Sequence[Any]) -> Columns:
+    def columns_of(samples: Sequence[Any]) -> ColumnTypes:
         values = _by_field(row for rows in samples for row in rows)
-        return tuple((name, kind_of(found)) for name, found in values.items())
+        return tuple((name, json_type(found)) for name, found in values.items())
 
     def _last_end(self, piece: bytes) -> int:
         return piece.rfind(b"\n") + 1
@@ -72,7 +72,7 @@ class JsonLines(LineRows):
                 reason, remedy = _NOT_JSON, ""
                 if isinstance(error, Misfit):
                     reason, remedy = error.reason, error.remedy(self.columns, are_chosen=self.only)
-                bad[len(rows)] = BadRow(place=f"line {line:,}", reason=reason, detail=str(error), remedy=remedy)
+                bad[len(rows)] = BadRow(position=f"line {line:,}", reason=reason, detail=str(error), remedy=remedy)
             else:
                 if others and not self.only:
                     left_out[len(rows)] = tuple(sorted(others))
@@ -286,7 +286,7 @@ _CONVERTED: dict[pa.DataType, Callable[[Any], Any]] = {
 _MOST_DEPTH, _MOST_FIELDS = 64, 256
 
 
-def kind_of(values: Iterable[Any], depth: int = 0) -> str:
+def json_type(values: Iterable[Any], depth: int = 0) -> str:
     """The type that most of the values have; rows with others are bad ones. Strings stay strings, whatever they look like.
 
     JSON if no other column can hold the values, or there is none.
@@ -299,19 +299,19 @@ def kind_of(values: Iterable[Any], depth: int = 0) -> str:
     if depth > _MOST_DEPTH:
         return JSON
     if kind is list:
-        return f"list<item: {kind_of((item for value in by_kind[list] for item in value), depth + 1)}>"
+        return f"list<item: {json_type((item for value in by_kind[list] for item in value), depth + 1)}>"
     if kind is dict:
-        return _kind_of_objects(by_kind[dict], depth)
+        return _type_of_objects(by_kind[dict], depth)
     if kind is float:
-        return _kind_of_numbers(by_kind[float])
+        return _type_of_numbers(by_kind[float])
     return JSON if kind is None else "bool" if kind is bool else "string"
 
 
-def _kind_of_objects(objects: list[dict[str, Any]], depth: int) -> str:
+def _type_of_objects(objects: list[dict[str, Any]], depth: int) -> str:
     values = _by_field(objects)
     if not values or len(values) > _MOST_FIELDS:
         return JSON
-    kind = f"struct<{', '.join(f'{name}: {kind_of(found, depth + 1)}' for name, found in values.items())}>"
+    kind = f"struct<{', '.join(f'{name}: {json_type(found, depth + 1)}' for name, found in values.items())}>"
     try:
         names = read_as(kind).names
     except ValueError:  # for the names of its fields
@@ -319,7 +319,7 @@ def _kind_of_objects(objects: list[dict[str, Any]], depth: int) -> str:
     return kind if names == [*values] else JSON
 
 
-def _kind_of_numbers(numbers: list[int | float]) -> str:
+def _type_of_numbers(numbers: list[int | float]) -> str:
     if any(isinstance(number, float) for number in numbers):
         return "double"
     held = [number for number in numbers if number in _INT64 or number in _UINT64]

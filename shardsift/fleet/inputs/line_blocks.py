@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Self
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError
-from shardsift.fleet.inputs.columns import Columns
+from shardsift.fleet.inputs.columns import ColumnTypes
 from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRows, LeftOut, note_bad_rows
 from shardsift.fleet.storage.errors import translated
 
@@ -51,7 +51,7 @@ class LineRows(ABC):
 
     opened: Callable[[], BinaryIO]
     uri: str
-    columns: Columns
+    columns: ColumnTypes
     _: KW_ONLY
     only: bool = False
     block_bytes: int = BLOCK_BYTES
@@ -67,7 +67,7 @@ class LineRows(ABC):
 
     @staticmethod
     @abstractmethod
-    def columns_of(samples: Sequence[Any]) -> Columns:
+    def columns_of(samples: Sequence[Any]) -> ColumnTypes:
         """The columns of a run over files with these first rows."""
 
     @abstractmethod

@@ -13,10 +13,10 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.columns import Columns, no_such_field, seen_names
+from shardsift.fleet.inputs.columns import ColumnTypes, no_such_field, seen_names
 from shardsift.fleet.inputs.csv_file import CsvFile
 from shardsift.fleet.inputs.folder_columns import WithFolderColumns
-from shardsift.fleet.inputs.formats import CSV_LAYOUT, ENDINGS, format_of, has_footer, kind_of
+from shardsift.fleet.inputs.formats import CSV_LAYOUT, ENDINGS, format_name, format_of, has_footer
 from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.inputs.json_lines import JsonLines
 from shardsift.fleet.inputs.line_blocks import BLOCK_BYTES, LineRows
@@ -40,7 +40,7 @@ _NO_DATA = (".md", ".json", ".md5", ".sha1", ".sha256", ".sha512", ".crc")
 
 @contextmanager
 def open_input(
-    uri: str, columns: Columns | None = None, *, only: bool = False, first_row: int = 0
+    uri: str, columns: ColumnTypes | None = None, *, only: bool = False, first_row: int = 0
 ) -> Iterator[InputFile]:
     """Open a file for streaming. A file whose name means no format is Parquet.
 
@@ -58,15 +58,15 @@ def open_input(
         yield _opened(uri, columns, only=only)
 
 
-def columns_of_lines(uris: Sequence[str], chosen: Columns | None = None) -> Columns:
+def columns_of_lines(uris: Sequence[str], chosen: ColumnTypes | None = None) -> ColumnTypes:
     """The columns of a run over these files of lines, or those `chosen` with their types. Always the same for the same files.
 
     A file that cannot be read is passed over. Raises ShardError if none can, unless `chosen` says all types of JSON Lines.
     Raises UsageError if a chosen column is not there.
     """
-    kind = _LINES[kind_of(uris[0])]
+    kind = _LINES[format_name(uris[0])]
     files = min(len(uris), _MOST_SAMPLED)
-    sampled = [uris[place * (len(uris) - 1) // max(1, files - 1)] for place in range(files)]
+    sampled = [uris[index * (len(uris) - 1) // max(1, files - 1)] for index in range(files)]
     sample_bytes = max(_LEAST_SAMPLE_BYTES, _SAMPLE_BYTES // files)
 
     def sample_of(uri: str) -> Any:
@@ -95,11 +95,11 @@ def columns_of_lines(uris: Sequence[str], chosen: Columns | None = None) -> Colu
     return tuple((name, kind or seen[name]) for name, kind in chosen)
 
 
-def _opened(uri: str, columns: Columns, *, only: bool = False, read_bytes: int = _READ_AHEAD_BYTES) -> LineRows:
+def _opened(uri: str, columns: ColumnTypes, *, only: bool = False, read_bytes: int = _READ_AHEAD_BYTES) -> LineRows:
     with translated(f"Opening {uri}"):
         filesystem, path = filesystem_of(uri)
         opened = partial(filesystem.open, path, "rb", block_size=read_bytes)
-    return _LINES[kind_of(uri)](opened, uri, columns, only=only, block_bytes=min(BLOCK_BYTES, read_bytes))
+    return _LINES[format_name(uri)](opened, uri, columns, only=only, block_bytes=min(BLOCK_BYTES, read_bytes))
 
 
 @contextmanager
@@ -162,9 +162,9 @@ def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
     is_local = isinstance(filesystem, LocalFileSystem)
     fixed = next(
         (
-            place
-            for place, part in enumerate(parts)
-            if _GLOB & set(part) and not (is_local and filesystem.exists("/".join(parts[: place + 1])))
+            index
+            for index, part in enumerate(parts)
+            if _GLOB & set(part) and not (is_local and filesystem.exists("/".join(parts[: index + 1])))
         ),
         len(parts),
     )
@@ -237,7 +237,7 @@ def _refuse_several_formats(names: list[str], shown: str, option: str) -> None:
 
 def _folder(uri: str) -> str:
     parts = uri.rstrip("/").split("/")
-    return "/".join(parts[: next((place for place, part in enumerate(parts) if _GLOB & set(part)), len(parts))])
+    return "/".join(parts[: next((index for index, part in enumerate(parts) if _GLOB & set(part)), len(parts))])
 
 
 def _is_hidden(path: str) -> bool:

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardsift.fleet.errors import ShardError
-from shardsift.fleet.inputs.columns import Columns, type_named
+from shardsift.fleet.inputs.columns import ColumnTypes, type_named
 from shardsift.fleet.inputs.formats import ENDINGS, format_of
-from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows, without
+from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows, with_nulls
 from shardsift.fleet.inputs.parquet_pages import RowsAhead
-from shardsift.fleet.run.output_columns import described, plain_type
+from shardsift.fleet.run.output_columns import plain_type, type_name
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.hub_files import filesystem_of
 
@@ -41,7 +41,7 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
 
 
 @contextmanager
-def open_parquet_input(uri: str, columns: Columns | None, first_row: int) -> Iterator["ParquetInput"]:
+def open_parquet_input(uri: str, columns: ColumnTypes | None, first_row: int) -> Iterator["ParquetInput"]:
     with _opened(uri) as (file, parquet, written):
         yield ParquetInput(file, parquet, written, columns, uri, first_row)
 
@@ -103,16 +103,16 @@ class ParquetInput:
         file: BinaryIO,
         parquet: pq.ParquetFile,
         fields: pa.Schema,
-        columns: Columns | None,
+        columns: ColumnTypes | None,
         uri: str,
         first_row: int,
     ) -> None:
         self._file, self._parquet = file, parquet
         self._first_row = first_row
         self._uri = uri
-        places = {name: place for place, (name, _) in enumerate(columns or ())}
+        order = {name: index for index, (name, _) in enumerate(columns or ())}
         kinds = dict(columns or ())
-        self._order = sorted(range(len(fields)), key=lambda number: places.get(fields[number].name, len(places)))
+        self._order = sorted(range(len(fields)), key=lambda number: order.get(fields[number].name, len(order)))
         self.schema = pa.schema(
             [_as_in_the_run(fields[number], kinds) for number in self._order], metadata=fields.metadata
         )
@@ -139,7 +139,7 @@ class ParquetInput:
             rows = self._in_types_of(schema, batch.slice(before).select(list(columns or self._order)))
             found = _bad_rows(rows, first_row)
             note_bad_rows(found, bad, first_row=first_row, uri=self._uri)
-            yield without(rows, found)
+            yield with_nulls(rows, found)
             first_row += len(rows)
 
     def _decoded(
@@ -177,7 +177,7 @@ def row_group_rows(parquet: pq.ParquetFile) -> list[int]:
     return [parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups)]
 
 
-def _of_the_run(schema: pa.Schema, columns: Columns) -> pa.Schema:
+def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
     """The run's columns, for a file without rows. Such a file may have fewer, or null as their type, as pandas writes it."""
     try:
         known = pa.schema([(name, type_named(kind)) for name, kind in columns], metadata=schema.metadata)
@@ -189,7 +189,7 @@ def _of_the_run(schema: pa.Schema, columns: Columns) -> pa.Schema:
 def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
     """The field with the run's type, if that can hold all of its values."""
     own = plain_type(field.type)
-    if described(own) == kinds.get(field.name):
+    if type_name(own) == kinds.get(field.name):
         return field.with_type(own)
     with suppress(ValueError):  # a type whose name does not say all of it
         wanted = type_named(kinds.get(field.name, ""))
@@ -239,14 +239,14 @@ def _bad_rows(batch: pa.RecordBatch, first_row: int) -> BadRows:
         batch.validate(full=True)
     except pa.ArrowInvalid:  # or for another reason, such as a time of day after midnight
         return {
-            place: BadRow(
-                place=f"row {first_row + place:,}",
+            index: BadRow(
+                position=f"row {first_row + index:,}",
                 reason="not UTF-8",
                 detail=f'"{name}" is not UTF-8',
                 remedy="Store bytes in a binary column.",
             )
-            for place in range(len(batch))
-            if (name := _undecodable_column(batch.slice(place, 1))) is not None
+            for index in range(len(batch))
+            if (name := _undecodable_column(batch.slice(index, 1))) is not None
         }
     return {}
 

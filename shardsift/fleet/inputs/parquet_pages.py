@@ -29,14 +29,14 @@ class RowsAhead:
         self._texts: list[_Pages] = []
         lists = [0]
         slots = [count for field in metadata.schema.to_arrow_schema() for count in _slots(field.type)]
-        for place in range(found.num_columns):
-            chunk, leaf = found.column(place), metadata.schema.column(place)
+        for index in range(found.num_columns):
+            chunk, leaf = found.column(index), metadata.schema.column(index)
             if columns and not any(f"{leaf.path}.".startswith(f"{name}.") for name in columns):
                 continue
             width = _WIDTHS.get(leaf.physical_type, leaf.length)
             encoded = int(chunk.total_uncompressed_size)
             if leaf.max_repetition_level:
-                of_nulls = _nulls(chunk) * (slots[place] - 1) * (width + _OF_A_LIST) if slots[place] > 1 else 0
+                of_nulls = _nulls(chunk) * (slots[index] - 1) * (width + _OF_A_LIST) if slots[index] > 1 else 0
                 of_values = chunk.num_values * width if width else _Pages(file, chunk).bytes_of_all
                 lists.append(of_values + chunk.num_values * _OF_A_LIST + of_nulls)
             elif width or encoded * found.num_columns * self.rows <= _MOST_BYTES // 4:
@@ -110,22 +110,22 @@ class _Pages:
 
     def bytes_of(self, rows: int) -> int:
         """An upper bound of the bytes of the next rows. Of the first page, which is in memory anyway, only their share counts."""
-        found = coded = place = 0
+        found = coded = index = 0
         while rows:
-            if place == len(self._ahead):
+            if index == len(self._ahead):
                 self._ahead.append(
                     next(self._rest, (rows, int(self._chunk.total_uncompressed_size), _SHARED_BEGINNINGS))
                 )
-            values, size, encoding = self._ahead[place]
+            values, size, encoding = self._ahead[index]
             here = min(rows, values)
             if encoding in _DICTIONARY_CODED:
                 coded += here
             elif encoding == _SHARED_BEGINNINGS:
                 found += here * size
             else:
-                found += size if place else size * here // values
+                found += size if index else size * here // values
             rows -= here
-            place += 1
+            index += 1
         return found + self._repeated(coded)
 
     def _repeated(self, values: int) -> int:
@@ -142,10 +142,10 @@ class _Pages:
             content = _read(self._file, at, stored)
             if self._chunk.compression != "UNCOMPRESSED":
                 content = pa.decompress(content, size, self._chunk.compression.lower(), asbytes=True)
-            lengths, place = [0], 0
-            while place < len(content):
-                lengths.append(int.from_bytes(content[place : place + 4], "little"))
-                place += 4 + lengths[-1]
+            lengths, index = [0], 0
+            while index < len(content):
+                lengths.append(int.from_bytes(content[index : index + 4], "little"))
+                index += 4 + lengths[-1]
             return max(lengths)
         return size
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 import redis
 
 from shardsift.fleet.errors import LeaseLost, RunUnknown
-from shardsift.fleet.ledger.base import FINISHED, SHARD, Keys, LedgerBase, read_spec
+from shardsift.fleet.ledger.base import FINISHED, SHARD_JSON, Keys, LedgerBase, read_spec
 from shardsift.fleet.ledger.records import Claim, Outcome, Refusal
 from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.run.receipt import AttemptReport, Receipt
@@ -41,7 +41,7 @@ class Attempts(LedgerBase):
         _, token, attempt, spilled, shard, spec = answer
         return Claim(
             run_id=run_id,
-            shard=SHARD.validate_json(shard),
+            shard=SHARD_JSON.validate_json(shard),
             spec=read_spec(run_id, spec),
             token=token,
             attempt=int(attempt),

@@ -13,7 +13,7 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.model import queue_of_run
 from shardsift.fleet.run.spec import RunSpec, Shard
 
-SHARD = TypeAdapter(Shard)
+SHARD_JSON = TypeAdapter(Shard)
 _T = TypeVar("_T")
 _BATCH = 200  # shards per call: a script blocks Redis for all clients, here for a few milliseconds
 _LUA = resources.files("shardsift.fleet.ledger") / "lua"
@@ -139,6 +139,6 @@ class Keys:
 
     def of(self, shard: str = "") -> list[str]:
         """All keys, in the order that `lua/prelude.lua` expects."""
-        places = [self.waiting, self.sent, self.running, self.failed, self.receipts]
+        states = [self.waiting, self.sent, self.running, self.failed, self.receipts]
         tallies = [self.histograms, self.errored]
-        return [self.run, self.shards, *places, *tallies, self.attempts(shard), self.scores(shard), REFUSED]
+        return [self.run, self.shards, *states, *tallies, self.attempts(shard), self.scores(shard), REFUSED]

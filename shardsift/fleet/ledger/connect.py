@@ -67,7 +67,7 @@ def why_no_writes(client: redis.Redis) -> str:
 
 def _wait_for_answer(client: redis.Redis, address: RedisAddress, wait_seconds: float) -> None:
     deadline = time.monotonic() + wait_seconds
-    has_told = False
+    has_warned = False
     while True:
         try:
             client.ping()
@@ -78,10 +78,10 @@ def _wait_for_answer(client: redis.Redis, address: RedisAddress, wait_seconds: f
         except (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError) as error:
             if time.monotonic() >= deadline or _UNTRUSTED in str(error):
                 raise
-            if not has_told:
+            if not has_warned:
                 said = "Redis at %s is a replica (%s)" if is_refusal(error) else "No Redis answers at %s (%s)"
                 logger.warning(f"{said}. Waiting for it", address, error)
-                has_told = True
+                has_warned = True
             time.sleep(_PAUSE_SECONDS)
 
 
@@ -90,10 +90,10 @@ def _check_server(client: redis.Redis, address: RedisAddress) -> None:
 
     Raises ReadOnlyError for a replica, which a failover may make a primary.
     """
-    told = client.execute_command("HELLO")  # type: ignore[no-untyped-call]  # which each user may send
-    if isinstance(told, list):
-        told = dict(zip(told[::2], told[1::2], strict=True))
-    mode = told.get("mode")
+    server = client.execute_command("HELLO")  # type: ignore[no-untyped-call]  # which each user may send
+    if isinstance(server, list):
+        server = dict(zip(server[::2], server[1::2], strict=True))
+    mode = server.get("mode")
     if mode == "cluster":
         raise UsageError(
             f"Redis at {address} runs in cluster mode. shardsift needs all keys on one server: set REDIS_URL to a server with "
@@ -101,13 +101,13 @@ def _check_server(client: redis.Redis, address: RedisAddress) -> None:
         )
     if mode == "sentinel":
         raise UsageError(f"{address} is a Sentinel, which holds no data. Set REDIS_URL to the primary that it watches.")
-    version = str(told.get("version", ""))
+    version = str(server.get("version", ""))
     if version and tuple(int(part) for part in version.split(".")[:2]) < OLDEST_REDIS:
         raise UsageError(
             f"Redis at {address} is version {version}. shardsift needs Redis 6.2 or later, or Valkey: upgrade it, "
             "or set REDIS_URL to another server."
         )
-    if told.get("role") in ("slave", "replica"):
+    if server.get("role") in ("slave", "replica"):
         raise redis.ReadOnlyError("its role is replica")
     _check_scripts(client)
     try:

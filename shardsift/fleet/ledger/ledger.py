@@ -18,7 +18,7 @@ from shardsift.fleet.ledger.base import (
     FINISHED,
     REFUSED,
     RUNS,
-    SHARD,
+    SHARD_JSON,
     VERSION,
     VERSION_KEY,
     Keys,
@@ -69,13 +69,13 @@ class Ledger(Attempts, Results):
         """Add shards to a run that is not marked as enqueued: no shard is sent or published before `mark_enqueued`."""
         keys = Keys(spec.run_id)
         self.redis.set(VERSION_KEY, VERSION)
-        labels = {column: places for column, places in spec.charted.items() if places[1] is not None}
+        labels = {column: indices for column, indices in spec.charted.items() if indices[1] is not None}
         self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now, "charted": json.dumps(labels)})
         was_cancelled = self.redis.hdel(keys.run, "cancelled")
         self.redis.zadd(RUNS, {spec.run_id: now}, nx=True)
         added = 0
         for batch in batches(shards):
-            fields = [part for shard in batch for part in (shard.name, SHARD.dump_json(shard))]
+            fields = [part for shard in batch for part in (shard.name, SHARD_JSON.dump_json(shard))]
             added += self._run_script("add_shards", keys.of(), fields)
         if added or was_cancelled:
             self._note_queued(spec.run_id)
@@ -266,13 +266,13 @@ class Ledger(Attempts, Results):
         for batch in batches(sorted(map(str, self.redis.hkeys(key) if names is None else names))):
             for record in self.redis.hmget(key, batch):
                 if record is not None:
-                    yield SHARD.validate_json(record)
+                    yield SHARD_JSON.validate_json(record)
 
     def update_shards(self, run_id: str, shards: Iterable[Shard]) -> int:
         """Replace the records of shards that are not done. Returns how many changed."""
         changed = 0
         for batch in batches(shards):
-            fields = [part for shard in batch for part in (shard.name, SHARD.dump_json(shard))]
+            fields = [part for shard in batch for part in (shard.name, SHARD_JSON.dump_json(shard))]
             changed += int(self._run_script("update_shards", Keys(run_id).of(), fields))
         return changed
 

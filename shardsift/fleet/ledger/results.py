@@ -147,8 +147,8 @@ class Results(LedgerBase):
         """How the scores of done shards are spread, by the columns that the spec charts."""
         spec = self.spec(run_id)
         empty = {
-            column: empty_histogram(spec.scorings[place].function_to_apply)
-            for column, (place, _) in spec.charted.items()
+            column: empty_histogram(spec.scorings[index].function_to_apply)
+            for column, (index, _) in spec.charted.items()
         }
         rows_by_bin: dict[str, dict[int, int]] = {column: {} for column in empty}
         for field, rows in self._fields(Keys(run_id).histograms).items():

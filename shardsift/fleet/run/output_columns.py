@@ -84,7 +84,7 @@ def plain_type(kind: pa.DataType, *, nullable: bool = False) -> pa.DataType:
 
     def inner(field: pa.Field, name: str) -> pa.Field:
         value = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        kept = {key: told for key, told in (field.metadata or {}).items() if key != _FIELD_ID}
+        kept = {key: value for key, value in (field.metadata or {}).items() if key != _FIELD_ID}
         return pa.field(name, plain_type(value, nullable=nullable), nullable or field.nullable, kept)
 
     if pa.types.is_struct(kind):
@@ -149,9 +149,9 @@ def repeated_column(schema: pa.Schema) -> str | None:
 
 def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
     """The (name, type) pairs that all shards of a run must share."""
-    return tuple((field.name, described(field.type)) for field in schema)
+    return tuple((field.name, type_name(field.type)) for field in schema)
 
 
-def described(kind: pa.DataType) -> str:
+def type_name(kind: pa.DataType) -> str:
     """The name of a type. What may be null differs between shards."""
     return str(kind).replace(" not null", "")

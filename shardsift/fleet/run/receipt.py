@@ -110,9 +110,9 @@ class ScoringReceipt:
     label_histograms: tuple[Histogram, ...] = ()  # of each label's score, if there are several labels, and not too many
 
     @property
-    def format_told(self) -> str:
+    def format_line(self) -> str:
         """The number format, and why it is not a faster one."""
-        return f"{self.dtype}{refusal_told(self.refused_dtypes)}"
+        return f"{self.dtype}{refusal_reason(self.refused_dtypes)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,7 +186,7 @@ class Receipt:
         return _RECEIPT.validate_json(data)
 
 
-def refusal_told(dtypes: Sequence[str]) -> str:
+def refusal_reason(dtypes: Sequence[str]) -> str:
     """The end of a sentence about the number format: why it is not a faster one."""
     return f" (in {' and '.join(dtypes)} the scores differ too much)" if dtypes else ""
 
@@ -215,13 +215,13 @@ class Receipts(Sequence[Receipt]):
         return isinstance(other, Receipts) and list(self) == list(other)
 
     @overload
-    def __getitem__(self, place: int) -> Receipt: ...
+    def __getitem__(self, index: int) -> Receipt: ...
     @overload
-    def __getitem__(self, place: slice) -> "Receipts": ...
-    def __getitem__(self, place: int | slice) -> "Receipt | Receipts":
-        if isinstance(place, int):
-            return Receipt.from_json(zlib.decompressobj(zdict=self._first).decompress(self._stored[place]))
-        return self._holding(self._stored[place])
+    def __getitem__(self, index: slice) -> "Receipts": ...
+    def __getitem__(self, index: int | slice) -> "Receipt | Receipts":
+        if isinstance(index, int):
+            return Receipt.from_json(zlib.decompressobj(zdict=self._first).decompress(self._stored[index]))
+        return self._holding(self._stored[index])
 
     def only(self, is_chosen: Iterable[bool]) -> "Receipts":
         """Some of them, without a second copy."""

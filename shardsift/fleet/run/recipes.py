@@ -11,7 +11,7 @@ from typing import Any, Literal
 from shardsift.fleet.run.choices import Function
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 
-Checked = Literal["checked", "from its card"]
+Evidence = Literal["checked", "from its card"]
 _ABOUT = "model", "checked", "url", "note", "int_score", "zero_shot"
 
 
@@ -24,7 +24,7 @@ class Recipe:
     """
 
     model: str  # its name on the Hub
-    checked: Checked = "from its card"
+    checked: Evidence = "from its card"
     url: str = ""  # of what the options are from, if not the model's card
     note: str = ""  # how the scores still differ from the authors' use
     int_score: bool = False  # add FineWeb-Edu's rounded score
@@ -103,14 +103,14 @@ def quoted(text: str) -> str:
     return shlex.quote(text.replace("\n", "\\n"))
 
 
-def _edu(model: str, *, checked: Checked = "checked", url: str = "") -> Recipe:
+def _edu(model: str, *, checked: Evidence = "checked", url: str = "") -> Recipe:
     """One raw score from 0 to 5, also rounded; 3 and more is kept. The models themselves read 512 tokens, or 1,024 of code."""
     return Recipe(
         model=model, checked=checked, url=url, int_score=True, min_score=3.0, note="Adds int_score, the rounded score."
     )
 
 
-def _finepdfs(model: str, *, checked: Checked = "checked") -> Recipe:
+def _finepdfs(model: str, *, checked: Evidence = "checked") -> Recipe:
     """2,046 tokens from the first and the last 10,000 characters, cut at white space; the higher score.
 
     The English models are ModernBERT, and the others mmBERT.
@@ -122,7 +122,7 @@ def _nvidia(model: str, max_tokens: int, note: str = "") -> Recipe:
     return Recipe(model=model, checked="checked", max_tokens=max_tokens, function_to_apply="softmax", note=note)
 
 
-def _weborganizer(model: str, text_column: str | None = None, checked: Checked = "checked") -> Recipe:
+def _weborganizer(model: str, text_column: str | None = None, checked: Evidence = "checked") -> Recipe:
     return Recipe(model=model, checked=checked, text_column=text_column, max_tokens=8192, function_to_apply="softmax")
 
 

@@ -124,11 +124,11 @@ class RunSpec:
         Each has the index of its scoring, and that of its label, which is None for the score.
         """
         found: dict[str, tuple[int, int | None]] = {}
-        for place, scoring in enumerate(self.scorings):
-            labels = {column: (place, label) for label, column in enumerate(scoring.label_histogram_columns)}
-            columns = {scoring.score_column: (place, None), **labels}
-            named = {column: places for column, places in columns.items() if self.filter_names(column)}
-            found |= named or {scoring.score_column: (place, None)}
+        for index, scoring in enumerate(self.scorings):
+            labels = {column: (index, label) for label, column in enumerate(scoring.label_histogram_columns)}
+            columns = {scoring.score_column: (index, None), **labels}
+            named = {column: indices for column, indices in columns.items() if self.filter_names(column)}
+            found |= named or {scoring.score_column: (index, None)}
         return dict(sorted(found.items(), key=lambda one: not self.filter_names(one[0])))
 
     @property
@@ -303,5 +303,5 @@ def _last_part(uri: str) -> str:
     if uri.startswith(_HUB):
         return uri
     parts = [part for part in uri.rstrip("/").split("/") if part] or [uri]
-    first_wild = next((place for place, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts))
+    first_wild = next((index for index, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts))
     return "/".join(parts[max(0, min(first_wild, len(parts)) - 1) :])

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.inputs.columns import NAMED_TYPES, SEEN, Columns
-from shardsift.fleet.inputs.formats import CSV_LAYOUT, kind_of
+from shardsift.fleet.inputs.columns import NAMED_TYPES, SEEN, ColumnTypes
+from shardsift.fleet.inputs.formats import CSV_LAYOUT, format_name
 from shardsift.fleet.run.choices import DEFAULT_TEXT_COLUMN
 from shardsift.fleet.run.output_columns import repeated_column
 from shardsift.fleet.run.receipt import Receipt
@@ -82,7 +82,7 @@ def _no_column(name: str, schema: pa.Schema, options: TextOptions, where: str, *
             f'The column "{name}" is not read, because --columns leaves it out: add {name}, or name one of these {where}: '
             f"{names}."
         )
-    layout = f" {CSV_LAYOUT}" if kind_of(uri) == "CSV" else ""
+    layout = f" {CSV_LAYOUT}" if format_name(uri) == "CSV" else ""
     return UsageError(f'{called} has no column "{name}"; it has: {names}. Name one {where}.{layout}')
 
 
@@ -135,7 +135,7 @@ def columns_of(template: str) -> tuple[str, ...]:
 # Which columns of a file of lines are read, as the user says it.
 
 
-def chosen_columns(text: str | None) -> Columns | None:
+def chosen_columns(text: str | None) -> ColumnTypes | None:
     """`id,ups:int64` as pairs of name and type. Raises UsageError. A colon that no type follows is part of the name."""
     if text is None:
         return None

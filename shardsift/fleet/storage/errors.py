@@ -61,7 +61,7 @@ def translated(doing: str) -> Iterator[None]:
     except ShardsiftError:
         raise
     except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, JSONDecodeError, *_HUB_ERRORS) as error:
-        raise translation_of(error, redacted(doing)) from error
+        raise storage_error(error, redacted(doing)) from error
     except Exception as error:
         if isinstance(error, UnicodeEncodeError) and error.encoding == "ascii":  # of a header; a URL is encoded before
             raise ShardError(
@@ -78,7 +78,7 @@ def translated(doing: str) -> Iterator[None]:
         raise
 
 
-def translation_of(error: Exception, doing: str) -> ShardError | TransientError:
+def storage_error(error: Exception, doing: str) -> ShardError | TransientError:
     """Our error for what a library's error means for a shard."""
     if isinstance(error.__cause__, _NOT_SHOWN):  # of the FileNotFoundError of its file system
         error = error.__cause__
@@ -127,7 +127,7 @@ def _disk_of(error: OSError) -> str:
     if not (name := error.filename2 or error.filename):
         return "the disk"
     file = Path(os.fsdecode(name)).absolute()
-    return f"the disk of {next(place for place in file.parents if place.is_mount())}"
+    return f"the disk of {next(path for path in file.parents if path.is_mount())}"
 
 
 def _from_path(error: OSError, doing: str) -> ShardError:
@@ -154,7 +154,7 @@ def did_you_mean(path: str, *, having: str = "") -> str:
     while not missing.parent.exists():
         missing = missing.parent
     with suppress(OSError):
-        near = get_close_matches(missing.name, [place.name for place in missing.parent.iterdir()], n=9)
+        near = get_close_matches(missing.name, [path.name for path in missing.parent.iterdir()], n=9)
         near.sort(key=lambda name: not (missing.with_name(name) / having).is_file())
         if near and not missing.exists():
             return f" Did you mean {missing.with_name(near[0])}?"

@@ -109,8 +109,8 @@ class Files:
         """Say what is wrong with the copy of a receipt's file at `path`."""
         try:
             size = self._fs.size(self._at(path))
-            is_looked_at = hashes and size == file.size_bytes
-            return problem_of(file, StoredFile(size_bytes=size, sha256=self.sha256(path) if is_looked_at else None))
+            is_read = hashes and size == file.size_bytes
+            return problem_of(file, StoredFile(size_bytes=size, sha256=self.sha256(path) if is_read else None))
         except (FileNotFoundError, NotADirectoryError):
             return Problem.MISSING
 
@@ -140,10 +140,10 @@ class Files:
 
     def move(self, source: str, target: str) -> None:
         self._make_folder_of(target)
-        place = self._at(target)
-        if isinstance(self._fs, LocalFileSystem) and Path(place).is_dir():  # shutil.move moves into a folder
-            raise IsADirectoryError(errno.EISDIR, "there is a folder in the place of a file; move it away", place)
-        self._fs.mv(self._at(source), place)
+        path = self._at(target)
+        if isinstance(self._fs, LocalFileSystem) and Path(path).is_dir():  # shutil.move moves into a folder
+            raise IsADirectoryError(errno.EISDIR, "there is a folder in the place of a file; move it away", path)
+        self._fs.mv(self._at(source), path)
 
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with its content. Does nothing if it does not exist."""
@@ -207,7 +207,7 @@ def _sync(path: str | Path) -> None:
 def hashed(files: Files, stored: Mapping[str, StoredFile], paths: Iterable[str]) -> dict[str, StoredFile]:
     """`stored`, with the sha256 of the files at `paths` filled in. Files that have vanished meanwhile are left out."""
 
-    def look(path: str) -> StoredFile | None:
+    def read(path: str) -> StoredFile | None:
         try:
             return StoredFile(size_bytes=stored[path].size_bytes, sha256=files.sha256(path))
         except FileNotFoundError:
@@ -215,5 +215,5 @@ def hashed(files: Files, stored: Mapping[str, StoredFile], paths: Iterable[str])
 
     here = [path for path in paths if path in stored]
     with ThreadPoolExecutor(READERS) as readers:
-        looked_at = dict(zip(here, readers.map(look, here), strict=True))
-    return {path: file for path in stored if (file := looked_at.get(path, stored[path]))}
+        hashed_files = dict(zip(here, readers.map(read, here), strict=True))
+    return {path: file for path in stored if (file := hashed_files.get(path, stored[path]))}

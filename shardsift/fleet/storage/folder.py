@@ -253,17 +253,17 @@ class FolderOutput(Output):
         """Read all files, and return the staged ones, which must be moved. Raises OutputDamaged."""
         files = files_of(receipts)
         with ThreadPoolExecutor(READERS) as readers:
-            looks = dict(zip(files, readers.map(self._look, files), strict=True))
+            copies = dict(zip(files, readers.map(self._copy_of, files), strict=True))
         damaged: dict[str, str] = {}
         for receipt in receipts:
             for file in output_files(receipt):
-                if finding := looks[file][1]:
+                if finding := copies[file][1]:
                     damaged.setdefault(receipt.shard, str(finding))
         if damaged:
             raise OutputDamaged(damaged)
-        return [(shard, file) for file, shard in files.items() if looks[file][0]]
+        return [(shard, file) for file, shard in files.items() if copies[file][0]]
 
-    def _look(self, file: OutputFile) -> tuple[bool, Finding | None]:
+    def _copy_of(self, file: OutputFile) -> tuple[bool, Finding | None]:
         """Whether an intact copy of the file is staged, and what is wrong if none is staged or published."""
         staged = self._files.problem(file, file.staged_path, hashes=True) if self._is_staged(file) else Problem.MISSING
         if staged is None:

@@ -250,9 +250,9 @@ class HubOutput(Output):
             self._branch.delete()
 
     def _content(self, path: str, *, revision: str | None = None) -> bytes | None:
-        place = f"datasets/{self._repo_id}@{revision or self._target}"
+        root = f"datasets/{self._repo_id}@{revision or self._target}"
         with suppress(FileNotFoundError):
-            return bytes(HubFiles(skip_instance_cache=True).cat_file(f"{place}/{path}"))
+            return bytes(HubFiles(skip_instance_cache=True).cat_file(f"{root}/{path}"))
         return None
 
     def _files_in(self, folder: str) -> Iterator[tuple[str, StoredFile]]:

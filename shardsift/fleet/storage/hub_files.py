@@ -76,14 +76,14 @@ class BucketFiles(HubFiles):
         self._api.create_bucket("/".join(path.split("/")[1:3]), private=not public, exist_ok=True)
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:  # type: ignore[override]
-        place = self._place(path)
-        if place.path:
-            for file in self._api.get_bucket_paths_info(place.bucket_id, [place.path]):
-                return {"name": place.unresolve(), "size": file.size, "type": "file", "xet_hash": file.xet_hash}
-            entries = self._api.list_bucket_tree(place.bucket_id, place.path)
-            if not any(entry.path.startswith(f"{place.path}/") for entry in entries):
+        resolved = self._resolved(path)
+        if resolved.path:
+            for file in self._api.get_bucket_paths_info(resolved.bucket_id, [resolved.path]):
+                return {"name": resolved.unresolve(), "size": file.size, "type": "file", "xet_hash": file.xet_hash}
+            entries = self._api.list_bucket_tree(resolved.bucket_id, resolved.path)
+            if not any(entry.path.startswith(f"{resolved.path}/") for entry in entries):
                 raise FileNotFoundError(path)
-        return {"name": place.unresolve(), "size": 0, "type": "directory"}
+        return {"name": resolved.unresolve(), "size": 0, "type": "directory"}
 
     def exists(self, path: str, **_: Any) -> bool:
         with suppress(FileNotFoundError):
@@ -96,13 +96,13 @@ class BucketFiles(HubFiles):
         return False
 
     def url(self, path: str) -> str:
-        place = self._place(path)
-        return f"{self.endpoint}/buckets/{place.bucket_id}/resolve/{quote(place.path)}"
+        resolved = self._resolved(path)
+        return f"{self.endpoint}/buckets/{resolved.bucket_id}/resolve/{quote(resolved.path)}"
 
     def put_file(self, lpath: str | bytes, rpath: str, **_: Any) -> None:
         """Upload a file or bytes. The client would first write them to a temporary file."""
-        place = self._place(rpath)
-        self._api.batch_bucket_files(place.bucket_id, add=[(lpath, place.path)])
+        resolved = self._resolved(rpath)
+        self._api.batch_bucket_files(resolved.bucket_id, add=[(lpath, resolved.path)])
 
     def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
         self.put_file(value, path)
@@ -114,14 +114,14 @@ class BucketFiles(HubFiles):
 
     def rm(self, path: str, **_: Any) -> None:  # type: ignore[override]
         """Remove a file, or a folder with its content."""
-        place = self._place(path)
-        entries = self._api.list_bucket_tree(place.bucket_id, place.path, recursive=True)  # whose path begins so
-        paths = [entry.path for entry in entries if f"{entry.path}/".startswith(f"{place.path}/")]
+        resolved = self._resolved(path)
+        entries = self._api.list_bucket_tree(resolved.bucket_id, resolved.path, recursive=True)  # whose path begins so
+        paths = [entry.path for entry in entries if f"{entry.path}/".startswith(f"{resolved.path}/")]
         if not paths:
             raise FileNotFoundError(path)
-        self._api.batch_bucket_files(place.bucket_id, delete=paths)
+        self._api.batch_bucket_files(resolved.bucket_id, delete=paths)
 
-    def _place(self, path: str) -> HfFileSystemResolvedBucketPath:
+    def _resolved(self, path: str) -> HfFileSystemResolvedBucketPath:
         return cast(HfFileSystemResolvedBucketPath, self.resolve_path(path))
 
 

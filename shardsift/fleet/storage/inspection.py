@@ -89,8 +89,8 @@ def each_file(receipts: Iterable[Receipt]) -> Iterator[tuple[OutputFile, str]]:
     seen: set[str] = set()
     for receipt in receipts:
         for file in (receipt.data, receipt.scores):
-            if (told := f"{file.sha256} {file.staged_path}") not in seen:
-                seen.add(told)
+            if (copy := f"{file.sha256} {file.staged_path}") not in seen:
+                seen.add(copy)
                 yield file, receipt.shard
 
 
@@ -112,7 +112,7 @@ def has_text(card: bytes) -> bool:
     return bool(_FRONT_MATTER.sub(b"", card).strip())
 
 
-def is_text(card: bytes) -> bool:
+def is_readable_card(card: bytes) -> bool:
     """Whether a card can be read, and has a text, whatever it says."""
     try:
         return has_text(card) and "\0" not in card.decode()

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from shardsift.fleet.run.model import folder_revision
 from shardsift.fleet.run.receipt import Provenance, Receipt, Receipts
 from shardsift.fleet.run.spec import RunSpec, disclosed_spec
-from shardsift.fleet.storage.inspection import Finding, Problem, StoredFile, compare, files_of, is_text
+from shardsift.fleet.storage.inspection import Finding, Problem, StoredFile, compare, files_of, is_readable_card
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 
 _RUN = b"shardsift.run"  # JSON: what the manifest says beside its lines
@@ -198,7 +198,7 @@ def findings(
         yield Finding(path=MANIFEST_PATH, problem=Problem.SHA256, detail="it lists other files than those of the run")
     if card is None:
         yield Finding(path=CARD_PATH, problem=Problem.MISSING)
-    elif not is_text(card):
+    elif not is_readable_card(card):
         yield Finding(path=CARD_PATH, problem=Problem.UNREADABLE, detail="it is not text")
     elif manifest and manifest.card_sha256 != sha256(card).hexdigest():
         yield Finding(path=CARD_PATH, problem=Problem.EDITED)

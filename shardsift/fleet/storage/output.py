@@ -259,7 +259,7 @@ def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> Ou
     if there and there.input_revision != here.input_revision:
         advice += f" To score changed files of its failed shards as they are now: producer retry {run_id}"
     return OutputTaken(
-        f"The output {uri} holds the data of another run, {run_id}.{_told(differing)} {advice}",
+        f"The output {uri} holds the data of another run, {run_id}.{_differences(differing)} {advice}",
         run_id=run_id,
     )
 
@@ -296,7 +296,7 @@ def _differing(there: RunSpec | None, here: RunSpec) -> list[str] | None:
     return found
 
 
-def _told(differing: list[str] | None) -> str:
+def _differences(differing: list[str] | None) -> str:
     if differing is None:
         return ""
     named = [_NAMES.get(name, name.replace("_", " ")) for name in differing]

@@ -119,10 +119,11 @@ class TestCard:
     def test_its_title_has_a_name_of_any_characters(self) -> None:
         name = "5 * 3 <b>, my_set [v2] & C#"
 
-        text = dataset_card(a_spec(crawl=None, input_uris=(f"/data/{name}/*.parquet",)), [a_receipt("r", A)]).decode()
+        spec = a_spec(model=Model(name=f"/models/{name}", revision="sha256-abc"))
+        text = dataset_card(spec, [a_receipt("r", A)]).decode()
 
-        assert "\n# 5 \\* 3 \\<b\\>, my\\_set \\[v2\\] \\& C\\#, filtered" in text
-        assert front_matter(text)["pretty_name"].startswith(f"{name}, filtered")
+        assert "with 5 \\* 3 \\<b\\>, my\\_set \\[v2\\] \\& C\\#\n" in text
+        assert front_matter(text)["pretty_name"].endswith(f"with {name}")
 
     def test_of_several_labels_it_shows_how_the_scores_are_spread_that_the_filter_compares(self) -> None:
         model = Model(name="me/topics", revision="89ab", labels=("food", "code"))

@@ -14,7 +14,7 @@ from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.opening import published_at
 from shardsift.producer.planning.enqueue import enqueue
 from shardsift.producer.planning.plan import Plan
-from shardsift.producer.publishing.publish import NotReady, finalize_run, look_again, looked_at
+from shardsift.producer.publishing.publish import NotReady, finalize_run, inspect_and_repair, with_findings
 from shardsift.producer.status import ExitCode, run_status
 from shardsift.producer.status.advice import level, verdict
 from support.finalizer_runs import A, B, C, FinalizerRun, finish
@@ -140,7 +140,7 @@ def check(
         with pytest.raises(UsageError, match="has no run"):
             finalize_run(ledger, run, without_failed=True)
     else:
-        status = looked_at(ledger, run_status(ledger, run), hashes=True)
+        status = with_findings(ledger, run_status(ledger, run), hashes=True)
         if status.word != "published":
             for without_failed in (False, True):
                 outcome = finalize_run(ledger, run, without_failed=without_failed)
@@ -157,7 +157,7 @@ def check(
     assert len(work(ledger, spec, held)) <= 3 - receipts, "a shard with a receipt was scored again"
     if ledger.publication(run) is None:
         assert isinstance(finalize_run(ledger, run, without_failed=False), Publication)
-    status = looked_at(ledger, run_status(ledger, run), hashes=True)
+    status = with_findings(ledger, run_status(ledger, run), hashes=True)
     assert (status.word, status.exit_code, status.findings) == ("published", ExitCode.DONE, ())
     assert (status.counts.done, status.counts.shards, status.counts.rows_in) == (3, 3, 30)
     assert data_digests(out) == undisturbed
@@ -195,6 +195,6 @@ def test_a_published_run_is_looked_at_only_while_the_ledger_has_all_of_it(run: F
     before = (run.out / "manifest.parquet").read_bytes()
     run.ledger.redis.hdel(Keys(run.run_id).receipts, A.name)
 
-    look_again(run.ledger, run.run_id, hashes=True)
+    inspect_and_repair(run.ledger, run.run_id, hashes=True)
 
     assert (run.out / "manifest.parquet").read_bytes() == before

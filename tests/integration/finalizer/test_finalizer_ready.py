@@ -81,4 +81,4 @@ def test_a_look_for_waves_is_due_as_shards_are_done_and_as_time_passes(
 ) -> None:
     watch = WaveWatch(Settings(wave_shards=2, wave_seconds=400))
 
-    assert [watch.wants_look("run", done=done, now=now) for done, now in looks] == wanted
+    assert [watch.is_check_due("run", done=done, now=now) for done, now in looks] == wanted

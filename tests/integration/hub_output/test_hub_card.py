@@ -136,7 +136,7 @@ def test_prices_are_those_of_the_smallest_flavor_with_one_gpu_and_of_the_table_i
 
     assert live.per_hour == {"A10G": 0.99}
     assert (live.of("NVIDIA A10G"), live.of("NVIDIA L4"), live.of("cpu")) == (0.99, None, None)
-    assert "list price of Hugging Face Jobs on 20" in live.told
+    assert "list price of Hugging Face Jobs on 20" in live.source
     assert table == TABLE
 
 

@@ -21,7 +21,7 @@ from shardsift.producer.flower.pages import rows_json, run_json
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import Ranking, RunOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.publishing.card_usage import how_to_load
+from shardsift.producer.publishing.card_rows import kept_rows
 from shardsift.producer.scores.distribution import chart, score_bins
 from shardsift.producer.scores.report import edges_of_run, near_lines, read_texts, rows_of_run_near, scored_run
 from shardsift.producer.status import run_status
@@ -164,7 +164,9 @@ def test_all_that_is_shown_of_scores_is_of_the_label_that_the_filter_names(
     assert next(iter(run.histograms)) == label
     nearest = sorted(scores, key=lambda score: abs(score - 0.3))[:5]
     assert sorted(row.score for row in near) == pytest.approx(sorted(nearest))
-    assert (f'ORDER BY "{label}"' in how_to_load(spec)) == (threshold is not None)
+    assert (
+        f'ORDER BY "{label}"' in kept_rows(spec, {"rows_in": 2, "rows_kept": 1, "rows_dropped": 1}, "").how_to_load
+    ) == (threshold is not None)
 
     scored.ledger.requeue(spec.run_id, {receipt.shard: "lost" for receipt in run.receipts})
     assert [one.rows for one in run_status(scored.ledger, spec.run_id).histograms.values()] == [0]
