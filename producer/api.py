@@ -33,10 +33,10 @@ from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.planning.steering import SteeringOptions, resume_run, retry_run
 from shardsift.producer.publishing.publish import with_findings
-from shardsift.producer.scores.report import ScoredRun, scored_run
+from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 from shardsift.producer.status import RunStatus, run_status
 from shardsift.producer.status.watch import watch
-from shardsift.producer.verify.report import Verification
+from shardsift.producer.verify.verification import Verification
 from shardsift.producer.verify.verify import verify as verify_output
 
 

@@ -31,7 +31,7 @@ from shardsift.fleet.process.broker import make_app
 from shardsift.fleet.process.redis_away import ABOUT_REDIS, as_ours, is_of_one_key
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
-from shardsift.fleet.storage.opening import is_on_hub
+from shardsift.fleet.storage.open_output import is_on_hub
 from shardsift.fleet.storage.scratch import remove_abandoned
 from shardsift.producer.publishing.publish import NotReady, finalize_run, merge_finished
 from shardsift.producer.publishing.waves import WaveWatch, save_due_waves

@@ -24,7 +24,7 @@ from shardsift.fleet.process.wording import counted, first_of, is_url, local_pat
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.files import Files
 from shardsift.fleet.storage.hub import place_of
-from shardsift.fleet.storage.opening import is_on_hub
+from shardsift.fleet.storage.open_output import is_on_hub
 from shardsift.producer.local.redis import find_redis_server
 from shardsift.producer.planning.destination import check_output_place
 from shardsift.producer.planning.plan import refuse_secrets

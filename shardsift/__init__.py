@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from shardsift.producer.api import status as status
     from shardsift.producer.api import verify as verify
     from shardsift.producer.planning.enqueue import Enqueued as Enqueued
-    from shardsift.producer.scores.report import NearRow as NearRow
-    from shardsift.producer.scores.report import ScoredRun as ScoredRun
+    from shardsift.producer.scores.scored_run import NearRow as NearRow
+    from shardsift.producer.scores.scored_run import ScoredRun as ScoredRun
     from shardsift.producer.status import RunStatus as RunStatus
-    from shardsift.producer.verify.report import Verification as Verification
+    from shardsift.producer.verify.verification import Verification as Verification
     from shardsift.worker.api.score import LoadedScorer as LoadedScorer
     from shardsift.worker.api.score import LoadedScorers as LoadedScorers
     from shardsift.worker.api.score import load_scorer as load_scorer
@@ -57,9 +57,9 @@ _HOMES = {
         "verify",
     ),
     "shardsift.producer.planning.enqueue": ("Enqueued",),
-    "shardsift.producer.scores.report": ("NearRow", "ScoredRun"),
+    "shardsift.producer.scores.scored_run": ("NearRow", "ScoredRun"),
     "shardsift.producer.status": ("RunStatus",),
-    "shardsift.producer.verify.report": ("Verification",),
+    "shardsift.producer.verify.verification": ("Verification",),
     "shardsift.worker.api.score": ("LoadedScorer", "LoadedScorers", "load_scorer", "score"),
     "shardsift.worker.api.train": ("train",),
     "shardsift.worker.training.train_report": ("TrainReport",),

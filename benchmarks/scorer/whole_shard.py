@@ -46,7 +46,7 @@ class OursShard:
 
 
 def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
-    from shardsift.fleet.storage.opening import open_output
+    from shardsift.fleet.storage.open_output import open_output
     from shardsift.worker.shard.checkpoint import Checkpoint
     from shardsift.worker.shard.score_shard import score_shard
     from shardsift.worker.shard.vitals import Progress

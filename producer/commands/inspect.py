@@ -145,7 +145,7 @@ def scores(
     Counts the shards that are done, in steps of 0.25 for logits and 0.05 for probabilities.
     """
     from shardsift.producer.scores.distribution import chart
-    from shardsift.producer.scores.report import edge_lines, edges_of_run, near_lines, rows_of_run_near, scored_run
+    from shardsift.producer.scores.scored_run import edge_lines, edges_of_run, near_lines, rows_of_run_near, scored_run
 
     if edges is None and (ranking.by or ranking.within):
         raise UsageError("--by and --within are about equal parts of the rows: add --edges N.")

@@ -30,7 +30,7 @@ from shardsift.producer.planning.options import (
 
 if TYPE_CHECKING:
     from shardsift.fleet.ledger import Ledger
-    from shardsift.fleet.storage.opening import Published
+    from shardsift.fleet.storage.open_output import Published
     from shardsift.producer.planning.enqueue import Enqueued
     from shardsift.producer.planning.plan import Plan
     from shardsift.producer.status import RunStatus
@@ -168,7 +168,7 @@ def refilter(
 
 def _planned(options: RunOptions) -> "Plan":
     """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
-    from shardsift.fleet.inputs.opening import is_marked
+    from shardsift.fleet.inputs.open_input import is_marked
     from shardsift.producer.planning.plan import plan_run
 
     plan = plan_run(options)

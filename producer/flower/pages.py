@@ -22,7 +22,7 @@ from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.run.spec import Shard
 from shardsift.producer.scores.distribution import filter_threshold, score_bins, threshold_column
-from shardsift.producer.scores.report import NearRow, ScoredRun, rows_near
+from shardsift.producer.scores.scored_run import NearRow, ScoredRun, rows_near
 from shardsift.producer.status import Present, RunStatus, run_status
 from shardsift.producer.status.advice import level, verdict, what_next, why_a_person
 from shardsift.producer.status.screen import present_line, status_lines

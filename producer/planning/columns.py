@@ -9,7 +9,7 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.columns import SEEN, ColumnTypes, has_json, schema_of
 from shardsift.fleet.inputs.folder_columns import folder_values
 from shardsift.fleet.inputs.formats import format_name, has_footer
-from shardsift.fleet.inputs.opening import columns_of_lines, open_input
+from shardsift.fleet.inputs.open_input import columns_of_lines, open_input
 from shardsift.fleet.run.output_columns import describe_columns
 from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.run.text import chosen_columns

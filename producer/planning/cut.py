@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.identity import are_of_other_bytes
 from shardsift.fleet.inputs.input_file import IgnoredBadRows
-from shardsift.fleet.inputs.opening import open_shard
+from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.run.output_columns import output_fields, row_fields
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import BestRows, Buckets, RunSpec, Shard
 from shardsift.fleet.storage.errors import translated
-from shardsift.fleet.storage.opening import stored_scores
+from shardsift.fleet.storage.open_output import stored_scores
 from shardsift.producer.planning.options import Ranking
 
 _MOST_VALUES = 256  # of --within

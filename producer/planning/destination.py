@@ -17,7 +17,7 @@ from shardsift.fleet.run.model import with_revision
 from shardsift.fleet.run.spec import MOST_SHARDS_OF_FILE, RunSpec, Shard, merge_group
 from shardsift.fleet.storage.hub import place_of
 from shardsift.fleet.storage.hub_access import check_hub_answers, hub_token
-from shardsift.fleet.storage.opening import is_on_hub
+from shardsift.fleet.storage.open_output import is_on_hub
 from shardsift.fleet.storage.run_branch import MAIN, PULL_REQUEST
 from shardsift.producer.planning.options import RunOptions
 

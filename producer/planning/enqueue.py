@@ -14,7 +14,7 @@ from shardsift.fleet.run.model import joint_format
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.inspection import Finding
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import Output, Recovered
 from shardsift.producer.opening import patient
 from shardsift.producer.planning.plan import Plan

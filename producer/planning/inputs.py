@@ -17,7 +17,7 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.folder_columns import renamed
 from shardsift.fleet.inputs.formats import has_footer, without_ending
 from shardsift.fleet.inputs.identity import identity_of
-from shardsift.fleet.inputs.opening import Listing, list_files, open_input
+from shardsift.fleet.inputs.open_input import Listing, list_files, open_input
 from shardsift.fleet.inputs.parquet_file import open_parquet, row_group_rows
 from shardsift.fleet.process.wording import counted, is_url, local_path
 from shardsift.fleet.run.choices import CRAWLS_DATASET

@@ -26,7 +26,7 @@ from shardsift.fleet.run.spec import Buckets, RunSpec, Shard, file_name
 from shardsift.fleet.run.text import template_of, text_columns
 from shardsift.fleet.scorers.kinds import resolve_model
 from shardsift.fleet.scorers.sequence_classifier import configured_threshold
-from shardsift.fleet.storage.opening import is_on_hub, manifest_at, open_output
+from shardsift.fleet.storage.open_output import is_on_hub, manifest_at, open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH, Recovered
 from shardsift.producer.opening import patient
 from shardsift.producer.planning.columns import find_columns

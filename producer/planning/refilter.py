@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.inputs.opening import open_shard
+from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_inputs
 from shardsift.fleet.scorers.stored_scores import model_of, published_run
-from shardsift.fleet.storage.opening import Published, is_on_hub
+from shardsift.fleet.storage.open_output import Published, is_on_hub
 from shardsift.producer.opening import patient
 from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of
 from shardsift.producer.planning.destination import place_lines

@@ -19,7 +19,7 @@ from huggingface_hub import hf_hub_download
 from shardsift.fleet.errors import ShardError, ShardsiftError
 from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.input_file import InputFile, NotedRows
-from shardsift.fleet.inputs.opening import open_shard
+from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.inputs.parquet_file import ParquetInput
 from shardsift.fleet.run.flops import shape_of
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model

@@ -10,7 +10,7 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.ledger.records import Steering
 from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.spec import RunSpec, Shard
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import AcceptedFiles
 
 

@@ -20,7 +20,7 @@ from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of
 from shardsift.fleet.storage.hub_access import is_card_accepted
 from shardsift.fleet.storage.inspection import Finding, Problem, lines_of
 from shardsift.fleet.storage.manifest import Manifest
-from shardsift.fleet.storage.opening import is_on_hub, manifest_at, open_output, published_at
+from shardsift.fleet.storage.open_output import is_on_hub, manifest_at, open_output, published_at
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
 from shardsift.producer.gpus import TABLE, gpu_called, list_prices
 from shardsift.producer.opening import patient

@@ -13,7 +13,7 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt, Receipts
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import Output
 from shardsift.producer.publishing.publish import send_back
 

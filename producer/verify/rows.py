@@ -19,7 +19,7 @@ from shardsift.fleet.run.receipt import Receipt, empty_histogram, with_values
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.run.text import digests_in
 from shardsift.fleet.storage.parquet import RowGroups
-from shardsift.producer.verify.report import Fault
+from shardsift.producer.verify.verification import Fault
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,11 @@ from shardsift.fleet.run.output_columns import kept_schema, row_fields
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import scored_digest
-from shardsift.fleet.storage.opening import Published
+from shardsift.fleet.storage.open_output import Published
 from shardsift.fleet.storage.parquet import RowGroups
 from shardsift.producer.planning.inputs import as_scored, list_input
-from shardsift.producer.verify.report import Fault
 from shardsift.producer.verify.rows import ScoredRows, same_values
+from shardsift.producer.verify.verification import Fault
 
 _BATCH_ROWS = 1024
 

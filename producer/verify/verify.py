@@ -9,7 +9,7 @@ import fsspec
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.opening import open_shard
+from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.inputs.parquet_file import open_parquet
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt, Receipts
@@ -17,13 +17,13 @@ from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.folder import WORKPLACE
 from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, files_of
-from shardsift.fleet.storage.opening import Published, content_of, open_output, open_place, published_at
+from shardsift.fleet.storage.open_output import Published, content_of, open_output, open_place, published_at
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
 from shardsift.fleet.storage.parquet import RowGroups
 from shardsift.producer.opening import patient
-from shardsift.producer.verify.report import Fault, Verification
 from shardsift.producer.verify.rows import kept_faults, scored_rows
 from shardsift.producer.verify.source import source_faults, source_shards, unlisted_shards
+from shardsift.producer.verify.verification import Fault, Verification
 
 _OF_OUR_CODE = (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError, pa.ArrowIndexError)  # not of a file
 _READERS = 4  # shards at once; decompressing and hashing release the GIL

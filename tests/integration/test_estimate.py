@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from hubserver import HubServer
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.cli import cli
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.estimate import Estimate, earlier_speeds, estimate_run, plan_report

@@ -11,7 +11,7 @@ from celery import Celery
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.estimate import plan_report
 from shardsift.producer.planning.options import RunOptions

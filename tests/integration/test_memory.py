@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.open_input import open_input
 from shardsift.producer.local.demo_data import write_shards
 from support.line_files import write_csv, write_json_lines
 

@@ -15,7 +15,7 @@ from huggingface_hub import HfApi
 
 from hubserver import HubServer
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import RunOptions

@@ -19,7 +19,7 @@ from shardsift.fleet.errors import TransientError, UsageError
 from shardsift.fleet.ledger import Ledger, Publication
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.storage import hub as hub_output
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH
 from shardsift.producer.finalizer import publish_or_save
 from shardsift.producer.local.demo_data import write_shards

@@ -20,7 +20,7 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.run.spec import Buckets, RunSpec
 from shardsift.fleet.scorers.stored_scores import published_run
-from shardsift.fleet.storage.opening import sound_copy
+from shardsift.fleet.storage.open_output import sound_copy
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run

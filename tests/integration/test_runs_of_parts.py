@@ -19,7 +19,7 @@ from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.planning.steering import retry_run
 from shardsift.producer.publishing.publish import finalize_run
-from shardsift.producer.scores.report import rows_of_run_near, scored_run
+from shardsift.producer.scores.scored_run import rows_of_run_near, scored_run
 from shardsift.producer.verify.verify import verify
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.shard.stored_scores import load_stored_scores

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from shardsift.fleet.ledger import Claim, Ledger
 from shardsift.fleet.run.receipt import Receipt
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier

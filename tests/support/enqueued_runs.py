@@ -12,7 +12,7 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import Shard
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.planning.enqueue import Enqueued, enqueue
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run

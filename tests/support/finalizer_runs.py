@@ -10,7 +10,7 @@ from shardsift.fleet.ledger import Claim, Ledger, Publication
 from shardsift.fleet.run.output_columns import kept_schema, scores_schema
 from shardsift.fleet.run.receipt import OutputFile
 from shardsift.fleet.run.spec import RunSpec, Shard
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH, Output
 from shardsift.producer.publishing.publish import NotReady, finalize_run
 from support.ledger_states import claimed

@@ -26,7 +26,7 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.hub import HubOutput
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import AcceptedFiles
 from shardsift.producer.publishing.publish import NotReady, finalize_run
 from support.records import a_receipt, a_spec, stage_file

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from shardsift.fleet.inputs.columns import ColumnTypes
 from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.input_file import BadRows
-from shardsift.fleet.inputs.opening import columns_of_lines, open_input
+from shardsift.fleet.inputs.open_input import columns_of_lines, open_input
 from shardsift.fleet.run.output_columns import describe_columns
 
 

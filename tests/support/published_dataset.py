@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from shardsift.fleet.run.receipt import OutputFile, Receipt
 from shardsift.fleet.storage.manifest import Manifest, read_manifest
 from shardsift.fleet.storage.output import MANIFEST_PATH
-from shardsift.producer.verify.report import Verification
+from shardsift.producer.verify.verification import Verification
 from shardsift.producer.verify.verify import verify
 from support.outputs import file_sha256
 

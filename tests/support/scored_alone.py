@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from shardsift.fleet.inputs.identity import identity_now
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.open_input import open_input
 from shardsift.fleet.ledger import Claim
 from shardsift.fleet.run.output_columns import describe_columns
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import Shard
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.worker.scoring import Scorer
 from shardsift.worker.shard.checkpoint import Checkpoint
 from shardsift.worker.shard.score_shard import score_shard

@@ -10,7 +10,7 @@ from typing import Any
 from shardsift.fleet.ledger import Claim, Ledger
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec, Shard
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.producer.publishing.publish import finalize_run

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.open_input import open_input
 from shardsift.fleet.run.output_columns import describe_columns
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.worker.scoring import Scores

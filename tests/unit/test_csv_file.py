@@ -14,7 +14,7 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.columns import SEEN
 from shardsift.fleet.inputs.csv_file import CsvFile
 from shardsift.fleet.inputs.input_file import NotedRows
-from shardsift.fleet.inputs.opening import columns_of_lines, open_input
+from shardsift.fleet.inputs.open_input import columns_of_lines, open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file
 
 

@@ -19,7 +19,7 @@ from shardsift.fleet.inputs.columns import SEEN
 from shardsift.fleet.inputs.input_file import BadRows, NotedRows
 from shardsift.fleet.inputs.json_lines import JsonLines
 from shardsift.fleet.inputs.line_blocks import BLOCK_BYTES
-from shardsift.fleet.inputs.opening import columns_of_lines, open_input
+from shardsift.fleet.inputs.open_input import columns_of_lines, open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file, write_json_lines
 
 TEXT = (("text", "string"),)

@@ -8,7 +8,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from shardsift.fleet.inputs.identity import identity_now
-from shardsift.fleet.inputs.opening import list_files, open_input
+from shardsift.fleet.inputs.open_input import list_files, open_input
 from shardsift.fleet.process.wording import is_url
 from shardsift.fleet.run.model import model_names, with_revision
 from shardsift.fleet.storage.files import Files

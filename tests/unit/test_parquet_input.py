@@ -14,7 +14,7 @@ import pytest
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from shardsift.fleet.errors import ShardError
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.open_input import open_input
 from shardsift.fleet.run.output_columns import describe_columns, kept_schema
 from support.line_files import columns_of, read, read_with_bad
 from support.records import a_spec

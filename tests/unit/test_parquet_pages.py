@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.inputs.input_file import STEP_ROWS
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.open_input import open_input
 from shardsift.fleet.storage.errors import translated
 
 LONG = "x" * 1_000_000

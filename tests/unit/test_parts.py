@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardsift.fleet.inputs.input_file import BadRows
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.open_input import open_input
 from shardsift.producer.planning.inputs import part_starts
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.inputs.input_file import too_many_bad_rows
 from shardsift.fleet.inputs.json_lines import JsonLines
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.open_input import open_input
 from shardsift.fleet.run.output_columns import describe_columns
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.worker.shard.reader import Window, read_windows

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.inputs.opening import list_files
+from shardsift.fleet.inputs.open_input import list_files
 
 TABLES = {
     "_delta_log/00000000000000000000.json": ("a Delta table: its _delta_log", "delta_scan('{table}')"),

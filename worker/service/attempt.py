@@ -18,7 +18,7 @@ from shardsift.fleet.process.broker import log_skipped_step
 from shardsift.fleet.process.redis_away import as_ours, wait_for_redis
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import Output
 from shardsift.worker.scoring import DeviceFault
 from shardsift.worker.service.checkpoint_store import open_checkpoint

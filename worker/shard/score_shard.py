@@ -17,7 +17,7 @@ import pyarrow as pa
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.identity import unchanged
 from shardsift.fleet.inputs.input_file import InputFile
-from shardsift.fleet.inputs.opening import open_shard
+from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.ledger.records import Claim
 from shardsift.fleet.run.filter import Filter, filter_of_thread
 from shardsift.fleet.run.output_columns import scoring_fields

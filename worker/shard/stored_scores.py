@@ -20,7 +20,7 @@ from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.run.text import digests_in
 from shardsift.fleet.scorers.stored_scores import published_run
-from shardsift.fleet.storage.opening import Published, sound_copy
+from shardsift.fleet.storage.open_output import Published, sound_copy
 from shardsift.fleet.storage.parquet import RowGroups
 from shardsift.worker.scoring import GoOn, Place, ScorerInfo, Scores
 from shardsift.worker.shard.writer import errors_of_each

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.opening import list_files, open_input
+from shardsift.fleet.inputs.open_input import list_files, open_input
 from shardsift.fleet.process.wording import counted, first_of
 from shardsift.fleet.run.choices import DEFAULT_LABEL_COLUMN, DEFAULT_TEXT_COLUMN
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.text import is_text, row_texts, template_of, text_columns, text_digest
 from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.errors import translated
-from shardsift.fleet.storage.opening import Published
+from shardsift.fleet.storage.open_output import Published
 from shardsift.worker.training.train_options import TrainOptions
 
 Targets = NDArray[np.float64] | NDArray[np.int64]  # one per row: the number, or the index of the class

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.inputs.input_file import IgnoredBadRows
-from shardsift.fleet.inputs.opening import list_files, open_input
+from shardsift.fleet.inputs.open_input import list_files, open_input
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.tuned import Tuned, store_tuned
 from shardsift.fleet.run.scoring import Scoring

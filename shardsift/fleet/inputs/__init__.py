@@ -1,6 +1,5 @@
 """Input files of each format: Parquet, JSON Lines and CSV.
 
-`opening` lists the files and gives an `InputFile` whatever the format, so that other code knows no formats. `formats` says which
-name means which.
-JSON Lines and CSV are both lines, which `line_blocks` reads in blocks; `json_lines` and `csv_file` read a block.
+`open_input` lists the files and opens each as an `InputFile`, so that other code knows no formats; `formats` names the
+endings. JSON Lines and CSV are both lines: `line_blocks` reads blocks of them, which `json_lines` and `csv_file` parse.
 """

@@ -3,7 +3,7 @@
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.scorers.kinds import STORED_SCORES, ScorerKind
-from shardsift.fleet.storage.opening import Published, manifest_at, published_at
+from shardsift.fleet.storage.open_output import Published, manifest_at, published_at
 from shardsift.fleet.storage.output import MANIFEST_PATH
 
 

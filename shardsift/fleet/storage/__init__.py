@@ -1,5 +1,5 @@
 """Where shards come from and where outputs go: folders, buckets and the Hugging Face Hub.
 
-`opening` opens outputs by URI. `output` defines the interface of an output; `folder` and `hub` implement it.
+`open_output` opens outputs by URI. `output` defines the interface of an output; `folder` and `hub` implement it.
 `errors` translates the libraries' errors into ours. Knows nothing of ledgers or tasks.
 """

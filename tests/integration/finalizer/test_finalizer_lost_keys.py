@@ -11,7 +11,7 @@ from shardsift.fleet.ledger import Claim, Ledger, Publication, Refusal
 from shardsift.fleet.ledger.base import RUNS, Keys
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.spec import RunSpec
-from shardsift.fleet.storage.opening import published_at
+from shardsift.fleet.storage.open_output import published_at
 from shardsift.producer.planning.enqueue import enqueue
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.publishing.publish import NotReady, finalize_run, inspect_and_repair, with_findings

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shardsift.fleet.storage.folder import FolderOutput
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import output_files
 from support.folder_runs import RUN, A, B, move_into_place, publish, stage
 from support.outputs import Published, hidden, visible

@@ -11,7 +11,7 @@ from huggingface_hub import HfApi, HfFileSystem
 from hubserver import HubServer
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.storage.folder import FolderOutput
-from shardsift.fleet.storage.opening import open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH
 from support.folder_runs import RUN, SPEC, A, publish, stage
 from support.outputs import Published, hidden, visible

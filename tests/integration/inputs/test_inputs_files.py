@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.open_input import open_input
 from shardsift.producer.planning.inputs import count_rows, limited, list_input
 from support.input_shards import names, shard
 from support.line_files import write_file, write_json_lines

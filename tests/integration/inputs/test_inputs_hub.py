@@ -35,7 +35,7 @@ READ = """
 import json, sys
 from shardsift.fleet.errors import ShardsiftError
 from shardsift.fleet.storage.errors import translated
-from shardsift.fleet.inputs.opening import open_input
+from shardsift.fleet.inputs.open_input import open_input
 answers = []
 for uri in json.loads(sys.argv[1]):
     try:

@@ -23,7 +23,7 @@ from shardsift.producer.planning.options import Ranking, RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.publishing.card_rows import kept_rows
 from shardsift.producer.scores.distribution import chart, score_bins
-from shardsift.producer.scores.report import edges_of_run, near_lines, read_texts, rows_of_run_near, scored_run
+from shardsift.producer.scores.scored_run import edges_of_run, near_lines, read_texts, rows_of_run_near, scored_run
 from shardsift.producer.status import run_status
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier

@@ -15,7 +15,7 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.identity import are_of_other_bytes
 from shardsift.fleet.inputs.input_file import IgnoredBadRows
-from shardsift.fleet.inputs.opening import open_shard
+from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.process.keywords import Location, keyword_errors, options_from, texts_of_places
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, is_place
@@ -25,7 +25,7 @@ from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import texts_of
 from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.errors import translated
-from shardsift.fleet.storage.opening import stored_scores
+from shardsift.fleet.storage.open_output import stored_scores
 from shardsift.producer.opening import open_ledger_of, patient
 from shardsift.producer.planning.cut import Edge, RankedRun, bucket_shares, columns_of_input
 from shardsift.producer.planning.inputs import absolute_uri
