@@ -60,7 +60,7 @@ class Scores:
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """Whether each row is scored or errored, shape (rows,)."""
+        """Mark the rows that are scored or errored, shape (rows,)."""
         known = np.ones(len(self.values), dtype=np.bool_)
         known[self.missing] = False
         return known

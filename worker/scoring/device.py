@@ -76,7 +76,7 @@ def device_name(device: torch.device) -> str:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 is faster than float32 here: tensor cores, AMX or AVX512-BF16."""
+    """Return whether bfloat16 is faster than float32 here: tensor cores, AMX or AVX512-BF16."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
@@ -86,7 +86,7 @@ def multiplies_bfloat16(device: torch.device) -> bool:
 
 
 def has_packed_attention(device: torch.device) -> bool:
-    """Whether torch has a kernel for packed texts of different lengths on this device."""
+    """Return whether torch has a kernel for packed texts of different lengths on this device."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _PACKED_SINCE
 
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class DeviceWork:
-    """One thread at a time adds the batches of a model, and others may read. `peak` is in operations per second.
+    """A count of the work of a model. `peak` is in operations per second. One thread at a time adds batches; others may read.
 
     `seconds_at_peak` of some work, divided by the seconds that it took, is the model's share of the peak, which others
     call MFU: Chowdhery et al., PaLM, 2022, appendix B, https://arxiv.org/abs/2204.02311. It counts the operations that the

@@ -92,7 +92,7 @@ class Parent:
         logger.info("%s loads %s, and serves the queue %s", self._owner, loaded, self.queue)
 
     def may_take_shards(self, children: Iterable[int]) -> bool:
-        """Whether one of these processes has loaded its model. Called in every turn of Celery's event loop."""
+        """Return whether a child has loaded its model. Called in every turn of Celery's event loop."""
         children = set(children)
         device = next((device for child in children if (device := ipc.found_loaded(self._folder, child))), None)
         self._watch_starts(children, is_loaded=device is not None)
@@ -191,7 +191,7 @@ class Parent:
         os._exit(code)
 
     def finish(self, code: int) -> int:
-        """Called after Celery has ended. Returns the exit code.
+        """Clean up after Celery has ended. Returns the exit code.
 
         After a spot notice, waits for SIGTERM or the end of the machine.
         """

@@ -82,7 +82,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         self.parent.log_what_is_served()
 
     def on_consumer_ready(self, consumer: Any) -> None:
-        """Called when Celery is connected. The worker reports that it is ready later, when its model is loaded."""
+        """Watch for a spot notice once Celery is connected. The worker is ready later, when its model is loaded."""
         self.parent.watch_for_spot_notice()
 
     def _process_task(self, req: Any) -> None:

@@ -214,7 +214,7 @@ def _provenance(
 def scoring_receipts(
     spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowCounts, stored: Receipt | None = None
 ) -> tuple[ScoringReceipt, ...]:
-    """One receipt for each scoring of the run. `stored` is that of the attempt whose scores were read, if they were."""
+    """Make a receipt for each scoring. `stored` is that of the attempt whose scores were read, if they were."""
     how: Sequence[ScorerInfo | ScoringReceipt] = stored.scorings if stored else [scorer.info for scorer in scorers]
     return tuple(
         ScoringReceipt(

@@ -150,7 +150,7 @@ def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
 
 
 def reading_of(scoring: Scoring) -> Reading:
-    """How a scorer must read texts for this scoring."""
+    """The way to read texts that a scoring asks for."""
     return Reading(
         max_tokens=scoring.max_tokens,
         passages=scoring.passages,

@@ -51,7 +51,7 @@ class StoredScores:
         return StoredColumn(stored=self, score_column=score_column)
 
     def scores_of(self, rows: StoredRows) -> dict[str, Scores]:
-        """By score column. Raises ShardError if the run has no scores of these texts, or its file is damaged."""
+        """Read the scores, by score column. Raises ShardError if the run has none of these texts, or its file is damaged."""
         place = rows.place
         found = self._of_shard(place).scores_of(place.first_row, place.text_digests)
         if found is None:

@@ -8,7 +8,7 @@ from shardsift.worker.shard.writer import RowCounts
 
 
 class Vitals:
-    """`rows_resumed` are the rows whose scores come from a checkpoint."""
+    """The progress of an attempt. `rows_resumed` are the rows whose scores come from a checkpoint."""
 
     def __init__(self) -> None:
         self.rows_resumed = 0
@@ -47,7 +47,7 @@ class Vitals:
 
 
 class WindowPace:
-    """How fast a process scores. It is known from its earlier shards, which matters for shards of one or two windows."""
+    """The pace of a process, known from its earlier shards. It matters for shards of one or two windows."""
 
     window_seconds = math.inf  # of the last window
 
@@ -79,4 +79,4 @@ class Progress:
         """Note progress of another kind, such as an upload, so that the process does not seem to hang."""
 
     def check(self) -> None:
-        """Raises LeaseLost or Stopped if the work must stop here."""
+        """Raise LeaseLost or Stopped if the work must stop here."""

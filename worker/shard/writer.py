@@ -47,7 +47,7 @@ class RowCounts:
 
 
 class ShardWriter:
-    """Both output files of a shard, window by window."""
+    """Writes both output files of a shard, window by window."""
 
     def __init__(self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
         self.counts = RowCounts(
@@ -73,7 +73,7 @@ class ShardWriter:
         errors: Mapping[int, str],
         digests: Sequence[str],
     ) -> None:
-        """`scored` has the window's rows with the added columns. `kept` has the indices of the kept rows, ascending.
+        """Write a window. `scored` has its rows with the added columns, `kept` the indices of the kept rows, ascending.
 
         `digests` are those of the texts that each scoring has scored.
         """

@@ -17,7 +17,7 @@ _NAME = re.compile(r"[\w-][\w.-]{0,63}")  # a part of file names and, before an 
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """`environment` binds a worker to its device and its share of the cores."""
+    """A slot for a worker. `environment` binds the worker to its device and its share of the cores."""
 
     name: str
     environment: dict[str, str] = field(default_factory=dict)

@@ -46,7 +46,7 @@ class SupervisedWorker:
 
     @property
     def has_loaded(self) -> bool:
-        """Whether the process, or the last one, has had its model loaded."""
+        """Return whether the process, or the last one, has had its model loaded."""
         return self._ready.exists()
 
     def why_avoided(self, load: Load) -> str | None:

@@ -90,9 +90,9 @@ def _run_on_idle(command: str) -> int:
 
 
 class Supervisor:
-    """One worker per slot, each of which serves what the fleet needs and the user wants. See `run`.
+    """Runs one worker per slot, each of which serves what the fleet needs and the user wants.
 
-    `idle_seconds` None: it does not end by itself.
+    With `idle_seconds` None, it does not end by itself.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class Supervisor:
 
     @property
     def ended_idle(self) -> bool:
-        """Whether `run` ended because there was nothing left to do."""
+        """Return whether `run` ended because there was nothing left to do."""
         return self._is_idle_for_long and not self._signals
 
     @property
@@ -218,7 +218,7 @@ class Supervisor:
 
     @property
     def _is_hopeless(self) -> bool:
-        """Whether the models that the user named cannot be served in any slot."""
+        """Return whether the models that the user named cannot be served in any slot."""
         return self._preload is not None and all(
             worker.has_ended and worker.load is None and worker.why_avoided(self._preload) for worker in self._workers
         )

@@ -135,7 +135,7 @@ class ModelFolder:
         self.partial = self._folder.with_name(f".{self._folder.name}.partial")  # a rename needs the same disk
 
     def reserve(self) -> None:
-        """Raises UsageError if a model cannot be written here, or there is something else."""
+        """Raise UsageError if a model cannot be written here, or if something is there already."""
         if self._folder.exists() and not (self._folder.is_dir() and not any(self._folder.iterdir())):
             raise UsageError(f"{self._folder} already exists. Name another folder for the model, or remove this one.")
         try:

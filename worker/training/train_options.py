@@ -117,7 +117,7 @@ class TrainOptions:
     )
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together, and a learning rate with which nothing is learned."""
+        """Raise UsageError for options that do not go together, and a learning rate with which nothing is learned."""
         if not 0 < self.learning_rate < math.inf:
             raise UsageError(f"--learning-rate is a number above 0, like 5e-5, not {self.learning_rate:g}.")
         idle = [

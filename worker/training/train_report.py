@@ -49,7 +49,7 @@ class Metrics:
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """How far the training of all weights came."""
+    """The steps of a training of all weights."""
 
     done: int
     planned: int
@@ -60,7 +60,7 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrainReport:
-    """How a training ended. The figures in `held_out` are of rows that the weights were not fitted to.
+    """The result of a training. The figures in `held_out` are of rows that the weights were not fitted to.
 
     As text it is what `worker train` prints.
     """
@@ -231,7 +231,7 @@ With {versions}.
 
 
 def next_step(report: TrainReport) -> str:
-    """Where the classifier is, and a command that scores files with it."""
+    """Say where the classifier is, with a command that scores files with it."""
     uri = report.options.output
     return f"The classifier is in {uri}. To score files with it:\n  {_run_command(report, uri.removeprefix(_HUB))}"
 

@@ -115,7 +115,7 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float | None:
 def budget_candidates(
     scorer: SequenceClassifier, windows: Sequence[EncodedRows], budgets: tuple[int, ...], reading: Reading = _AS_IT_IS
 ) -> Candidates:
-    """One candidate per budget. Each scores window after window, as a worker does."""
+    """Make a candidate per budget. Each scores window after window, as a worker does."""
 
     def scoring_with(budget: int) -> Callable[[], object]:
         sized = scorer.with_budget(budget)
@@ -151,7 +151,7 @@ class _Strict:
 def reference_candidates(
     scoring: Scoring, revision: str | None, texts: TrialTexts, sequences: int, device: torch.device
 ) -> Candidates:
-    """One candidate for each batch size that the sequences fill: the texts, or each text with each label.
+    """Make a candidate for each batch size that the sequences fill: the texts, or each text with each label.
 
     The pipeline's time includes tokenizing.
     """

@@ -156,7 +156,6 @@ def _encoded(scorer: SequenceClassifier, reading: Reading, texts: TrialTexts) ->
 
 
 def tuning_table(tuning: Tuning) -> Table:
-    """One line per setting."""
     table = Table(box=None, pad_edge=False)
     table.add_column("batch", no_wrap=True)
     table.add_column("rows/s", justify="right", no_wrap=True)

@@ -70,7 +70,7 @@ class TuneOptions:
 
 
 def scoring_to_tune(settings: "Settings", options: TuneOptions) -> Scoring:
-    """How the model of the settings is tried. Raises UsageError if it or the options cannot be used."""
+    """The scoring to try. Raises UsageError if the model or the options cannot be used."""
     from shardsift.fleet.scorers.sequence_classifier import resolve_classifier  # with pyarrow, which help does without
 
     if options.budgets is not None:

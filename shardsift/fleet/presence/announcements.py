@@ -131,11 +131,11 @@ class MachineState(_State):
         return self.name.rpartition("/")[0]
 
     def may_serve(self, load: Load) -> bool:
-        """Whether a worker here takes these shards, as soon as one is free."""
+        """Return whether a worker here takes these shards, as soon as one is free."""
         return self.wanted.admits(load) and load.queue not in self.avoids
 
     def failed_to_serve(self, load: Load) -> bool:
-        """Whether no worker here could serve these shards lately. It is tried again after a while."""
+        """Return whether no worker here could serve these shards lately. It is tried again after a while."""
         return self.wanted.admits(load) and load.queue in self.avoids
 
 

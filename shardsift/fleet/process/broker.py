@@ -225,7 +225,7 @@ class _Connection(Connection):
 
 
 class RefusingAMQP(AMQP):  # type: ignore[misc]
-    """For `Celery(amqp=...)`. The broker's URL cannot name a class of ours."""
+    """The argument of `Celery(amqp=...)`: the broker's URL cannot name a class of ours."""
 
     Connection = _Connection
 

@@ -22,7 +22,7 @@ LOG_FORMAT = "SHARDSIFT_LOG_FORMAT"
 
 
 def is_json() -> bool:
-    """Whether the logs of this process are JSON. Read from the environment, because logs begin before settings are read."""
+    """Return whether the logs are JSON. Read from the environment, because logs begin before settings are read."""
     return os.environ.get(LOG_FORMAT) == "json"
 
 

@@ -78,7 +78,7 @@ def as_ours(error: Exception, server: str = "Redis") -> TransientError:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Whether Redis itself answered with this error."""
+    """Return whether Redis itself answered with this error."""
     return isinstance(error, (redis.ResponseError, redis.AuthenticationError))
 
 

@@ -40,7 +40,7 @@ class Process(StrEnum):
 
 
 class Settings(BaseSettings):
-    """Each field is read from the environment variable `SHARDSIFT_<FIELD>`, or from its alias."""
+    """The settings. Each is read from the environment variable `SHARDSIFT_<FIELD>`, or from its alias."""
 
     model_config = SettingsConfigDict(
         env_prefix="SHARDSIFT_",

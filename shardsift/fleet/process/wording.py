@@ -86,5 +86,5 @@ def local_path(place: str) -> Path:
 
 
 def is_place(target: str) -> bool:
-    """Whether this is a path or URI. A run id has no slash and does not begin with a dot or a tilde."""
+    """Return whether this is a path or URI. A run id has no slash and does not begin with a dot or a tilde."""
     return "/" in target or target.startswith((".", "~")) or Path(target).exists()

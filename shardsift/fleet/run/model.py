@@ -64,7 +64,7 @@ def joint_format(dtypes: Mapping[str, str]) -> str:
 
 
 def model_names(text: str) -> tuple[str, ...]:
-    """One name, several with commas between them, or a JSON list of them. A folder's name may have commas.
+    """Split several names at commas, or read a JSON list of them. A folder's name may have commas.
 
     Raises UsageError for a list that is not JSON.
     """

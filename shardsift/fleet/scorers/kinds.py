@@ -78,7 +78,7 @@ def _added() -> dict[str, EntryPoint]:
 
 
 def check_requirements(kinds: Iterable[ScorerKind]) -> None:
-    """Raises UsageError if this machine lacks a module that a kind's loader imports."""
+    """Raise UsageError if this machine lacks a module that a kind's loader imports."""
     for kind in kinds:
         if missing := [module for module in kind.requires if find_spec(module) is None]:
             raise UsageError(

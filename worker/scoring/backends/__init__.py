@@ -8,7 +8,7 @@ from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 
 class Backend(Protocol):
-    """One loaded model on one device."""
+    """A loaded model on a device."""
 
     @property
     def name(self) -> str:

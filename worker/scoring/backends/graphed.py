@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Graphed:
-    """`packed` at a size of `tokens`, for texts of `longest` tokens at most. The first batch of a size takes a minute to compile.
+    """A packed model at a size of `tokens`, for texts of up to `longest` tokens. A new size takes a minute to compile.
 
     With a CUDA graph, logits are copied before the next batch overwrites them.
     """

@@ -166,7 +166,7 @@ def _is_safe(text: str, space: int, normalize: Callable[[str], str]) -> bool:
 
 
 def may_cut(backend: Any) -> bool:
-    """Whether `cut` is proved for this tokenizers.Tokenizer. It is not for one that merges across words, like Gemma's."""
+    """Return whether `cut` is proved for this tokenizers.Tokenizer. It is not for one that merges across words, like Gemma's."""
     try:
         parts = json.loads(backend.to_str())
     except Exception:  # a component written in Python; tokenizers raises plain Exception

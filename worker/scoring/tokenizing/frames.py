@@ -163,7 +163,7 @@ class SequenceEncoder(Protocol):
 
 
 def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Where each passage starts in `contents.ids`, its length, and the offsets of each text's passages."""
+    """Find the passages: their starts in `contents.ids`, their lengths, and the offsets of each text's passages."""
     places, counts = places_of_passages(contents.lengths, passages, room=room)
     text_of = np.repeat(np.arange(len(contents)), counts)
     lengths = np.minimum(contents.lengths[text_of] - places, room)
@@ -171,7 +171,7 @@ def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Int64s, 
 
 
 def places_of_passages(lengths: Int64s, passages: str, *, room: int) -> tuple[Int64s, Int64s]:
-    """Where the passages of texts of these lengths start in their text, and how many passages each text has."""
+    """Find the start of each passage in its text, for texts of these lengths, and count the passages of each text."""
     kind, _, stride = passages.partition(":")
     beyond = np.maximum(lengths - room, 0)  # tokens that the first passage does not hold
     match kind:

@@ -33,7 +33,7 @@ _PROGRAM = (
 
 
 def processes_needed(encode_seconds: float, score_seconds: float, *, cores: int) -> int:
-    """How many processes tokenize as fast as the device scores. 0 if one thread does, or if the cores are too few."""
+    """Count the processes that tokenize as fast as the device scores. 0 if one thread does, or if the cores are too few."""
     speedup, most = encode_seconds / (_KEEPS_UP * score_seconds), min(_MOST, cores // 2)
     return min(math.ceil(speedup), most) if speedup > 1 and most > 1 else 0
 

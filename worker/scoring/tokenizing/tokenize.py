@@ -156,7 +156,7 @@ AnyTexts: TypeAlias = pa.ChunkedArray | pa.Array | Sequence[str | None]
 
 
 def plain_texts(texts: AnyTexts) -> pa.LargeStringArray | pa.StructArray:
-    """Invalid UTF-8, which Parquet allows, becomes U+FFFD. Raises TypeError for a single text."""
+    """Convert texts to one array, with U+FFFD for invalid UTF-8, which Parquet allows. Raises TypeError for a single text."""
     if isinstance(texts, (str, bytes)):  # a string is a sequence too, and each of its characters would be scored
         raise TypeError(f"Expected a list of texts, not a single {type(texts).__name__}. Pass [text].")
     if not isinstance(texts, (pa.Array, pa.ChunkedArray)):

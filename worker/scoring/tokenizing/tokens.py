@@ -76,7 +76,7 @@ def joined(parts: Sequence[Tokens]) -> Tokens:
 
 
 def offsets_of(lengths: Int64s) -> Int64s:
-    """Where consecutive texts of these lengths start, and the end of the last."""
+    """Sum lengths up to the start of each text, and to the end of the last."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
