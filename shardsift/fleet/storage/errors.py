@@ -43,6 +43,7 @@ _ABOUT_CREDENTIALS = re.compile("Credential|Token|Auth|SSO|Profile|Refresh")
 _HUB_ERRORS = tuple(  # several of them are neither OSError nor HTTPError
     kind for kind in vars(hub_errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
 )
+_LIBRARIES_ERRORS = (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, JSONDecodeError, *_HUB_ERRORS)
 _NOT_SHOWN = (hub_errors.RepositoryNotFoundError, hub_errors.BucketNotFoundError)
 _NO_ANSWER = (
     *(httpx2.HTTPError, ConnectionError, TimeoutError),
@@ -60,26 +61,30 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except ShardsiftError:
         raise
-    except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, JSONDecodeError, *_HUB_ERRORS) as error:
-        raise storage_error(error, redacted(doing)) from error
     except Exception as error:
-        if isinstance(error, UnicodeEncodeError) and error.encoding == "ascii":  # of a header; a URL is encoded before
-            raise ShardError(
-                f"{redacted(doing)}: the Hub's token has a character that no token has. Check HF_TOKEN.",
-                of_machine=True,
-            ) from error
-        if _is_of_client(error):
-            raise _from_client(error, redacted(doing)) from error
-        if _is_about_an_answer(error):
-            what = f"{type(error).__name__}: {_line(error)}"
-            raise TransientError(
-                f"{redacted(doing)}: the Hub's answer cannot be used, and may be a proxy's ({what})."
-            ) from error
-        raise
+        ours = storage_error(error, redacted(doing))
+        if ours is None:
+            raise
+        raise ours from error
 
 
-def storage_error(error: Exception, doing: str) -> ShardError | TransientError:
-    """Our error for what a library's error means for a shard."""
+def storage_error(error: Exception, doing: str) -> ShardError | TransientError | None:
+    """Translate a library's error into ours. None for an error that comes from no library: a bug of ours."""
+    if isinstance(error, _LIBRARIES_ERRORS):
+        return _from_library(error, doing)
+    if isinstance(error, UnicodeEncodeError) and error.encoding == "ascii":  # of a header; a URL is encoded before
+        return ShardError(
+            f"{doing}: the Hub's token has a character that no token has. Check HF_TOKEN.", of_machine=True
+        )
+    if _is_of_client(error):
+        return _from_client(error, doing)
+    if _is_about_an_answer(error):
+        what = f"{type(error).__name__}: {_line(error)}"
+        return TransientError(f"{doing}: the Hub's answer cannot be used, and may be a proxy's ({what}).")
+    return None
+
+
+def _from_library(error: Exception, doing: str) -> ShardError | TransientError:
     if isinstance(error.__cause__, _NOT_SHOWN):  # of the FileNotFoundError of its file system
         error = error.__cause__
     if isinstance(error, hub_errors.HfHubHTTPError):
