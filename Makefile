@@ -13,7 +13,7 @@ EVERYDAY := not slow and not faults and not wheel
 
 # of `make test-light`: the tests that need no torch
 LIGHT_TESTS := tests/integration/test_embedded_redis.py tests/integration/ledger \
-  tests/integration/finalizer tests/integration/folder_output tests/integration/inputs \
+  tests/integration/finalizer tests/integration/outputs tests/integration/inputs \
   $(addprefix tests/integration/test_,dispatch.py filter.py status.py workers.py) \
   $(addprefix tests/unit/test_,demo_data.py destination.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
 

@@ -95,7 +95,7 @@ class RepoRoutes:
 
     def _card_data(self, commit: Commit) -> Any:
         readme = commit.tree.get("README.md")
-        return card_metadata(self._hub.blobs.read(readme.sha256).decode()) if readme else None
+        return card_metadata(self._hub.blobs.read(readme.sha256).decode(errors="replace")) if readme else None
 
     def check_write(self, call: Call, types: str, repo_id: str) -> Reply:
         self._hub.writable(call.grant, TYPES[types], repo_id)

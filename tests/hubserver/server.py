@@ -92,8 +92,15 @@ class HubServer:
         """Commit the files of a folder to main, without HTTP. Returns the id of the commit."""
         repo = self._repos.get(repo_type, repo_id)
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        operations = [self._addition(repo, path, path.relative_to(folder).as_posix()) for path in paths]
+        names = {path.relative_to(folder).as_posix(): path for path in paths}
+        operations = [Operation(path=name, added=self._added(repo, names[name].read_bytes(), name)) for name in names]
         return repo.commit(MAIN, operations, title=message, author=SERVER_AUTHOR).oid
+
+    def write(self, repo_id: str, path: str, content: bytes | None) -> None:
+        """Commit a file of a dataset to main, or its removal, without HTTP."""
+        repo = self._repos.get("dataset", repo_id)
+        operation = Operation(path=path, added=None if content is None else self._added(repo, content, path))
+        repo.commit(MAIN, [operation], title="Write a file", author=SERVER_AUTHOR)
 
     def add_blob(self, repo_id: str, content: bytes) -> tuple[str, int]:
         """Upload a large file that no commit refers to yet, without HTTP. Returns its sha256 and size."""
@@ -173,13 +180,12 @@ class HubServer:
         """Tracebacks of bugs in this server. Tests assert that there are none."""
         return self._wire.handler_errors
 
-    def _addition(self, repo: Repo, source: Path, path: str) -> Operation:
-        content = source.read_bytes()
+    def _added(self, repo: Repo, content: bytes, path: str) -> File:
         sha256 = self._blobs.write(content)
         if not is_large(path, len(content)):
-            return Operation(path=path, added=File.regular(content))
+            return File.regular(content)
         repo.uploaded.add(sha256)
-        return Operation(path=path, added=File.large(sha256, len(content)))
+        return File.large(sha256, len(content))
 
     def _router(self) -> Router:
         hub = Hub(endpoint=self.endpoint, repos=self._repos, blobs=self._blobs, tokens=self._tokens)

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from huggingface_hub import HfApi
 
 from hubserver import HubServer
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
 from support import hub_fleet
 from support.hub_fleet import Client
+from support.hub_runs import delete_repo
+from support.output_runs import PublishedOnHub
 from support.outputs import Published
 from support.small_fleet import Outcome, enqueue_and_wait
 
@@ -48,6 +48,7 @@ class Case:
 
 ALL = tuple(f"000_{number:05}" for number in range(SHARDS))
 CASES = {
+    "nothing": Case(happens=(), said=()),
     "a data file is deleted": Case(
         happens=(("delete", DATA_B),), said=(f"{DATA_B} is missing",), shards=(B,), rows=ROWS
     ),
@@ -99,7 +100,13 @@ CASES = {
 }
 
 
-ON_THE_HUB = ("a data file is deleted", "the manifest is cut", "everything is deleted", "a foreign file is there")
+ON_THE_HUB = (
+    "nothing",
+    "a data file is deleted",
+    "the manifest is cut",
+    "everything is deleted",
+    "a foreign file is there",
+)
 
 
 @pytest.fixture(scope="module")
@@ -133,86 +140,87 @@ def check_documents(files: dict[str, bytes]) -> None:
     assert files[CARD_PATH].decode().startswith("---\n")
 
 
-class TestFolders:
-    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
-    @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-    def test_the_same_command_names_what_happened_and_puts_it_right(
-        self, case: Case, is_lost: bool, a_plan: Plan, redis_url: str, ledger: Ledger, tmp_path: Path
-    ) -> None:
-        uri = str(tmp_path / "out")
-        plan, files = to(a_plan, uri), Published(uri)
-        first = enqueue_and_wait(redis_url, plan, tmp_path)
-        whole = {path: files.read(path) for path in files.paths()}
-        for happening, path in case.happens:
-            getattr(files, happening)(*([path] if path else []))
-        if is_lost:
-            ledger.redis.flushall()
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """An output, and what a user can do with it."""
 
-        outcome = enqueue_and_wait(redis_url, plan, tmp_path, case.verify)
+    uri: str
+    files: Published
 
-        assert (first.state, first.said, first.shards) == ("published", [], list(ALL))
-        check(case, outcome, is_lost=is_lost, shards=case.shards, rows=case.rows)
-        now = {path: files.read(path) for path in files.paths()}
-        data = [path for path in whole if path.startswith(("data/", "scores/"))]
-        assert {path: now[path] for path in data} == {path: whole[path] for path in data}
-        assert now.keys() == whole.keys() | ({FOREIGN} if case.exit_code else set())
-        check_documents(now)
-        assert [path for path in files.hidden_paths() if "/staged/" in path] == []
-        findings = open_output(uri, plan.spec.run_id).inspect(list(ledger.receipts(plan.spec.run_id)), hashes=True)
-        assert [finding.path for finding in findings] == ([FOREIGN] if case.exit_code else [])
+    def run(self, redis_url: str, plan: Plan, folder: Path, verify: bool = False) -> Outcome:
+        return enqueue_and_wait(redis_url, to(plan, self.uri), folder, verify)
+
+    def happen(self, happening: str, path: str) -> None:
+        getattr(self.files, happening)(*([path] if path else []))
+
+    def leftovers(self) -> set[str]:
+        return {path for path in self.files.hidden_paths() if "/staged/" in path}
 
 
-def happen(repo: str, happening: str, path: str, folder: Path) -> None:
-    """Damage as in a folder, by foreign commits."""
-    api = HfApi()
-    match happening:
-        case "delete":
-            api.delete_file(path, repo, repo_type="dataset")
-        case "delete_all":
-            api.delete_repo(repo, repo_type="dataset")
-        case _:
-            here = Published(str(folder / "theirs"))
-            if happening != "write_theirs":
-                here.write(path, Path(api.hf_hub_download(repo, path, repo_type="dataset")).read_bytes())
-            getattr(here, happening)(path)
-            api.upload_file(path_or_fileobj=here.read(path), path_in_repo=path, repo_id=repo, repo_type="dataset")
+@dataclass(frozen=True, kw_only=True)
+class PlaceOnHub(Place):
+    user: Client
+    hub: HubServer
+    repo: str
+
+    def run(self, redis_url: str, plan: Plan, folder: Path, verify: bool = False) -> Outcome:
+        return self.user.call(enqueue_and_wait, redis_url, to(plan, self.uri), folder, verify)
+
+    def happen(self, happening: str, path: str) -> None:
+        if happening == "delete_all":
+            self.user.call(delete_repo, self.repo)
+        else:
+            super().happen(happening, path)
+
+    def leftovers(self) -> set[str]:
+        return self.hub.branches(self.repo).keys() - {"main"}
 
 
-class TestHub:
-    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
-    @pytest.mark.parametrize("name", ON_THE_HUB)
-    def test_the_same_command_names_what_happened_and_puts_it_right(
-        self,
-        name: str,
-        is_lost: bool,
-        hub: HubServer,
-        user: Client,
-        a_plan: Plan,
-        redis_url: str,
-        ledger: Ledger,
-        tmp_path: Path,
-    ) -> None:
-        case = CASES[name]
-        repo = f"org/mended-{next(_numbers)}"
-        plan = to(a_plan, f"hf://datasets/{repo}")
-        first = user.call(enqueue_and_wait, redis_url, plan, tmp_path)
-        whole = {path: hub.read(repo, path) for path in hub.files(repo)}
-        for happening, path in case.happens:
-            user.call(happen, repo, happening, path, tmp_path)
-        if is_lost:
-            ledger.redis.flushall()
+@pytest.fixture
+def folder(tmp_path: Path) -> Place:
+    return Place(uri=str(tmp_path / "out"), files=Published(str(tmp_path / "out")))
 
-        outcome = user.call(enqueue_and_wait, redis_url, plan, tmp_path, case.verify)
 
-        assert (first.state, first.said, first.shards) == ("published", [], list(ALL))
-        # A blob that an earlier commit names is still there: it is committed again, and nothing is scored. Only a run that
-        # the ledger has lost is taken over by what main shows.
-        is_done_again = is_lost or case.shards == ALL
-        shards, rows = (case.shards, case.rows) if is_done_again else ((), 0)
-        check(case, outcome, is_lost=is_lost, shards=shards, rows=rows)
-        now = {path: hub.read(repo, path) for path in hub.files(repo)}
-        data = [path for path in whole if path.startswith(("data/", "scores/"))]
-        assert {path: now[path] for path in data} == {path: whole[path] for path in data}
-        assert now.keys() == whole.keys() | ({FOREIGN} if case.exit_code else set())
-        check_documents(now)
-        assert set(hub.branches(repo)) == {"main"}
+@pytest.fixture
+def on_hub(hub: HubServer, user: Client) -> PlaceOnHub:
+    repo = f"org/mended-{next(_numbers)}"
+    uri = f"hf://datasets/{repo}"
+    return PlaceOnHub(uri=uri, files=PublishedOnHub(hub, repo), user=user, hub=hub, repo=repo)
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
+@pytest.mark.parametrize(
+    ("place", "name"), [*(("folder", name) for name in CASES), *(("on_hub", name) for name in ON_THE_HUB)]
+)
+def test_the_same_command_names_what_happened_and_puts_it_right(
+    place: str,
+    name: str,
+    is_lost: bool,
+    a_plan: Plan,
+    redis_url: str,
+    ledger: Ledger,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    case, output = CASES[name], request.getfixturevalue(place)
+    first = output.run(redis_url, a_plan, tmp_path)
+    whole = output.files.visible()
+    for happening, path in case.happens:
+        output.happen(happening, path)
+    if is_lost:
+        ledger.redis.flushall()
+
+    outcome = output.run(redis_url, a_plan, tmp_path, case.verify)
+
+    assert (first.state, first.said, first.shards) == ("published", [], list(ALL))
+    # A blob that an earlier commit of the Hub names is still there: it is committed again, and nothing is scored. Only a run
+    # that the ledger has lost is taken over by what main shows.
+    is_done_again = place == "folder" or is_lost or case.shards == ALL
+    shards, rows = (case.shards, case.rows) if is_done_again else ((), 0)
+    check(case, outcome, is_lost=is_lost, shards=shards, rows=rows)
+    now = output.files.visible()
+    data = [path for path in whole if path.startswith(("data/", "scores/"))]
+    assert {path: now[path] for path in data} == {path: whole[path] for path in data}
+    assert now.keys() == whole.keys() | ({FOREIGN} if case.exit_code else set())
+    check_documents(now)
+    assert output.leftovers() == set()

@@ -64,10 +64,6 @@ def reserve(spec: RunSpec) -> None:
     HubOutput(spec.output_uri, spec.run_id).reserve(spec)
 
 
-def withdraw(spec: RunSpec) -> None:
-    HubOutput(spec.output_uri, spec.run_id).withdraw()
-
-
 def check_free(spec: RunSpec) -> None:
     HubOutput(spec.output_uri, spec.run_id).check_free(spec)
 

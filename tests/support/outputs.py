@@ -32,8 +32,7 @@ def manifest_lines(output: Path) -> list[dict[str, object]]:
 
 def visible(uri: str | Path) -> dict[str, bytes]:
     """Path → content of all files that a reader of the dataset sees."""
-    files = Published(str(uri))
-    return {path: files.read(path) for path in files.paths()}
+    return Published(str(uri)).visible()
 
 
 def hidden(uri: str) -> set[str]:
@@ -58,6 +57,9 @@ class Published:
         """All files that a reader of the dataset sees."""
         found = {path.removeprefix(self._root).lstrip("/") for path in self._files.find(self._root)}
         return {path for path in found if not path.startswith(".shardsift/")}
+
+    def visible(self) -> dict[str, bytes]:
+        return {path: self.read(path) for path in self.paths()}
 
     def hidden_paths(self) -> set[str]:
         found = self._files.find(f"{self._root}/.shardsift")

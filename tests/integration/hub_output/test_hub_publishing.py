@@ -2,16 +2,15 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shardsift.fleet.errors import ShardError, TransientError, UsageError
-from shardsift.fleet.ledger import Ledger, Publication
-from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.ledger import Publication
 from shardsift.fleet.scorers.stored_scores import model_of, published_run
-from shardsift.fleet.storage.inspection import Finding
-from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH
-from shardsift.producer.publishing.publish import NotReady, inspect_published
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from shardsift.producer.publishing.publish import NotReady
 from shardsift.producer.verify.verify import verify
 from support.hub_fleet import accepted, check_free, finalize, published
 from support.hub_runs import A, B, HubRun
@@ -26,10 +25,6 @@ def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Pub
 
 def listed_shards(uri: str) -> int:
     return len(published_run(uri).receipts)
-
-
-def findings(redis_url: str, run_id: str) -> tuple[Finding, ...]:
-    return inspect_published(Ledger.connect(Settings(redis_url=redis_url)), run_id, hashes=False)
 
 
 @pytest.mark.usefixtures("staged")
@@ -65,21 +60,26 @@ class TestPublishing:
             run.stage(A)
         run.hub.forget_faults()
 
-    def test_a_file_that_the_token_may_not_read_is_not_a_damaged_one(self, run: HubRun) -> None:
+    @pytest.mark.parametrize(
+        ("path", "answer", "says"),
+        [
+            (
+                "/resolve/.*/(data|scores)/",
+                {"status": 403, "headers": {"X-Error-Code": "GatedRepo"}, "times": 9},
+                "gated",
+            ),
+            ("/tree/", {"status": 401}, "refuses this .401"),
+        ],
+    )
+    def test_what_the_token_may_not_read_or_list_is_not_damaged(
+        self, run: HubRun, path: str, answer: dict[str, Any], says: str
+    ) -> None:
         run.publish()
-        gated = {"X-Error-Code": "GatedRepo"}
-        run.hub.fault("/resolve/.*/(data|scores)/", method="GET", status=403, headers=gated, times=9)
+        run.hub.fault(path, method="GET", **answer)
 
-        with pytest.raises(ShardError, match="gated"):
+        with pytest.raises((ShardError, UsageError), match=says):
             run.finalizer.call(verify, run.spec.output_uri)
         run.hub.forget_faults()
-
-    def test_an_output_that_the_token_may_not_list_is_not_a_damaged_one(self, run: HubRun) -> None:
-        run.publish()
-        run.hub.fault("/tree/", method="GET", status=401)
-
-        with pytest.raises(ShardError, match="refuses this .401"):
-            run.finalizer.call(findings, run.redis_url, run.run_id)
 
     def test_a_page_in_place_of_the_manifest_is_not_taken_for_it(self, run: HubRun) -> None:
         run.publish()
@@ -123,65 +123,37 @@ class TestPublishing:
         assert run.commit_statuses() == [412, 200]
         assert "notes.txt" in run.hub.files(run.repo)
 
-    def test_shards_whose_blobs_the_hub_has_dropped_are_queued_again(self, run: HubRun) -> None:
-        run.hub.forget_unreferenced_blobs()
 
-        outcome = run.publish()
-
-        assert outcome == NotReady(reason="2 shards queued again, since the stored files are lost or damaged")
-        assert run.titles() == ["initial commit"]
-        assert run.ledger.counts(run.run_id).queued == 2
-
-
-class TestPublishingOnABranch:
-    def test_a_run_is_published_beside_another_one_on_main(self, run: HubRun) -> None:
-        run.publish_as_other_run()
-        on_main = run.titles()
-        run = replace(run, spec=a_spec(output_uri=f"{run.spec.output_uri}@strict"))
-        run.finalizer.call(check_free, run.spec)
-        assert run.finalizer.call(accepted, run.spec) == {}
-        run.reserve()
-        run.ledger.create_run(run.spec, [A, B], now=1.0)
-        content = run.score(A)
-        run.look(wave_shards=1)
-        content |= run.score(B)
-
-        run.publish()
-        run.reserve()
-
-        commits = run.hub.commits(run.repo, revision="strict")
-        assert [commit.title for commit in commits] == [f"Publish run {run.run_id}", "initial commit"]
-        files = run.hub.files(run.repo, revision="strict").keys() - {".gitattributes", PICTURE_PATH}
-        assert files == {*content, MANIFEST_PATH, CARD_PATH}
-        assert (run.titles(), run.branches()) == (on_main, {"main", "strict"})
-        assert run.finalizer.call(published, run.spec) == run.run_id
-        assert run.finalizer.call(listed_shards, run.spec.output_uri) == 2
-        card = run.hub.read(run.repo, CARD_PATH, revision="strict").decode()
-        assert f'load_dataset("{run.repo}", revision="strict", split="train"' in card
-        assert f"{run.spec.output_uri}/data" in card
-
-    def test_a_pull_request_gets_the_run_with_the_card_that_main_will_have(self, run: HubRun) -> None:
-        run = replace(run, spec=a_spec(output_uri=f"hf://datasets/{run.repo}@refs/pr/7"))
+@pytest.mark.parametrize(("target", "revision"), [("strict", ', revision="strict"'), ("refs/pr/7", "")])
+def test_a_run_is_published_on_a_branch_or_pull_request_beside_another_one_on_main(
+    run: HubRun, target: str, revision: str
+) -> None:
+    run = replace(run, spec=a_spec(output_uri=f"{run.spec.output_uri}@{target}"))
+    if target.startswith("refs/pr/"):
         with pytest.raises(UsageError, match=f"There is no refs/pr/7 of {run.repo}. Open a draft pull request"):
             run.reserve()
         run.hub.open_pull_request(run.repo, 7)
-        run.reserve()
-        run.ledger.create_run(run.spec, [A, B], now=1.0)
-        content = run.score(A)
-        run.look(wave_shards=1)
-        content |= run.score(B)
+    run.publish_as_other_run()
+    on_main = run.titles()
+    run.finalizer.call(check_free, run.spec)
+    assert run.finalizer.call(accepted, run.spec) == {}
+    run.reserve()
+    run.ledger.create_run(run.spec, [A, B], now=1.0)
+    content = run.score(A)
+    run.look(wave_shards=1)
+    content |= run.score(B)
 
-        run.publish()
-        run.reserve()
+    run.publish()
+    run.reserve()
 
-        assert run.titles() == ["initial commit"]
-        assert {*content, MANIFEST_PATH, CARD_PATH} <= run.hub.files(run.repo, revision="refs/pr/7").keys()
-        assert run.branches() == {"main", "refs/pr/7"}
-        assert run.finalizer.call(listed_shards, run.spec.output_uri) == 2
-        card = run.hub.read(run.repo, CARD_PATH, revision="refs/pr/7").decode()
-        assert f'load_dataset("{run.repo}", split="train"' in card
-        assert "refs/pr" not in card
-        assert f"| Run | `{run.spec.run_id}` |" in card
+    assert run.hub.commits(run.repo, revision=target)[0].title == f"Publish run {run.run_id}"
+    assert {*content, MANIFEST_PATH, CARD_PATH} <= run.hub.files(run.repo, revision=target).keys()
+    assert (run.titles(), run.branches()) == (on_main, {"main", target})
+    assert run.finalizer.call(published, run.spec) == run.run_id
+    assert run.finalizer.call(listed_shards, run.spec.output_uri) == 2
+    card = run.hub.read(run.repo, CARD_PATH, revision=target).decode()
+    assert f'load_dataset("{run.repo}"{revision}, split="train"' in card  # as main will have it
+    assert "refs/pr" not in card
 
 
 class TestReplacing:

@@ -1,18 +1,22 @@
-"""A repository belongs to one run: a branch reserves it, and other data in it is refused and left alone."""
+"""A branch reserves a repository for a run. What is refused is tested with every kind of output."""
 
 from dataclasses import replace
 from itertools import count
 
 import pytest
+from huggingface_hub import HfApi
 
 from shardsift.fleet.errors import TransientError, UsageError
 from shardsift.fleet.storage.hub import place_of
-from shardsift.fleet.storage.output import MANIFEST_PATH
-from support.hub_fleet import check_free, reserve, withdraw
+from support.hub_fleet import check_free, reserve
 from support.hub_runs import HubRun
 from support.records import a_spec
 
 _numbers = count()
+
+
+def repo_exists(repo: str) -> bool:
+    return HfApi().repo_exists(repo, repo_type="dataset")
 
 
 class TestReserving:
@@ -35,27 +39,6 @@ class TestReserving:
             run.reserve()
 
         run.reserve()
-
-    def test_a_repository_that_another_run_reserved_is_refused_before_any_gpu_work(self, run: HubRun) -> None:
-        run.reserve()
-        other = a_spec(output_uri=run.spec.output_uri, where=None)
-
-        with pytest.raises(
-            UsageError, match=f"is reserved by another run, {run.run_id}.* delete the branch shardsift/"
-        ):
-            run.worker.call(reserve, other)
-
-        assert run.branches() == {"main", run.branch}
-
-    def test_a_run_that_gives_it_up_leaves_it_to_another(self, run: HubRun) -> None:
-        run.reserve()
-        other = a_spec(output_uri=run.spec.output_uri, where=None)
-
-        run.worker.call(withdraw, run.spec)
-        run.worker.call(withdraw, run.spec)
-        run.worker.call(reserve, other)
-
-        assert run.branches() == {"main", f"shardsift/{other.run_id}"}
 
     def test_of_two_runs_that_reserve_at_the_same_moment_not_both_go_on(self, run: HubRun) -> None:
         other = a_spec(output_uri=run.spec.output_uri, where=None)
@@ -84,46 +67,12 @@ class TestReserving:
         with pytest.raises(UsageError, match="a dataset repository that HF_TOKEN can write"):
             run.reserve(token=run.hub.token("reader", write=False))
 
-    def test_data_of_another_run_is_refused(self, run: HubRun) -> None:
-        run.publish_as_other_run()
+    def test_looking_whether_a_repository_is_free_makes_none(self, run: HubRun) -> None:
+        missing = f"org/new-{next(_numbers)}"
 
-        with pytest.raises(UsageError, match="holds the data of another run, other"):
-            run.reserve()
+        run.worker.call(check_free, a_spec(output_uri=f"hf://datasets/{missing}"))
 
-    @pytest.mark.parametrize(
-        ("path", "says"),
-        [
-            *((path, "holds data, but no manifest.parquet that this release") for path in ("data/a", MANIFEST_PATH)),
-            ("README.md", r"has a README\.md, which the card of the dataset would replace"),
-        ],
-    )
-    def test_files_of_somebody_else_are_refused(self, run: HubRun, path: str, says: str) -> None:
-        run.add_file(path, "# My notes")
-
-        with pytest.raises(UsageError, match=says):
-            run.reserve()
-
-    def test_looking_whether_a_repository_is_free_changes_nothing(self, run: HubRun) -> None:
-        other = a_spec(output_uri=run.spec.output_uri, where=None)
-        missing = a_spec(output_uri=f"hf://datasets/org/new-{next(_numbers)}")
-
-        run.worker.call(check_free, run.spec)
-        run.worker.call(check_free, missing)
-        run.reserve()
-        run.worker.call(check_free, run.spec)
-
-        with pytest.raises(UsageError, match=f"is reserved by another run, {run.run_id}"):
-            run.worker.call(check_free, other)
-        assert run.branches() == {"main", run.branch}
-
-    @pytest.mark.usefixtures("staged")
-    def test_a_published_run_may_be_reserved_again(self, run: HubRun) -> None:
-        run.publish()
-        files, commits = run.outputs(), run.titles()
-
-        run.reserve()
-
-        assert (run.outputs(), run.titles()) == (files, commits)
+        assert not run.worker.call(repo_exists, missing)
 
 
 @pytest.mark.parametrize(

@@ -96,17 +96,6 @@ class TestTakingOver:
         with pytest.raises(UsageError, match="SHARDSIFT_STATE_URI is hf://datasets/org/state. Name a folder"):
             replace(run, state_uri="hf://datasets/org/state").enqueue()
 
-    def test_a_published_run_is_not_committed_again(self, run: HubRun) -> None:
-        run.score(A, B, C, D)
-        first = run.publish()
-        run.ledger.redis.flushall()
-
-        again = run.enqueue()
-
-        assert (again.restored, again.sent) == (4, 0)
-        assert run.publish() == first
-        assert len(run.titles()) == 2
-
     def test_what_was_saved_after_a_publication_counts_beside_it(self, run: HubRun) -> None:
         run.score(A)
         run.fail(B, C, D)
@@ -138,14 +127,6 @@ class TestTakingOver:
         assert (before, reserved) == ({}, {"a-left-over": theirs, run.run_id: ours})
         assert run.finalizer.call(accepted, replace(run.spec, input_revision="another")) == reserved
         assert len(run.titles()) == 2
-
-    def test_a_branch_without_a_wave_has_none(self, run: HubRun) -> None:
-        run.score(A)
-        run.hub.fault("/commit/", method="POST", status=503)
-        run.look(1)
-
-        assert run.branches() == {"main", run.branch}
-        assert run.saved() == []
 
     def test_a_file_that_was_changed_on_the_branch_does_not_count(self, run: HubRun) -> None:
         run.score(A, B)

@@ -13,9 +13,11 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.storage.folder import FolderOutput
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH
-from support.folder_runs import RUN, SPEC, A, publish, stage
-from support.outputs import Published, hidden, visible
+from support.output_runs import RUN, SPEC, A, Place, without_the_hub
+from support.outputs import Published
 from support.records import a_spec
+
+OTHER = a_spec(where=None)
 
 
 class TestABucketOnTheHub:
@@ -29,14 +31,14 @@ class TestABucketOnTheHub:
         FolderOutput(f"{bucket}/kept", RUN).reserve(SPEC, public=not public)
 
         assert HfApi().bucket_info(bucket.removeprefix("hf://buckets/")).private is not public
-        assert hidden(f"{bucket}/kept") == {f".shardsift/{RUN}/spec.json"}
+        assert Published(f"{bucket}/kept").hidden_paths() == {f".shardsift/{RUN}/spec.json"}
 
     def test_one_that_does_not_answer_is_not_taken_for_a_free_one(self, bucket: str, running_hub: HubServer) -> None:
         FolderOutput(bucket, RUN).reserve(SPEC)
         running_hub.fault("/paths-info", status=403)
 
         with pytest.raises(ShardError, match="the Hub refuses this"):
-            FolderOutput(bucket, "other").check_free(a_spec(where=None))
+            FolderOutput(bucket, "other").check_free(OTHER)
 
     def test_one_that_a_worker_may_not_write_is_named(self, bucket: str, running_hub: HubServer) -> None:
         running_hub.fault("/batch", status=403)
@@ -46,36 +48,52 @@ class TestABucketOnTheHub:
 
     def test_one_that_was_deleted_is_no_fault_of_the_shard(self, bucket: str, tmp_path: Path) -> None:
         with pytest.raises(ShardError, match="shows no such repository or bucket") as refused:
-            stage(FolderOutput(bucket, RUN), A, tmp_path)
+            Place(bucket, Published(bucket), tmp_path).stage(A)
 
         assert refused.value.of_machine
 
 
 class TestReserving:
-    def test_the_same_run_may_reserve_again_before_and_after_it_published(
-        self, uri: str, output: FolderOutput, tmp_path: Path
-    ) -> None:
-        FolderOutput(uri, RUN).reserve(SPEC)
-        publish(output, [stage(output, A, tmp_path)])
-        before = visible(uri)
+    def test_the_same_run_may_reserve_again_before_and_after_it_published(self, place: Place) -> None:
+        place.reserve()
+        place.publish(place.stage(A))
+        before = place.files.visible()
 
-        FolderOutput(uri, RUN).reserve(SPEC)
+        place.reserve()
 
-        assert visible(uri) == before
+        assert place.files.visible() == before
 
-    def test_an_output_of_another_run_is_refused(self, uri: str, output: FolderOutput) -> None:
-        other = a_spec(where=None)
+    def test_an_output_of_another_run_is_refused_until_that_run_gives_it_up(self, place: Place) -> None:
+        other = open_output(place.uri, OTHER.run_id)
+
+        for refused in (other.check_free, other.reserve):
+            with pytest.raises(UsageError, match=f"(holds the data of|is reserved by) another run, {RUN}"):
+                refused(OTHER)
+        place.output.withdraw()
+        place.output.withdraw()
+        other.reserve(OTHER)
+
+        with pytest.raises(UsageError, match=f"another run, {OTHER.run_id}"):
+            place.reserve()
+        assert place.files.visible() == {}
+
+    def test_an_output_that_another_run_has_published_is_refused(self, place: Place) -> None:
+        place.publish(place.stage(A))
+        place.output.tidy([])
 
         with pytest.raises(UsageError, match=f"holds the data of another run, {RUN}"):
-            FolderOutput(uri, other.run_id).reserve(other)
+            open_output(place.uri, OTHER.run_id).reserve(OTHER)
 
-        assert hidden(uri) == {f".shardsift/{RUN}/spec.json"}
+    def test_looking_whether_an_output_is_free_reserves_nothing(self, empty: Place) -> None:
+        empty.output.check_free(SPEC)
+
+        open_output(empty.uri, OTHER.run_id).reserve(OTHER)
 
     @pytest.mark.parametrize(
         ("path", "content", "says"),
         [
             *(
-                (path, b"theirs", "holds data, but no manifest.parquet")
+                (path, b"theirs", r"holds data, but no manifest\.parquet")
                 for path in ("data/a", "scores/a", MANIFEST_PATH)
             ),
             ("scores.png", b"theirs", r"has a scores\.png, which the card of the dataset would replace"),
@@ -85,54 +103,65 @@ class TestReserving:
             ),
         ],
     )
-    def test_files_of_somebody_else_are_refused(self, uri: str, path: str, content: bytes, says: str) -> None:
-        Published(uri).write(path, content)
+    def test_files_of_somebody_else_are_refused(self, empty: Place, path: str, content: bytes, says: str) -> None:
+        empty.files.write(path, content)
 
         with pytest.raises(UsageError, match=says):
-            FolderOutput(uri, RUN).reserve(SPEC)
+            empty.reserve()
 
-        assert visible(uri) == {path: content}
+        assert empty.files.visible() == {path: content}
 
     @pytest.mark.parametrize(
         ("path", "content"),
         [("notes.txt", b"mine"), *(("README.md", card) for card in (b"", b" \n", b"---\nlicense: mit\n---\n"))],
     )
-    def test_other_files_and_a_card_without_text_are_no_hindrance(self, uri: str, path: str, content: bytes) -> None:
-        Published(uri).write(path, content)
-
-        FolderOutput(uri, RUN).reserve(SPEC)
-
-        assert visible(uri) == {path: content}
-
-    @pytest.mark.parametrize("below", ["data", "a/b/c/d"])
-    def test_an_output_inside_that_of_another_run_is_refused(
-        self, uri: str, output: FolderOutput, below: str, tmp_path: Path
+    def test_other_files_and_a_card_without_text_are_no_hindrance(
+        self, empty: Place, path: str, content: bytes
     ) -> None:
-        publish(output, [stage(output, A, tmp_path)])
-        before = visible(uri)
-        other = FolderOutput(f"{uri}/{below}", "other")
+        empty.files.write(path, content)
 
-        says = (
-            rf"The output {re.escape(other.uri)} lies inside or around .*out[^ ]*, the output of another run, {RUN}\."
-        )
-        with pytest.raises(UsageError, match=says):
+        empty.reserve()
+
+        assert empty.files.visible() == {path: content}
+
+
+@without_the_hub
+class TestFoldersAround:
+    @pytest.mark.parametrize("below", ["data", "a/b/c/d"])
+    def test_an_output_inside_that_of_another_run_is_refused(self, place: Place, below: str) -> None:
+        place.publish(place.stage(A))
+        before = place.files.visible()
+        other = FolderOutput(f"{place.uri}/{below}", "other")
+        around = rf"lies inside or around .*out[^ ]*, the output of another run, {RUN}\."
+
+        with pytest.raises(UsageError, match=f"The output {re.escape(other.uri)} {around}"):
+            other.reserve(SPEC)
+        place.files.delete(".shardsift")  # as a copy of what is published
+        with pytest.raises(UsageError, match=around):
             other.reserve(SPEC)
 
-        Published(uri).delete(".shardsift")  # as a copy of what is published
-        with pytest.raises(UsageError, match=says):
-            other.reserve(SPEC)
-        assert visible(uri) == before
+        assert place.files.visible() == before
 
     @pytest.mark.parametrize("below", ["kept", "2024/kept"])
-    def test_an_output_around_that_of_another_run_is_refused(self, uri: str, below: str) -> None:
-        FolderOutput(f"{uri}/{below}", RUN).reserve(SPEC)
+    def test_an_output_around_that_of_another_run_is_refused(self, empty: Place, below: str) -> None:
+        FolderOutput(f"{empty.uri}/{below}", RUN).reserve(SPEC)
 
-        says = rf"lies inside or around .*{below}, the output of another run, {RUN}\."
-        with pytest.raises(UsageError, match=says):
-            FolderOutput(uri, "other").reserve(SPEC)
+        with pytest.raises(UsageError, match=rf"inside or around .*{below}, the output of another run, {RUN}\."):
+            FolderOutput(empty.uri, "other").reserve(SPEC)
 
-        assert hidden(uri) == set()
+        assert empty.hidden() == set()
 
+    def test_a_reserved_output_stays_reserved_whatever_is_found_around_it_later(self, empty: Place) -> None:
+        output = FolderOutput(f"{empty.uri}/kept", RUN)
+        output.reserve(SPEC)
+        empty.files.write(".shardsift/other/spec.json", SPEC.to_json())
+
+        output.reserve(SPEC)
+
+        assert Published(output.uri).hidden_paths() == {f".shardsift/{RUN}/spec.json"}
+
+
+class TestFolders:
     def test_links_are_followed_to_the_output_of_another_run(self, tmp_path: Path) -> None:
         FolderOutput(str(tmp_path / "out"), RUN).reserve(SPEC)
         (tmp_path / "out/data").mkdir()
@@ -140,15 +169,6 @@ class TestReserving:
 
         with pytest.raises(UsageError, match=f"lies inside or around {tmp_path}/out, the output of another run"):
             FolderOutput(str(tmp_path / "link"), "other").reserve(SPEC)
-
-    def test_a_reserved_output_stays_reserved_whatever_is_found_around_it_later(self, uri: str) -> None:
-        output = FolderOutput(f"{uri}/kept", RUN)
-        output.reserve(SPEC)
-        Published(uri).write(".shardsift/other/spec.json", SPEC.to_json())
-
-        output.reserve(SPEC)
-
-        assert f"{RUN}/spec.json" in "".join(hidden(f"{uri}/kept"))
 
     def test_a_second_reservation_does_not_withdraw_the_first_when_another_run_comes_in_between(
         self, monkeypatch: pytest.MonkeyPatch
@@ -171,14 +191,14 @@ class TestReserving:
 
     @pytest.mark.parametrize("name", ["out [1]", "out*", "a?b"])
     def test_a_folder_may_have_any_name(self, tmp_path: Path, name: str) -> None:
-        output = FolderOutput(str(tmp_path / name), RUN)
-        output.reserve(SPEC)
-        publish(output, [stage(output, A, tmp_path)])
-        output.reserve(SPEC)
+        folder = tmp_path / name
+        place = Place(str(folder), Published(str(folder)), tmp_path).reserve()
+        place.publish(place.stage(A))
+        place.reserve()
 
-        assert (tmp_path / name / A.data_path).is_file()
+        assert (folder / A.data_path).is_file()
         with pytest.raises(UsageError, match="another run"):
-            FolderOutput(str(tmp_path / name), "other").reserve(SPEC)
+            FolderOutput(str(folder), "other").reserve(SPEC)
 
     def test_an_output_below_a_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("mine")
