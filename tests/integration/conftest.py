@@ -58,6 +58,14 @@ def scorer(tiny_model: Path) -> Any:
 
 
 @pytest.fixture
+def runs(ledger: Ledger, scorer: Any, tiny_model: Path, tmp_path: Path) -> Any:
+    """Whole runs by the tiny model."""
+    from support.small_run import Runs
+
+    return Runs(ledger=ledger, scorer=scorer, models=(str(tiny_model),), folder=tmp_path)
+
+
+@pytest.fixture
 def app(redis_url: str) -> Iterator[Celery]:
     app = make_app("test", Settings(redis_url=redis_url))
     yield app

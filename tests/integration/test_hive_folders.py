@@ -1,7 +1,5 @@
 """What the names of files, folders and classes say is true of the rows. Names of folders can be read as columns."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +15,11 @@ from stand_in import StandInScorer
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
-from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.verify.verify import verify
-from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.line_files import write_csv, write_json_lines
 from support.outputs import published_rows
-from support.small_run import publish_plan
+from support.small_run import Runs
 
 HIVE = {
     "year=2023/lang=de": ("2023", "de"),
@@ -47,31 +42,17 @@ def write_folders(folder: Path, names: tuple[str, ...], *, ending: str = ".parqu
     return folder
 
 
-class Runs:
-    def __init__(self, ledger: Ledger, model: Path, folder: Path) -> None:
-        self.ledger, self.model, self.folder = ledger, model, folder
-
-    def options(self, source: Path, **options: Any) -> RunOptions:
-        chosen: Mapping[str, Any] = {"target_file_size": "1GB", "keep_all": True, **options}
-        return RunOptions(
-            input_uris=(str(source),),
-            models=(str(self.model),),
-            dtype="float32",
-            output_uri=str(self.folder / "out"),
-            **chosen,
-        )
-
-    def publish(self, source: Path, **options: Any) -> Path:
-        scorer = StandInScorer("cpu", self.folder / "work.log", rows_a_batch=4, seconds_a_batch=0)
-        plan = plan_run(self.options(source, **options))
-        publish_plan(self.ledger, scorer, plan, scratch=self.folder / "scratch")
-        assert verify(plan.spec.output_uri, source=(str(source),)).faults == ()
-        return self.folder / "out"
-
-
 @pytest.fixture
 def runs(ledger: Ledger, tiny_model: Path, tmp_path: Path) -> Runs:
-    return Runs(ledger, tiny_model, tmp_path)
+    scorer = StandInScorer("cpu", tmp_path / "work.log", rows_a_batch=4, seconds_a_batch=0)
+    return Runs(ledger=ledger, scorer=scorer, models=(str(tiny_model),), folder=tmp_path)
+
+
+def published(runs: Runs, source: Path, **options: Any) -> Path:
+    """Publish a run of merged files, unless the options say otherwise."""
+    out = runs.publish(source, **{"target_file_size": "1GB", **options})
+    assert verify(str(out), source=(str(source),)).faults == ()
+    return out
 
 
 def files_below(folder: Path) -> list[str]:
@@ -82,7 +63,7 @@ class TestMergedFiles:
     def test_never_lie_in_a_folder_that_is_not_true_of_all_their_rows(self, runs: Runs, tmp_path: Path) -> None:
         source = write_folders(tmp_path / "in", tuple(f"{folder}/part-{part}" for folder in HIVE for part in (0, 1)))
 
-        out = runs.publish(source)
+        out = published(runs, source)
 
         for folder in ("data", "scores"):
             assert files_below(out / folder) == [f"{place}/part-0.parquet" for place in HIVE]
@@ -114,7 +95,7 @@ class TestMergedFiles:
     def test_have_shards_of_one_folder_value_and_split(
         self, runs: Runs, tmp_path: Path, names: tuple[str, ...], files: list[str]
     ) -> None:
-        out = runs.publish(write_folders(tmp_path / "in", names))
+        out = published(runs, write_folders(tmp_path / "in", names))
 
         for folder in ("data", "scores"):
             assert files_below(out / folder) == [f"{file}.parquet" for file in files]
@@ -132,7 +113,7 @@ class TestMergedFiles:
             (tmp_path / "in").mkdir(exist_ok=True)
             datasets.Dataset.from_dict(rows, datasets.Features(features)).to_parquet(tmp_path / f"in/{name}.parquet")
 
-        out = runs.publish(tmp_path / "in")
+        out = published(runs, tmp_path / "in")
 
         (file,) = (out / "data").glob("*.parquet")
         loaded = datasets.load_dataset(
@@ -153,9 +134,9 @@ class TestColumns:
         self, runs: Runs, tmp_path: Path, ending: str, columns: str, size: str
     ) -> None:
         source = write_folders(tmp_path / "in", tuple(f"{place}/part" for place in HIVE), ending=ending)
-        options = {"columns": columns, "keep_all": False, "where": "year >= '2023' AND lang IS DISTINCT FROM 'en'"}
+        options = {"columns": columns, "where": "year >= '2023' AND lang IS DISTINCT FROM 'en'"}
 
-        out = runs.publish(source, target_file_size=size, text_column="{year} {text}", **options)
+        out = published(runs, source, target_file_size=size, text_column="{year} {text}", **options)
 
         expected = {
             (*HIVE[place], f"{place}/part {row}") for place in HIVE if HIVE[place][1] != "en" for row in range(3)
@@ -170,24 +151,19 @@ class TestColumns:
     def test_with_an_equals_sign_are_in_no_folder_of_the_output(self, runs: Runs, tmp_path: Path) -> None:
         source = write_folders(tmp_path / "in", ("math=a=1/part", "math=b/part"))
 
-        out = runs.publish(source, columns="math", target_file_size="none")
+        out = published(runs, source, columns="math", target_file_size="none")
 
         assert {*published_rows(out)["math"].to_pylist()} == {"a=1", "b"}
         assert sorted(path.name for path in (out / "data").iterdir()) == ["math-a-1", "math-b"]
 
     def test_are_there_in_a_refilter_and_rank_rows(self, runs: Runs, tmp_path: Path) -> None:
         source = write_folders(tmp_path / "in", tuple(f"{place}/part" for place in HIVE))
-        earlier = runs.publish(source, columns="year")
-        options = replace(
-            runs.options(source, keep_all=False, keep_top="50%", within="year"), output_uri=str(tmp_path / "again")
-        )
+        earlier = published(runs, source, columns="year")
 
-        plan = plan_refilter(str(earlier), options)
-        scorer = load_stored_scores(plan.spec.scorings[0].served_by, None)
-        publish_plan(runs.ledger, scorer, plan, scratch=tmp_path / "scratch")
+        again = runs.refilter(earlier, keep_top="50%", within="year")
 
-        assert verify(plan.spec.output_uri, source=(str(source),)).faults == ()
-        years = published_rows(tmp_path / "again")["year"].to_pylist()
+        assert verify(str(again), source=(str(source),)).faults == ()
+        years = published_rows(again)["year"].to_pylist()
         assert years.count("2023") >= 3 <= years.count("2024")
 
     @pytest.mark.parametrize(
@@ -225,6 +201,6 @@ class TestColumns:
     def test_of_a_field_of_the_same_name_are_those_of_the_field(self, runs: Runs, tmp_path: Path) -> None:
         source = write_folders(tmp_path / "in", ("n=7/a",), ending=".jsonl")
 
-        out = runs.publish(source, columns="text,n")
+        out = published(runs, source, columns="text,n")
 
         assert published_rows(out)["n"].to_pylist() == [0, 1, 2]

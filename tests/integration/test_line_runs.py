@@ -1,7 +1,6 @@
 """Whole runs over JSON Lines and CSV: what they publish, byte for byte, is what the same rows give as Parquet."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,21 +13,17 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.estimate import plan_report
-from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.planning.steering import retry_run
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.producer.status import run_status
 from shardsift.producer.status.screen import status_screen
 from shardsift.producer.verify.verify import verify
-from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
-from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.enqueued_runs import Command
 from support.ledger_states import claimed
 from support.line_files import write_as_lines, write_file, write_json_lines
 from support.outputs import data_digests, manifest_lines, published_rows
-from support.small_run import publish, publish_plan, score
+from support.small_run import Runs, score
 
 SHARDS, ROWS = 2, 30
 ENDINGS = [".jsonl", ".jsonl.zst", ".json.gz", ".csv.gz"]
@@ -49,35 +44,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-Published = Callable[..., Path]
+WHERE = "score >= 2.5 and token_count > 20"
 
 
-@pytest.fixture
-def published(folder: Path, ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path) -> Published:
-    """Publish a run over a folder of these."""
-
-    def publish_it(ending: str, output: Path, **options: object) -> Path:
-        publish(
-            ledger, scorer, options_of(folder, ending, tiny_model, output, **options), scratch=output / "../scratch"
-        )
-        return output
-
-    return publish_it
-
-
-def options_of(folder: Path, ending: str, model: Path, output: Path, **options: object) -> RunOptions:
-    given = {"models": (str(model),), "dtype": "float32", "where": "score >= 2.5 and token_count > 20"}
-    return RunOptions(**{**given, "input_uris": (str(folder / f"in{ending}"),), "output_uri": str(output), **options})
-
-
-def test_a_run_publishes_the_bytes_that_the_same_rows_give_as_parquet(
-    published: Published, folder: Path, tmp_path: Path
-) -> None:
-    as_parquet = published(".parquet", tmp_path / "as-parquet")
+def test_a_run_publishes_the_bytes_that_the_same_rows_give_as_parquet(runs: Runs, folder: Path) -> None:
+    as_parquet = runs.publish(folder / "in.parquet", "as-parquet", where=WHERE)
     assert 0 < len(published_rows(as_parquet)) < SHARDS * ROWS
 
     for ending in (".jsonl.zst", ".json.gz", ".csv.gz"):
-        output = published(ending, tmp_path / f"out{ending}")
+        output = runs.publish(folder / f"in{ending}", f"out{ending}", where=WHERE)
 
         assert data_digests(output) == data_digests(as_parquet), ending
         checked = verify(str(output), source=(str(folder / f"in{ending}"),))
@@ -105,19 +80,16 @@ class TestBadRows:
             b'{"text": "\xff"}',
         ]
         first.write_bytes(b"\n".join([bad[0], *lines[:9], *bad[1:3], *lines[9:], bad[3]]))
-        return tmp_path
+        return spoilt
 
-    def test_the_other_rows_are_published_as_without_them(
-        self, published: Published, spoilt: Path, tmp_path: Path
-    ) -> None:
-        whole = published(".jsonl", tmp_path / "whole")
-        source = (str(spoilt / "spoilt.jsonl"),)
+    def test_the_other_rows_are_published_as_without_them(self, runs: Runs, folder: Path, spoilt: Path) -> None:
+        whole = runs.publish(folder / "in.jsonl", "whole", where=WHERE)
 
-        output = published(".jsonl", tmp_path / "out", input_uris=source, max_bad_rows=0.2)
+        output = runs.publish(spoilt, where=WHERE, max_bad_rows=0.2)
 
         columns = [name for name in published_rows(whole).schema.names if name != "row"]
         assert published_rows(output).select(columns) == published_rows(whole).select(columns)
-        checked = verify(str(output), source=source)
+        checked = verify(str(output), source=(str(spoilt),))
         assert (checked.faults, checked.compared_with_source) == ((), True)
         assert (checked.rows_in, checked.rows_errored) == (SHARDS * ROWS + 4, SHARDS + 4)
         assert dict(manifest_lines(output)[0]["errors"]) == {
@@ -138,68 +110,53 @@ class TestBadRows:
         assert side["row"].to_pylist() == list(range(ROWS + 4))
         assert side["score"].is_null().to_pylist() == [row in errors for row in range(ROWS + 4)]
 
-    def test_another_filter_gives_what_a_fresh_run_gives(
-        self, published: Published, spoilt: Path, ledger: Ledger, tmp_path: Path
-    ) -> None:
-        given = {"input_uris": (str(spoilt / "spoilt.jsonl"),), "max_bad_rows": 0.2}
-        earlier = published(".jsonl", tmp_path / "out", **given)
-        fresh = published(".jsonl", tmp_path / "fresh", where="score >= 3", **given)
+    def test_another_filter_gives_what_a_fresh_run_gives(self, runs: Runs, spoilt: Path) -> None:
+        earlier = runs.publish(spoilt, where=WHERE, max_bad_rows=0.2)
+        fresh = runs.publish(spoilt, "fresh", where="score >= 3", max_bad_rows=0.2)
 
-        options = RunOptions(where="score >= 3", output_uri=str(tmp_path / "again"), input_uris=given["input_uris"])
-        plan = plan_refilter(str(earlier), options)
-        scores_from = plan.spec.scorings[0].scores_from
-        assert scores_from is not None
-        publish_plan(ledger, load_stored_scores(scores_from, None), plan, scratch=tmp_path / "scratch")
+        again = runs.refilter(earlier, where="score >= 3")
 
-        assert data_digests(tmp_path / "again") == data_digests(fresh)
-        assert manifest_lines(tmp_path / "again")[0]["errors"] == manifest_lines(fresh)[0]["errors"]
+        assert data_digests(again) == data_digests(fresh)
+        assert manifest_lines(again)[0]["errors"] == manifest_lines(fresh)[0]["errors"]
 
 
-def test_too_many_bad_rows_in_small_shards_are_told_before_the_run_is_published(
-    ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_too_many_bad_rows_in_small_shards_are_told_before_the_run_is_published(runs: Runs, tmp_path: Path) -> None:
     for name in "abcd":
         write_file(tmp_path / f"in/{name}.jsonl", b'{"text": "good"}\n' * 70 + b"<html>\n" * 5)
-    options = options_of(tmp_path, "", tiny_model, tmp_path / "out", keep_all=True, where=None)
-    plan = plan_run(replace(options, input_uris=(str(tmp_path / "in"),)))
-
+    plan = plan_run(runs.options(tmp_path / "in"))
     spec = plan.spec
     open_output(spec.output_uri, spec.run_id).reserve(spec)
-    ledger.create_run(spec, plan.shards, now=1.0)
-    score(ledger, scorer, spec, plan.shards, scratch=tmp_path / "scratch")
+    runs.ledger.create_run(spec, plan.shards, now=1.0)
+    score(runs.ledger, runs.scorer, spec, plan.shards, scratch=tmp_path / "scratch")
 
     with pytest.raises(
         UsageError, match="20 rows of 300 cannot be read.*0.01 allows 10; --max-bad-rows 0.067 would do"
     ):
-        finalize_run(ledger, spec.run_id, without_failed=False)
+        finalize_run(runs.ledger, spec.run_id, without_failed=False)
 
-    finalize_run(ledger, spec.run_id, without_failed=True)
+    finalize_run(runs.ledger, spec.run_id, without_failed=True)
     assert len(published_rows(tmp_path / "out")) == 280
 
 
-def test_fields_beyond_the_sample_are_left_out_and_told(
-    ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_fields_beyond_the_sample_are_left_out_and_told(runs: Runs, tmp_path: Path) -> None:
     lines = [{"text": "a", "meta": {"n": 1, "pad": "x" * (1 << 20)}}] * 25 + [
         {"text": "b", "meta": {"n": 2, "by": "me"}}
     ]
     write_json_lines(tmp_path / "in/a.jsonl", lines)
-    options = options_of(tmp_path, "", tiny_model, tmp_path / "out", keep_all=True, where=None)
 
-    spec = publish(ledger, scorer, replace(options, input_uris=(str(tmp_path / "in"),)), scratch=tmp_path / "scratch")
+    out = runs.publish(tmp_path / "in")
 
-    assert published_rows(tmp_path / "out")["meta"].to_pylist()[-1] == {"n": 2, "pad": None}
-    assert dict(manifest_lines(tmp_path / "out")[0]["left_out"]) == {"meta.by": 1}
-    assert "left out meta.by (1 row)" in status_screen(run_status(ledger, spec.run_id))
-    assert "| Fields left out | `meta.by (1 row)` |" in (tmp_path / "out/README.md").read_text()
+    assert published_rows(out)["meta"].to_pylist()[-1] == {"n": 2, "pad": None}
+    assert dict(manifest_lines(out)[0]["left_out"]) == {"meta.by": 1}
+    assert "left out meta.by (1 row)" in status_screen(run_status(runs.ledger, runs.specs[out].run_id))
+    assert "| Fields left out | `meta.by (1 row)` |" in (out / "README.md").read_text()
 
 
 def test_a_changed_file_that_is_accepted_makes_no_other_run_although_it_has_other_fields(
-    ledger: Ledger, app: Celery, tiny_model: Path, tmp_path: Path
+    runs: Runs, ledger: Ledger, app: Celery, tmp_path: Path
 ) -> None:
     write_file(tmp_path / "in/a.jsonl", b'{"text": "good"}\n' * 3)
-    options = options_of(tmp_path, "", tiny_model, tmp_path / "out", keep_all=True, where=None)
-    command = Command(options=replace(options, input_uris=(str(tmp_path / "in"),)), ledger=ledger, app=app)
+    command = Command(options=runs.options(tmp_path / "in"), ledger=ledger, app=app)
     run_id = command.do().run_id
     (shard,) = ledger.shards(run_id)
     write_file(tmp_path / "in/a.jsonl", b'{"text": "good", "more": 1}\n')
@@ -211,16 +168,15 @@ def test_a_changed_file_that_is_accepted_makes_no_other_run_although_it_has_othe
     assert command.do().run_id == run_id
 
 
-def test_chosen_columns_are_published_alone(published: Published, folder: Path, ledger: Ledger, tmp_path: Path) -> None:
-    output = published(".json.gz", tmp_path / "out", columns="text,token_count:double,id", keep_all=True, where=None)
+def test_chosen_columns_are_published_alone(runs: Runs, folder: Path) -> None:
+    source = folder / "in.json.gz"
+    output = runs.publish(source, columns="text,token_count:double,id")
 
     assert published_rows(output).schema.names[:3] == ["text", "token_count", "id"]
     assert str(published_rows(output).schema.field("token_count").type) == "double"
     assert len(published_rows(output).schema) == 6  # with shard, row and score
-    assert verify(str(output), source=(str(folder / "in.json.gz"),)).faults == ()
-    source = (str(folder / "in.json.gz"),)
-    options = RunOptions(where="token_count > 20", output_uri=str(tmp_path / "again"), input_uris=source)
-    assert plan_refilter(str(output), options).spec.columns == (
+    assert verify(str(output), source=(str(source),)).faults == ()
+    assert runs.refilter_plan(output, where="token_count > 20").spec.columns == (
         ("text", "string"),
         ("token_count", "double"),
         ("id", "string"),
@@ -228,17 +184,11 @@ def test_chosen_columns_are_published_alone(published: Published, folder: Path, 
 
 
 class TestPlanning:
-    def test_rows_that_would_take_long_to_count_are_not(self, folder: Path, tiny_model: Path, tmp_path: Path) -> None:
-        plan = plan_run(options_of(folder, ".jsonl.zst", tiny_model, tmp_path / "out"))
+    def test_rows_that_would_take_long_to_count_are_not(self, runs: Runs, folder: Path) -> None:
+        plan = plan_run(runs.options(folder / "in.jsonl.zst"))
         large = replace(plan, shards=tuple(replace(shard, size_bytes=1 << 30) for shard in plan.shards))
 
         assert plan_report(large)["rows"] == "not counted: it would take reading 2 files whole"
-
-    def test_columns_are_chosen_of_lines_only(self, folder: Path, tiny_model: Path, tmp_path: Path) -> None:
-        with pytest.raises(
-            UsageError, match="Of Parquet files every column is read. --columns is for.* Leave out --columns"
-        ):
-            plan_run(options_of(folder, ".parquet", tiny_model, tmp_path / "out", columns="text"))
 
     @pytest.mark.parametrize(
         ("name", "content", "problem"),
@@ -249,9 +199,9 @@ class TestPlanning:
         ],
     )
     def test_a_first_shard_that_cannot_be_scored_is_told(
-        self, tiny_model: Path, tmp_path: Path, name: str, content: bytes, problem: str
+        self, runs: Runs, tmp_path: Path, name: str, content: bytes, problem: str
     ) -> None:
         file = write_file(tmp_path / name, content)
 
         with pytest.raises(UsageError, match=problem):
-            plan_run(options_of(tmp_path, "", tiny_model, tmp_path / "out", input_uris=(str(file),)))
+            plan_run(runs.options(file))

@@ -36,7 +36,7 @@ from support.models import tiny_classifier
 from support.outputs import Published, data_digests, published_rows
 from support.records import a_receipt, a_shard, a_spec
 from support.same_footer import rewrite_shuffled, rewrite_with_two_rows_exchanged, write_uncompressed
-from support.small_run import publish, publish_plan, score
+from support.small_run import Runs, score
 
 SHARDS, ROWS = 3, 40
 
@@ -57,55 +57,35 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A published run, and what made it."""
+    """A published run over `source`, with the choice of rows left to each test."""
 
-    ledger: Ledger
-    scorer: SequenceClassifier
-    options: RunOptions
-    spec: RunSpec
-    folder: Path
+    runs: Runs
+    source: Path
+    output: Path
 
     @property
-    def output(self) -> Path:
-        return Path(self.spec.output_uri)
+    def spec(self) -> RunSpec:
+        return self.runs.specs[self.output]
 
     def fresh(self, **choice: Any) -> Path:
-        """What a run with another filter publishes."""
-        options = replace(self.options, **{"min_score": None, "output_uri": str(self.folder / "fresh"), **choice})
-        publish(self.ledger, self.scorer, options, scratch=self.folder / "scratch")
-        return self.folder / "fresh"
+        """Publish a run with another filter."""
+        return self.runs.publish(self.source, "fresh", **choice)
 
-    def plan(self, *, to: str = "again", inputs: tuple[str, ...] = (), **choice: Any) -> Plan:
-        options = RunOptions(output_uri=str(self.folder / to), input_uris=inputs, **choice)
-        return plan_refilter(str(self.output), options, earlier=self.spec)
+    def plan(self, output: str = "again", **choice: Any) -> Plan:
+        return self.runs.refilter_plan(self.output, output, **choice)
 
-    def refiltered(self, *, to: str = "again", **choice: Any) -> Path:
-        """What a run over the stored scores publishes."""
-        plan = self.plan(to=to, **choice)
-        stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
-        publish_plan(self.ledger, stored, plan, scratch=self.folder / "scratch")
-        return self.folder / to
+    def refiltered(self, output: str = "again", **choice: Any) -> Path:
+        """Publish a run over the stored scores."""
+        return self.runs.refilter(self.output, output, **choice)
+
+
+def published(runs: Runs, source: Path, **options: Any) -> Earlier:
+    return Earlier(runs, source, runs.publish(source, "kept", **options))
 
 
 @pytest.fixture
-def options(source: Path, tiny_model: Path, tmp_path: Path) -> RunOptions:
-    return RunOptions(
-        input_uris=(str(source),),
-        models=(str(tiny_model),),
-        dtype="float32",
-        output_uri=str(tmp_path / "kept"),
-        min_score=0.0,
-    )
-
-
-def published(ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, folder: Path) -> Earlier:
-    spec = publish(ledger, scorer, options, scratch=folder / "scratch")
-    return Earlier(ledger=ledger, scorer=scorer, options=options, spec=spec, folder=folder)
-
-
-@pytest.fixture
-def earlier(ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, tmp_path: Path) -> Earlier:
-    return published(ledger, scorer, options, tmp_path)
+def earlier(runs: Runs, source: Path) -> Earlier:
+    return published(runs, source, min_score=0.0)
 
 
 def middle_score(output: Path) -> float:
@@ -127,11 +107,10 @@ class TestWhatItPublishes:
     def test_from_the_scores_of_a_refiltered_run_is_the_same_and_its_card_says_how_they_were_computed(
         self, earlier: Earlier, size: str | None
     ) -> None:
-        once = earlier.refiltered(where="score < 0", to="once", target_file_size=size)
-        second = replace(earlier, spec=replace(earlier.spec, output_uri=str(once)))
+        once = earlier.refiltered("once", where="score < 0", target_file_size=size)
         fresh = earlier.fresh(keep_all=True, target_file_size=size)
 
-        twice = second.refiltered(keep_all=True, to="twice")
+        twice = earlier.runs.refilter(once, "twice", keep_all=True)
 
         assert data_digests(twice) == data_digests(fresh)
         first, again, last = ((output / "README.md").read_text() for output in (earlier.output, fresh, twice))
@@ -162,30 +141,33 @@ def command_in(card: str) -> str:
 
 
 def test_what_cannot_be_planned_is_refused(earlier: Earlier, source: Path, tmp_path: Path) -> None:
-    options = RunOptions(min_score=1.0, output_uri=str(earlier.folder / "x"))
     other = tmp_path / "shards"
     shutil.copytree(source, other)
     (other / "000_00001.parquet").unlink()
     changed = other / "000_00002.parquet"
     pq.write_table(pq.read_table(changed).slice(1), changed)
     shutil.copy(changed, other / "new.parquet")
+    to = RunOptions(min_score=1.0, output_uri=str(tmp_path / "x"))
+    kept = str(earlier.output)
 
-    with pytest.raises(UsageError, match="Say which rows to keep: --min-score, --where or --keep-all"):
-        earlier.plan()
-    with pytest.raises(UsageError, match='there is no column "scor"'):
-        earlier.plan(where="scor > 1")
-    with pytest.raises(UsageError, match=r"No run is published at .*shards: there is no manifest\.parquet"):
-        plan_refilter(str(source), options)
-    with pytest.raises(UsageError, match=r"which was named shards\. Add --input PATH"):
-        plan_refilter(str(earlier.output), options)
-    with pytest.raises(UsageError, match="differ: 000_00001, 000_00002, new. Name that input"):
-        earlier.plan(min_score=1.0, inputs=(str(other),))
-    with pytest.raises(UsageError, match=r"kept is where the scores are read from\. Choose another --output"):
-        earlier.plan(min_score=1.0, to="kept")
-    with pytest.raises(UsageError, match="--replace is for a dataset on the Hub"):
-        plan_refilter(str(earlier.output), replace(options, output_uri=""), replaces=True)
-    with pytest.raises(UsageError, match="either --output URI or --replace"):
-        plan_refilter(str(earlier.output), options, replaces=True)
+    refusals: dict[str, Callable[[], Plan]] = {
+        "Say which rows to keep: --min-score, --where or --keep-all": earlier.plan,
+        'there is no column "scor"': lambda: earlier.plan(where="scor > 1"),
+        r"No run is published at .*shards: there is no manifest\.parquet": lambda: plan_refilter(str(source), to),
+        r"which was named shards\. Add --input PATH": lambda: plan_refilter(kept, to),
+        "differ: 000_00001, 000_00002, new. Name that input": lambda: earlier.plan(
+            min_score=1.0, input_uris=(str(other),)
+        ),
+        r"kept is where the scores are read from\. Choose another --output": lambda: earlier.plan(
+            "kept", min_score=1.0
+        ),
+        "--replace is for a dataset on the Hub": lambda: plan_refilter(kept, replace(to, output_uri=""), replaces=True),
+        "either --output URI or --replace": lambda: plan_refilter(kept, to, replaces=True),
+    }
+    for says, plan in refusals.items():
+        with pytest.raises(UsageError, match=says):
+            plan()
+
     Published(str(earlier.output)).truncate("manifest.parquet")
     with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
         earlier.plan(min_score=1.0)
@@ -193,68 +175,63 @@ def test_what_cannot_be_planned_is_refused(earlier: Earlier, source: Path, tmp_p
 
 class TestAnInputThatWasRewrittenWithTheSameFooter:
     @pytest.fixture
-    def rewritable(self, options: RunOptions, tmp_path: Path) -> RunOptions:
+    def rewritten(self, runs: Runs, tmp_path: Path) -> Earlier:
+        """A published run over two files of numbered texts, which a test rewrites."""
         numbers = np.random.default_rng(1).integers(100_000, 999_999, ROWS)
         texts = [f"A text about the number {number}." for number in numbers]
         rows = pa.table({"text": texts, "other": [f"See {number}" for number in numbers]})
         (tmp_path / "in").mkdir()
         write_uncompressed(tmp_path / "in/plain.parquet", rows)
         pq.write_table(rows, tmp_path / "in/snappy.parquet")
-        return replace(options, input_uris=(str(tmp_path / "in"),), min_score=None, keep_all=True)
+        return published(runs, tmp_path / "in")
 
     @pytest.mark.parametrize(
         ("name", "rewrite"), [("plain", rewrite_shuffled), ("snappy", rewrite_with_two_rows_exchanged)]
     )
     def test_gets_no_score_of_another_text(
-        self,
-        ledger: Ledger,
-        scorer: SequenceClassifier,
-        rewritable: RunOptions,
-        tmp_path: Path,
-        name: str,
-        rewrite: Callable[[Path], None],
+        self, rewritten: Earlier, name: str, rewrite: Callable[[Path], None]
     ) -> None:
-        earlier = published(ledger, scorer, rewritable, tmp_path)
-        rewrite(tmp_path / f"in/{name}.parquet")
+        rewrite(rewritten.source / f"{name}.parquet")
 
         with pytest.raises(ShardError, match=f"{name}, rows 0 to {ROWS - 1}: these are not the texts"):
-            earlier.refiltered(keep_all=True)
+            rewritten.refiltered(keep_all=True)
 
-    def test_may_have_other_values_where_none_was_scored(
-        self, ledger: Ledger, scorer: SequenceClassifier, rewritable: RunOptions, tmp_path: Path
-    ) -> None:
-        earlier = published(ledger, scorer, rewritable, tmp_path)
-        rewrite_shuffled(tmp_path / "in/plain.parquet", "other")
+    def test_may_have_other_values_where_none_was_scored(self, rewritten: Earlier, scorer: SequenceClassifier) -> None:
+        rewrite_shuffled(rewritten.source / "plain.parquet", "other")
 
-        again = pq.read_table(earlier.refiltered(keep_all=True) / "data/plain.parquet")
+        again = pq.read_table(rewritten.refiltered(keep_all=True) / "data/plain.parquet")
 
-        assert again["other"].equals(pq.read_table(tmp_path / "in/plain.parquet")["other"])
+        assert again["other"].equals(pq.read_table(rewritten.source / "plain.parquet")["other"])
         assert again["score"].to_pylist() == scorer.score(again["text"]).values[:, 0].tolist()
 
     def test_is_scored_again_as_it_is_if_a_published_file_was_lost(
-        self, ledger: Ledger, scorer: SequenceClassifier, rewritable: RunOptions, tmp_path: Path
+        self, rewritten: Earlier, ledger: Ledger, scorer: SequenceClassifier, tmp_path: Path
     ) -> None:
-        earlier = published(ledger, scorer, rewritable, tmp_path)
-        (earlier.output / "data/plain.parquet").unlink()
-        rewrite_shuffled(tmp_path / "in/plain.parquet")
+        spec = rewritten.spec
+        (rewritten.output / "data/plain.parquet").unlink()
+        rewrite_shuffled(rewritten.source / "plain.parquet")
 
-        inspect_and_repair(ledger, earlier.spec.run_id, hashes=False)
-        shards = {shard.name: shard for shard in ledger.shards(earlier.spec.run_id)}
-        score(ledger, scorer, earlier.spec, [shards["plain"]], scratch=tmp_path / "scratch")
-        inspect_and_repair(ledger, earlier.spec.run_id, hashes=False)
+        inspect_and_repair(ledger, spec.run_id, hashes=False)
+        shards = {shard.name: shard for shard in ledger.shards(spec.run_id)}
+        score(ledger, scorer, spec, [shards["plain"]], scratch=tmp_path / "scratch")
+        inspect_and_repair(ledger, spec.run_id, hashes=False)
 
-        rows = pq.read_table(earlier.output / "data/plain.parquet")
+        rows = pq.read_table(rewritten.output / "data/plain.parquet")
         assert rows["score"].to_pylist() == scorer.score(rows["text"]).values[:, 0].tolist()
-        assert rows["text"].equals(pq.read_table(tmp_path / "in/plain.parquet")["text"])
+        assert rows["text"].equals(pq.read_table(rewritten.source / "plain.parquet")["text"])
 
 
 class TestAShardWhoseScoresCannotBeRead:
-    def test_of_a_damaged_file_fails_and_says_how_to_mend_it(self, earlier: Earlier) -> None:
-        scores = earlier.output / "scores/000_00001.parquet"
-        scores.write_bytes(scores.read_bytes()[:-1] + b"x")
+    def test_of_a_damaged_file_fails_and_says_how_to_mend_it_also_if_rows_are_ranked_by_it(
+        self, earlier: Earlier
+    ) -> None:
+        Published(str(earlier.output)).flip("scores/000_00001.parquet")
 
-        with pytest.raises(ShardError, match=r"000_00001\.parquet is not the file that its manifest lists\. Repair it"):
-            earlier.refiltered(min_score=1.0)
+        for choice in ({"min_score": 1.0}, {"keep_top": "30%"}):
+            with pytest.raises(
+                ShardError, match=r"000_00001\.parquet is not the file that its manifest lists\. Repair it"
+            ):
+                earlier.refiltered(**choice)
 
     def test_for_lack_of_a_temporary_folder_says_so(self, earlier: Earlier, tmp_path: Path) -> None:
         (receipt, *_) = published_run(str(earlier.output)).receipts
@@ -281,19 +258,14 @@ class TestAShardWhoseScoresCannotBeRead:
 
     def test_of_a_run_that_was_published_again_is_refused(self, earlier: Earlier) -> None:
         model = earlier.plan(min_score=1.0).spec.scorings[0].served_by
-        options = replace(earlier.options, limit_rows=20, output_uri=str(earlier.folder / "other"))
-        publish(earlier.ledger, earlier.scorer, options, scratch=earlier.folder)
-        shutil.copy(earlier.folder / "other/manifest.parquet", earlier.output)
+        other = earlier.fresh(min_score=0.0, limit_rows=20)
+        shutil.copy(other / "manifest.parquet", earlier.output)
 
         with pytest.raises(UsageError, match="has changed since this run was enqueued: repeat the `producer refilter`"):
             load_stored_scores(model, None)
 
-    def test_which_had_failed_fails_again_with_the_reason(
-        self, ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, tmp_path: Path
-    ) -> None:
-        plan = plan_run(options)
-        publish_plan(ledger, scorer, plan, scratch=tmp_path / "scratch", failing=[plan.shards[0].name])
-        earlier = Earlier(ledger=ledger, scorer=scorer, options=options, spec=plan.spec, folder=tmp_path)
+    def test_which_had_failed_fails_again_with_the_reason(self, runs: Runs, source: Path) -> None:
+        earlier = published(runs, source, failing=["000_00000"])
 
         with pytest.raises(ShardError, match="was published without the shard 000_00000, so it has no scores of it"):
             earlier.refiltered(min_score=1.0)
@@ -303,11 +275,10 @@ class TestACut:
     """`--keep-top` and `--buckets` of a run with three labels."""
 
     @pytest.fixture
-    def earlier(self, ledger: Ledger, options: RunOptions, tmp_path: Path) -> Earlier:
+    def earlier(self, ledger: Ledger, source: Path, tmp_path: Path) -> Earlier:
         model = tiny_classifier(tmp_path / "model", labels=3)
         scorer = load_classifier(str(model), "float32", parity_rows=0, threads=1)
-        options = replace(options, models=(str(model),), min_score=None, keep_all=True)
-        return published(ledger, scorer, options, tmp_path)
+        return published(Runs(ledger=ledger, scorer=scorer, models=(str(model),), folder=tmp_path), source)
 
     @pytest.fixture
     def rows(self, earlier: Earlier) -> pd.DataFrame:
@@ -352,7 +323,7 @@ class TestACut:
         rows["highest"] = rows[[*columns]].max(axis=1)
         edges = [float(best_of(rows, share, column="highest")["highest"].min()) for share in (0.75, 0.5, 0.25)]
 
-        again, once_more = (earlier.refiltered(to=to, **cut, where="bucket >= 2") for to in ("again", "more"))
+        again, once_more = (earlier.refiltered(to, **cut, where="bucket >= 2") for to in ("again", "more"))
 
         kept = published_rows(again).to_pandas()
         expected = np.searchsorted(edges, rows["highest"], side="right")
@@ -413,7 +384,7 @@ class TestACut:
         told_by_rows: dict[str, dict[str, Any]] = {
             "--by hash: the weights of 000_00000 are too high": {"keep_top": "5%", "by": "hash"},
         }
-        unchosen = replace(earlier.options, keep_all=False, output_uri=str(earlier.folder / "new"))
+        unchosen = replace(earlier.runs.options(earlier.source, "new"), keep_all=False)
 
         for refusal, choice in {**told_before_rows_are_scored, **told_by_rows}.items():
             with pytest.raises(UsageError, match=refusal):
@@ -426,35 +397,21 @@ class TestACut:
     def test_of_a_run_that_scores_first_is_that_of_its_scores(
         self, earlier: Earlier, source: Path, choice: dict[str, Any]
     ) -> None:
-        best = earlier.folder / "best"
-        plan = plan_run(replace(earlier.options, keep_all=False, output_uri=str(best), **choice))
-        publish_plan(earlier.ledger, earlier.scorer, plan, scratch=earlier.folder / "scratch")
-
+        runs, best = earlier.runs, earlier.runs.folder / "best"
+        plan = plan_run(runs.options(source, "best", **choice))
+        scores = runs.publish_plan(plan)
         assert plan.then
-        then = plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec)
+        then = plan_refilter(str(scores), plan.then, earlier=plan.spec)
 
-        publish_plan(
-            earlier.ledger,
-            load_stored_scores(then.spec.scorings[0].served_by, None),
-            then,
-            scratch=earlier.folder / "scratch",
-        )
+        replace(runs, scorer=load_stored_scores(then.spec.scorings[0].served_by, None)).publish_plan(then)
+
         assert plan.spec.output_uri == f"{best}-scores"
-        assert published_rows(Path(plan.spec.output_uri)).num_rows == 0
+        assert published_rows(scores).num_rows == 0
         assert data_digests(best) == data_digests(earlier.refiltered(**choice))
         assert verify(str(best), source=(str(source),)).faults == ()
 
-    def test_is_not_made_by_damaged_scores(self, earlier: Earlier) -> None:
-        scores = earlier.output / "scores/000_00001.parquet"
-        content = bytearray(scores.read_bytes())
-        content[len(content) // 2] ^= 1
-        scores.write_bytes(content)
-
-        with pytest.raises(ShardError, match=r"000_00001\.parquet is not the file that its manifest lists\. Repair it"):
-            earlier.plan(keep_top="30%")
-
     def test_of_a_run_that_scores_first_needs_a_free_output(self, earlier: Earlier) -> None:
-        taken = replace(earlier.options, keep_all=False, keep_top="5%")
+        taken = earlier.runs.options(earlier.source, "kept", keep_top="5%")
 
         with pytest.raises(
             UsageError, match=r"holds the data of another run.*restore the scores.* not at .*kept-scores\."

@@ -16,17 +16,15 @@ from shardsift.producer.planning.estimate import plan_report
 from shardsift.producer.planning.inputs import count_rows
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.planning.steering import retry_run
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.producer.scores.scored_run import rows_of_run_near, scored_run
 from shardsift.producer.verify.verify import verify
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
-from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.enqueued_runs import Command
 from support.ledger_states import claimed
 from support.outputs import data_digests, published_rows
-from support.small_run import publish, publish_plan, score
+from support.small_run import Runs, score
 
 ROWS, GROUP_ROWS = 50, 8
 PARTS = ["long.part-00000", "long.part-00001", "long.part-00002"]  # of 24, 24 and 2 rows
@@ -52,17 +50,12 @@ def write(path: Path, rows: pa.Table, *, group_rows: int = GROUP_ROWS) -> None:
     pq.write_table(rows, path, row_group_size=group_rows)
 
 
+PARTED = {"max_bad_rows": 0.1, "rows_per_task": 24}
+
+
 @pytest.fixture
-def options(source: Path, tiny_model: Path, tmp_path: Path) -> RunOptions:
-    return RunOptions(
-        input_uris=(str(source),),
-        models=(str(tiny_model),),
-        dtype="float32",
-        output_uri=str(tmp_path / "parts"),
-        min_score=0.0,
-        max_bad_rows=0.1,
-        rows_per_task=24,
-    )
+def options(runs: Runs, source: Path) -> RunOptions:
+    return runs.options(source, "parts", min_score=0.0, **PARTED)
 
 
 def rows_by_place(output: Path, kind: str = "data") -> dict[tuple[str, int], dict[str, Any]]:
@@ -85,70 +78,59 @@ def test_the_plan_says_what_is_not_split(options: RunOptions, source: Path) -> N
     )
 
 
-def test_a_run_of_parts_has_the_rows_and_scores_of_one_without_and_is_sound(
-    ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, source: Path, tmp_path: Path
-) -> None:
-    whole = replace(options, rows_per_task=None, output_uri=str(tmp_path / "whole"))
+def check_found_by_place(output: Path, source: Path) -> None:
+    """Check that a row is found in its file by the number that the part says."""
+    near = rows_of_run_near(scored_run(str(output), None), None, near=0.0, count=60, source=(str(source),))
+    texts = pq.read_table(source / "long.parquet").column("url").to_pylist()
+    assert {row.url for row in near if row.shard == PARTS[2]} == {*texts[48:]}
 
-    spec = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
-    publish(ledger, scorer, whole, scratch=tmp_path / "scratch")
 
-    assert spec.run_id != plan_run(replace(options, rows_per_task=None)).spec.run_id
-    assert sorted(file.stem for file in (tmp_path / "parts/data").iterdir()) == [*PARTS, "short"]
+def test_a_run_of_parts_has_the_rows_and_scores_of_one_without_and_is_sound(runs: Runs, source: Path) -> None:
+    parted = runs.publish(source, "parts", min_score=0.0, **PARTED)
+    whole = runs.publish(source, "whole", min_score=0.0, max_bad_rows=0.1)
+
+    assert runs.specs[parted].run_id != replace(runs.specs[whole], output_uri=str(parted)).run_id
+    assert sorted(file.stem for file in (parted / "data").iterdir()) == [*PARTS, "short"]
     for kind in ("data", "scores"):
-        parts, expected = rows_by_place(tmp_path / "parts", kind), rows_by_place(tmp_path / "whole", kind)
+        parts, expected = rows_by_place(parted, kind), rows_by_place(whole, kind)
         scores, expected_scores = ([row.pop("score") for row in rows.values()] for rows in (parts, expected))
         assert parts == expected
         assert scores == pytest.approx(expected_scores, abs=1e-5)
-    assert verify(str(tmp_path / "parts"), source=(str(source),)).faults == ()
-    near = rows_of_run_near(scored_run(str(tmp_path / "parts"), None), None, near=0.0, count=60, source=(str(source),))
-    texts = pq.read_table(source / "long.parquet").column("url").to_pylist()
-    assert {row.url for row in near if row.shard == PARTS[2]} == {*texts[48:]}
+    assert verify(str(parted), source=(str(source),)).faults == ()
+    check_found_by_place(parted, source)
 
 
 def test_merged_parts_are_sound_and_give_a_refilter_the_rows_and_scores_of_a_fresh_run(
-    ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, source: Path, tmp_path: Path
+    runs: Runs, source: Path
 ) -> None:
-    spec = publish(ledger, scorer, replace(options, target_file_size="1MB"), scratch=tmp_path / "scratch")
-    fresh = replace(options, min_score=None, where="length(text) > 300", output_uri=str(tmp_path / "fresh"))
-    publish(ledger, scorer, fresh, scratch=tmp_path / "scratch")
-    fresh = replace(fresh, output_uri=str(tmp_path / "again"))
+    merged = runs.publish(source, "parts", min_score=0.0, target_file_size="1MB", **PARTED)
+    fresh = runs.publish(source, "fresh", where="length(text) > 300", **PARTED)
 
-    again = plan_refilter(spec.output_uri, fresh, earlier=spec)
-    stored = load_stored_scores(again.spec.scorings[0].served_by, None)
-    publish_plan(ledger, stored, again, scratch=tmp_path / "scratch")
+    again = runs.refilter(merged, where="length(text) > 300", max_bad_rows=0.1)
 
-    for output in ("parts", "again"):
-        assert [path.stem for path in sorted((tmp_path / output).glob("*/*.parquet"))] == [PARTS[0], PARTS[0]]
-        assert verify(str(tmp_path / output), source=(str(source),)).faults == ()
+    for output in (merged, again):
+        assert [path.stem for path in sorted(output.glob("*/*.parquet"))] == [PARTS[0], PARTS[0]]
+        assert verify(str(output), source=(str(source),)).faults == ()
     for kind in ("data", "scores"):
-        assert rows_by_place(tmp_path / "again", kind) == rows_by_place(tmp_path / "fresh", kind)
-    near = rows_of_run_near(scored_run(str(tmp_path / "parts"), None), None, near=0.0, count=60, source=(str(source),))
-    texts = pq.read_table(source / "long.parquet").column("url").to_pylist()
-    assert {row.url for row in near if row.shard == PARTS[2]} == {*texts[48:]}
+        assert rows_by_place(again, kind) == rows_by_place(fresh, kind)
+    check_found_by_place(merged, source)
 
 
-def test_it_is_refiltered_and_a_part_that_was_left_out_fails_again(
-    ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, source: Path, tmp_path: Path
-) -> None:
-    options = replace(options, limit_rows=49)
-    plan = plan_run(options)
-    publish_plan(ledger, scorer, plan, scratch=tmp_path / "scratch", failing=[PARTS[1]])
-    fresh = replace(options, min_score=None, where="length(text) > 300", output_uri=str(tmp_path / "fresh"))
-    publish_plan(ledger, scorer, plan_run(fresh), scratch=tmp_path / "scratch", failing=[PARTS[1]])
+def test_it_is_refiltered_and_a_part_that_was_left_out_fails_again(runs: Runs, source: Path) -> None:
+    where, options = "length(text) > 300", {"limit_rows": 49, **PARTED}
+    earlier = runs.publish(source, "parts", min_score=0.0, failing=[PARTS[1]], **options)
+    fresh = runs.publish(source, "fresh", where=where, failing=[PARTS[1]], **options)
 
-    again = plan_refilter(plan.spec.output_uri, replace(fresh, output_uri=str(tmp_path / "again")), earlier=plan.spec)
-    stored = load_stored_scores(again.spec.scorings[0].served_by, None)
-    publish_plan(ledger, stored, again, scratch=tmp_path / "scratch", failing=[PARTS[1]])
+    plan = runs.refilter_plan(earlier, where=where, max_bad_rows=0.1)
+    again = runs.refilter(earlier, where=where, max_bad_rows=0.1, failing=[PARTS[1]])
 
-    assert [(shard.name, shard.row_limit) for shard in again.shards] == [*zip(PARTS, (24, 49, 1), strict=True)]
-    assert data_digests(tmp_path / "again") == data_digests(tmp_path / "fresh")
-    assert [str(fault) for fault in verify(str(tmp_path / "again"), source=(str(source),)).faults] == [
+    assert [(shard.name, shard.row_limit) for shard in plan.shards] == [*zip(PARTS, (24, 49, 1), strict=True)]
+    assert data_digests(again) == data_digests(fresh)
+    assert [str(fault) for fault in verify(str(again), source=(str(source),)).faults] == [
         f"data/{PARTS[1]}.parquet: is missing: its shard failed, and the run was published without it"
     ]
-    other = replace(again, spec=replace(again.spec, output_uri=str(tmp_path / "other")))
     with pytest.raises(ShardError, match=f"was published without the shard {PARTS[1]}"):
-        publish_plan(ledger, stored, other, scratch=tmp_path / "scratch")
+        runs.refilter(earlier, "other", where=where, max_bad_rows=0.1)
 
 
 @pytest.mark.parametrize(

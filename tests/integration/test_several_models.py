@@ -21,9 +21,7 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.spec import disclosed_spec
 from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
 from shardsift.fleet.scorers.stored_scores import published_run
-from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.worker.scoring import NoRoom, Place, Scorer, Scores
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
@@ -32,11 +30,10 @@ from shardsift.worker.scoring.shared_encoder import JointBackend
 from shardsift.worker.service.child import load_handed_down
 from shardsift.worker.service.ipc import hand_down
 from shardsift.worker.shard.scoring_groups import scoring_groups
-from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.families import family_classifier
 from support.models import three_models, with_another_head
 from support.outputs import data_digests, published_rows
-from support.small_run import publish, publish_plan
+from support.small_run import Runs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WHERE = "edu_score >= 3 and tox_label <> 'LABEL_2'"
@@ -58,67 +55,55 @@ def scorers(models: dict[str, Path]) -> dict[str, SequenceClassifier]:
 
 
 @pytest.fixture
-def options(models: dict[str, Path], shards: Path, tmp_path: Path) -> RunOptions:
-    return RunOptions(
-        input_uris=(str(shards),),
-        output_uri=str(tmp_path / "out"),
-        models=tuple(f"{name}={model}" for name, model in models.items()),
-        dtype="float32",
-        limit_rows=24,
-        where=WHERE,
-    )
+def several_runs(
+    ledger: Ledger, models: dict[str, Path], scorers: dict[str, SequenceClassifier], tmp_path: Path
+) -> Runs:
+    """Runs by three models."""
+    named = tuple(f"{name}={model}" for name, model in models.items())
+    return Runs(ledger=ledger, scorer=list(scorers.values()), models=named, folder=tmp_path)
 
 
 class TestARun:
     def test_has_the_columns_and_the_scores_of_a_run_of_each(
-        self, options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path
+        self, several_runs: Runs, scorers: dict[str, SequenceClassifier], shards: Path
     ) -> None:
-        spec = publish(ledger, list(scorers.values()), options, scratch=tmp_path / "scratch")
-        for name, scorer in scorers.items():
-            alone = replace(
-                options,
-                models=tuple(one for one in options.models if one.startswith(name)),
-                output_uri=str(tmp_path / name),
-                where=None,
-                keep_all=True,
-            )
-            publish(ledger, scorer, alone, scratch=tmp_path / "scratch")
+        out = several_runs.publish(shards, where=WHERE, limit_rows=24)
+        alone = [
+            replace(several_runs, scorer=scorer, models=(model,)).publish(shards, name, limit_rows=24)
+            for (name, scorer), model in zip(scorers.items(), several_runs.models, strict=True)
+        ]
 
-        together = published_rows(tmp_path / "out", "scores")
+        spec, together = several_runs.specs[out], published_rows(out, "scores")
         logits = ["tox_score_logits", "far_score_logits"]
         assert together.column_names == ["shard", "row", *spec.output_columns, *logits, "error"]
-        for name in scorers:
-            alone_rows = published_rows(tmp_path / name, "scores")
-            for column in [column for column in alone_rows.column_names if column.startswith(name)]:
-                assert together[column].equals(alone_rows[column]), column
+        for one in alone:
+            rows = published_rows(one, "scores")
+            for column in [column for column in rows.column_names if column.startswith(one.name)]:
+                assert together[column].equals(rows[column]), column
         kept = together.to_pandas().query("edu_score >= 3 and tox_label != 'LABEL_2'")
         assert 0 < len(kept) < len(together)
-        assert published_rows(tmp_path / "out")["row"].to_pylist() == kept["row"].tolist()
-        assert shardsift.verify(tmp_path / "out").faults == ()
-        card = (tmp_path / "out/README.md").read_text()
+        assert published_rows(out)["row"].to_pylist() == kept["row"].tolist()
+        assert shardsift.verify(out).faults == ()
+        card = (out / "README.md").read_text()
         assert all(f"- `{column}`: " in card for column in spec.output_columns)
-        assert published_run(str(tmp_path / "out")).spec == disclosed_spec(spec)
+        assert published_run(str(out)).spec == disclosed_spec(spec)
 
-    def test_refilters_to_the_bytes_of_a_fresh_run(
-        self, options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path
-    ) -> None:
-        earlier = publish(ledger, list(scorers.values()), options, scratch=tmp_path / "scratch")
+    def test_refilters_to_the_bytes_of_a_fresh_run(self, several_runs: Runs, shards: Path) -> None:
+        earlier = several_runs.publish(shards, "earlier", where=WHERE, limit_rows=24)
         where = "far_label = 'LABEL_1' or edu_score > 4"
-        fresh = replace(options, output_uri=str(tmp_path / "fresh"), where=where)
-        publish(ledger, list(scorers.values()), fresh, scratch=tmp_path / "scratch")
+        fresh = several_runs.publish(shards, "fresh", where=where, limit_rows=24)
 
-        wanted = RunOptions(where=where, output_uri=str(tmp_path / "again"))
-        plan = plan_refilter(earlier.output_uri, wanted, earlier=earlier)
-        stored = load_stored_scores(plan.spec.served_by[0], None)
-        publish_plan(ledger, stored, plan, scratch=tmp_path / "scratch")
+        again = several_runs.refilter(earlier, where=where)
 
-        assert len(plan.spec.served_by) == 1
-        assert data_digests(tmp_path / "again") == data_digests(tmp_path / "fresh")
+        assert len(several_runs.specs[again].served_by) == 1
+        assert data_digests(again) == data_digests(fresh)
 
     @pytest.mark.parametrize("min_score", [3.0, None])
-    def test_a_min_score_does_not_say_of_which_model_it_is(self, options: RunOptions, min_score: float | None) -> None:
+    def test_a_min_score_does_not_say_of_which_model_it_is(
+        self, several_runs: Runs, shards: Path, min_score: float | None
+    ) -> None:
         with pytest.raises(UsageError, match="--where or --keep-all: a --min-score is for a single model"):
-            plan_run(replace(options, where=None, min_score=min_score))
+            plan_run(several_runs.options(shards, min_score=min_score))
 
 
 class TestOneEncoder:
@@ -197,20 +182,21 @@ class Counting:
 
 
 def test_texts_are_tokenized_once_for_models_with_one_tokenizer(
-    options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path
+    several_runs: Runs, scorers: dict[str, SequenceClassifier], shards: Path
 ) -> None:
     counting = [Counting(scorer) for scorer in scorers.values()]
 
-    publish(ledger, counting, options, scratch=tmp_path / "scratch")
+    out = replace(several_runs, scorer=counting).publish(shards, limit_rows=24)
 
-    rows = published_rows(tmp_path / "out", "scores").num_rows
+    rows = published_rows(out, "scores").num_rows
     assert sum(one.calls["encoded"] for one in counting) == rows
     assert sum(one.calls["scored"] for one in counting) == 3 * rows
 
 
 def test_a_worker_finds_out_at_its_start_which_of_its_models_share_an_encoder(
     models: dict[str, Path],
-    options: RunOptions,
+    several_runs: Runs,
+    shards: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -218,7 +204,7 @@ def test_a_worker_finds_out_at_its_start_which_of_its_models_share_an_encoder(
     """Here the first and the fourth do, and the second and the third."""
     near = with_another_head(models["far"], tmp_path / "near", labels=3)
     order = {"far": models["far"], "edu": models["edu"], "tox": models["tox"], "near": near}
-    spec = plan_run(replace(options, models=tuple(f"{name}={model}" for name, model in order.items()))).spec
+    spec = plan_run(several_runs.options(shards, models=tuple(f"{name}={model}" for name, model in order.items()))).spec
     monkeypatch.setattr(os, "environ", dict(os.environ))
     hand_down(spec.served_by)
 

@@ -3,7 +3,7 @@
 import sys
 import threading
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
+from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.worker.scoring import Scorer
 from shardsift.worker.service.checkpoint_store import open_checkpoint
@@ -20,10 +21,49 @@ from shardsift.worker.service.device_meter import DeviceMeter
 from shardsift.worker.service.lease import Lease
 from shardsift.worker.service.watchdog import Watchdog
 from shardsift.worker.shard.score_shard import score_shard
+from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.ledger_states import claimed
 
 WORKER = "w1@test/1"
+_CHOICES = {"min_score", "where", "keep_all", "keep_top", "buckets"}  # of rows
 Scorers = Scorer[Any] | list[Scorer[Any]]  # one for each scoring of the run, or one for all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Whole runs by one scorer, each with its own output below `folder`, and runs over their scores."""
+
+    ledger: Ledger
+    scorer: Scorers
+    models: tuple[str, ...]
+    folder: Path
+    specs: dict[Path, RunSpec] = field(default_factory=dict)  # by output
+
+    def options(self, source: Path, output: str = "out", **options: Any) -> RunOptions:
+        """The options of a run that keeps all rows, unless they say otherwise."""
+        keeps = {} if _CHOICES & options.keys() else {"keep_all": True}
+        run = {"input_uris": (str(source),), "models": self.models, "dtype": "float32"}
+        return RunOptions(**{**run, "output_uri": str(self.folder / output), **keeps, **options})
+
+    def publish(self, source: Path, output: str = "out", *, failing: Collection[str] = (), **options: Any) -> Path:
+        """Publish a run. Returns its output."""
+        return self.publish_plan(plan_run(self.options(source, output, **options)), failing=failing)
+
+    def refilter(self, earlier: Path, output: str = "again", *, failing: Collection[str] = (), **options: Any) -> Path:
+        """Publish a run over the scores of an earlier one. Returns its output."""
+        plan = self.refilter_plan(earlier, output, **options)
+        stored = load_stored_scores(plan.spec.served_by[0], None)
+        return replace(self, scorer=stored).publish_plan(plan, failing=failing)
+
+    def refilter_plan(self, earlier: Path, output: str = "again", **options: Any) -> Plan:
+        chosen = RunOptions(output_uri=str(self.folder / output), **options)
+        return plan_refilter(str(earlier), chosen, earlier=self.specs.get(earlier))
+
+    def publish_plan(self, plan: Plan, *, failing: Collection[str] = ()) -> Path:
+        publish_plan(self.ledger, self.scorer, plan, scratch=self.folder / "scratch", failing=failing)
+        output = Path(plan.spec.output_uri)
+        self.specs[output] = plan.spec
+        return output
 
 
 def publish(ledger: Ledger, scorer: Scorers, options: RunOptions, *, scratch: Path) -> RunSpec:
