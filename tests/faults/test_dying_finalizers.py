@@ -5,6 +5,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -91,50 +92,38 @@ def check_published_once(runs: DisturbedRuns, run_id: str, undisturbed: dict[str
 
 
 @pytest.mark.parametrize(
-    ("place", "moment"),
+    ("place", "moment", "is_redis_lost"),
     [
-        pytest.param(place, moment, marks=() if (place, moment) == (MOVE, "after") else pytest.mark.faults)
-        for place in (PUBLISH, MOVE, WRITE, REMOVE_STAGED, TIDY, RECORD)
-        for moment in ("before", "after")
+        (MOVE, "after", False),
+        *(
+            pytest.param(*point, marks=pytest.mark.faults)
+            for point in [
+                *product((PUBLISH, MOVE, WRITE, REMOVE_STAGED, TIDY, RECORD), ("before", "after"), (False,)),
+                *((MOVE, "after", True), (WRITE, "before", True), (REMOVE_STAGED, "before", True)),
+            ]
+            if point != (MOVE, "after", False)
+        ),
     ],
 )
-def test_a_finalizer_may_die_between_any_two_effects_of_publishing(
-    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, run_id: str, undisturbed: dict[str, str]
+def test_a_finalizer_may_die_between_any_two_effects_of_publishing_even_if_redis_is_lost_too(
+    place: str,
+    moment: str,
+    is_redis_lost: bool,
+    runs: DisturbedRuns,
+    faults: InjectedFaults,
+    run_id: str,
+    undisturbed: dict[str, str],
 ) -> None:
     faults.at(place, moment, "kill", program="producer")
 
     exit_code = run_a_finalizer_until_it_dies(runs)
+    if is_redis_lost:
+        runs.fleet.ledger.redis.flushall()
+        assert runs.enqueue() == run_id
     publish(runs, run_id)
 
     assert exit_code == -signal.SIGKILL
-    check_published_once(runs, run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_finalizers_that_die_one_after_another_still_publish(
-    runs: DisturbedRuns, faults: InjectedFaults, run_id: str, undisturbed: dict[str, str]
-) -> None:
-    """Each finalizer dies after it has moved one more file, or before it has written a document."""
-    for place in (MOVE, WRITE):
-        faults.at(place, "after", "kill", times=2, program="producer")
-
-    for _ in range(4):
-        run_a_finalizer_until_it_dies(runs)
-    publish(runs, run_id)
-
-    assert faults.fired() == 4
-    check_published_once(runs, run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_two_finalizers_at_once_publish_a_run_once(
-    runs: DisturbedRuns, run_id: str, undisturbed: dict[str, str]
-) -> None:
-    with runs.finalizer() as first, runs.finalizer() as second:
-        runs.wait_until_published(run_id)
-        assert [first.poll(), second.poll()] == [None, None]
-
-    assert runs.fleet.ledger.publish_error(run_id) is None
+    assert runs.faults.rows_scored() == 0
     check_published_once(runs, run_id, undisturbed)
 
 
@@ -157,22 +146,6 @@ def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
 
     assert (runs.output / "manifest.parquet").read_bytes() == manifest
     assert runs.fleet.ledger.publish_error(run_id) is None
-    check_published_once(runs, run_id, undisturbed)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize(("place", "moment"), [(MOVE, "after"), (WRITE, "before"), (REMOVE_STAGED, "before")])
-def test_a_publication_that_died_midway_is_finished_without_scoring_even_if_redis_is_lost_too(
-    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, run_id: str, undisturbed: dict[str, str]
-) -> None:
-    faults.at(place, moment, "kill", program="producer")
-    run_a_finalizer_until_it_dies(runs)
-    runs.fleet.ledger.redis.flushall()
-
-    assert runs.enqueue() == run_id
-    publish(runs, run_id)
-
-    assert runs.faults.rows_scored() == 0
     check_published_once(runs, run_id, undisturbed)
 
 

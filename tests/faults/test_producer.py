@@ -145,9 +145,8 @@ def test_the_same_command_twice_at_once_adds_each_shard_once(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("taken_up_by", ["enqueue", "retry"])
 def test_a_run_that_was_cancelled_midway_is_resumed_where_it_stopped(
-    taken_up_by: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed_by_command: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed_by_command: dict[str, str]
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0.6)
     run_id = run_id_of(enqueue(runs))
@@ -157,10 +156,7 @@ def test_a_run_that_was_cancelled_midway_is_resumed_where_it_stopped(
         assert runs.fleet.producer("cancel", run_id).returncode == 0
         wait_until(lambda: not runs.fleet.ledger.counts(run_id).running, description="the workers drop it")
         rows_when_cancelled = runs.faults.rows_scored()
-        if taken_up_by == "enqueue":
-            assert run_id_of(enqueue(runs)) == run_id
-        else:
-            assert runs.fleet.producer("retry", run_id).returncode == 0
+        assert runs.fleet.producer("retry", run_id).returncode == 0
         runs.wait_until_published(run_id)
 
     assert rows_when_cancelled < ALL_ROWS

@@ -140,23 +140,8 @@ class TestHowToLoad:
             assert connection.execute(data).df()["text"].tolist() == ["barely", "best"]
             assert connection.execute(others).df()["row"].tolist() == [3, 2, 4]
 
-    @pytest.mark.parametrize("where", [None, "score > 1 and id <> ''"])
-    def test_without_a_threshold_no_row_is_near_it(self, where: str | None) -> None:
-        text = how_to_load(a_spec(where=where))
-
-        assert "-- DuckDB\nSELECT * FROM 'data/**/*.parquet' LIMIT 10;" in text
-
     def test_without_columns_of_rows_there_is_nothing_to_join(self) -> None:
         assert "JOIN" not in how_to_load(a_spec(row_columns=None))
-
-    def test_on_the_hub_each_library_reads_the_repository(self) -> None:
-        text = how_to_load(a_spec(output_uri="hf://datasets/me/kept"))
-
-        assert 'load_dataset("me/kept", split="train", streaming=True)' in text
-        assert 'pandas.read_parquet("hf://datasets/me/kept/data")' in text
-        assert 'polars.scan_parquet("hf://datasets/me/kept/data/**/*.parquet")' in text
-        assert "FROM 'hf://datasets/me/kept/data/**/*.parquet'" in text
-        assert "folder" not in text
 
 
 def test_several_models_are_named_with_their_revisions() -> None:

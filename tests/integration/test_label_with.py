@@ -12,8 +12,6 @@ import pytest
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.run.spec import RunSpec
-from shardsift.producer.planning.options import RunOptions
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.training.labelled import label_source, read_labelled, read_split
@@ -24,14 +22,14 @@ from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
-from support.small_run import publish
+from support.small_run import Runs
 
 LABELS = ("climate change", "technology", "health")
 ROWS = 96
 
 pytestmark = pytest.mark.usefixtures("one_thread", "pictures")
 
-Publish = Callable[..., RunSpec]
+Publish = Callable[..., Path]
 
 
 def scorer_of(model: Path) -> SequenceClassifier:
@@ -71,27 +69,18 @@ def posts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def published(ledger: Ledger, topics: Path, tmp_path: Path) -> Publish:
-    """Publishes a run over the topics, or what its options say."""
+    """Publishes a run over the topics, or over another source."""
 
-    def publish_run(model: Path, name: str = "", **options: Any) -> RunSpec:
-        scorer = scorer_of(model)
-        chosen = {"input_uris": (str(topics),), "dtype": "float32", "keep_all": True, **options}
-        run = RunOptions(
-            **{
-                "output_uri": str(tmp_path / "labelled"),
-                "models": (f"{name}={model}" if name else str(model),),
-                **chosen,
-            }
-        )
-        return publish(ledger, scorer, run, scratch=tmp_path / "scratch")
+    def publish_run(*models: Path, names: tuple[str, ...] = ("",), source: Path = topics, **options: Any) -> Path:
+        named = tuple(f"{name}={model}" if name else str(model) for name, model in zip(names, models, strict=True))
+        scorers = [scorer_of(model) for model in models]
+        return Runs(ledger=ledger, scorer=scorers, models=named, folder=tmp_path).publish(source, "labelled", **options)
 
     return publish_run
 
 
-def spec_of(run: RunSpec, base: Path, tmp_path: Path, **options: Any) -> TrainOptions:
-    spec = TrainOptions(
-        label_with=run.output_uri, base_model=str(base), output=str(tmp_path / "small"), dtype="float32"
-    )
+def spec_of(run: Path, base: Path, tmp_path: Path, **options: Any) -> TrainOptions:
+    spec = TrainOptions(label_with=str(run), base_model=str(base), output=str(tmp_path / "small"), dtype="float32")
     return dataclasses.replace(spec, **options)
 
 
@@ -105,11 +94,11 @@ def test_the_scores_of_a_model_with_one_output_are_learned_as_numbers(
     published: Publish, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """The student has the teacher's encoder, so it can give exactly the teacher's scores."""
-    run = published(tiny_model, input_uris=(str(shards),))
+    run = published(tiny_model, source=shards)
 
     report = trained(spec_of(run, tiny_model, tmp_path))
 
-    scores = published_rows(Path(run.output_uri))["score"].to_numpy()
+    scores = published_rows(run)["score"].to_numpy()
     assert report.classes == ()
     assert report.rows == len(scores) == ROWS
     assert report.held_out.mae is not None
@@ -119,12 +108,12 @@ def test_the_scores_of_a_model_with_one_output_are_learned_as_numbers(
 def test_the_labels_of_a_model_with_several_are_learned_as_classes_of_the_rows_that_the_run_kept(
     published: Publish, teacher: Path, tmp_path: Path
 ) -> None:
-    run = published(teacher, keep_all=False, where="label <> 'sport'")
+    run = published(teacher, where="label <> 'sport'")
     spec = spec_of(run, teacher, tmp_path)
 
     split = read_split(spec, label_source(spec))
 
-    kept = published_rows(Path(run.output_uri))
+    kept = published_rows(run)
     assert split.rows == kept.num_rows < ROWS
     assert split.target.classes == tuple(sorted(set(kept["label"].to_pylist()))) == ("biology", "cooking")
 
@@ -134,15 +123,15 @@ def test_a_zero_shot_run_says_itself_which_texts_and_labels_to_learn(
 ) -> None:
     run = published(
         nli_classifier(tmp_path / "nli", "BERT"),
-        input_uris=(str(posts),),
+        source=posts,
         labels=LABELS,
         text_column="title,selftext",
-        name="topic",
+        names=("topic",),
     )
 
     rows = read_labelled(label_source(spec_of(run, tiny_model, tmp_path)))
 
-    kept = published_rows(Path(run.output_uri))
+    kept = published_rows(run)
     assert rows.texts.to_pylist()[:2] == [
         "Title 0 about sea level and ships",
         "Title 1 about sea level and ships\n\nPost 1 says more of it.",
@@ -165,16 +154,9 @@ def test_texts_are_put_together_by_the_template_of_the_run(published: Publish, t
 
 
 def test_of_a_run_with_several_models_one_must_be_named(
-    ledger: Ledger, topics: Path, tiny_model: Path, teacher: Path, tmp_path: Path
+    published: Publish, tiny_model: Path, teacher: Path, tmp_path: Path
 ) -> None:
-    options = RunOptions(
-        input_uris=(str(topics),),
-        models=(f"edu={tiny_model}", f"topic={teacher}"),
-        dtype="float32",
-        output_uri=str(tmp_path / "labelled"),
-        keep_all=True,
-    )
-    run = publish(ledger, [scorer_of(tiny_model), scorer_of(teacher)], options, scratch=tmp_path / "scratch")
+    run = published(tiny_model, teacher, names=("edu", "topic"))
     spec = spec_of(run, tiny_model, tmp_path)
 
     for wrong in (None, "toxicity"):

@@ -14,12 +14,11 @@ import pytest
 
 import shardsift
 from shardsift.fleet.ledger import Ledger
-from shardsift.producer.planning.options import RunOptions
 from support.families import family_classifier
 from support.input_shards import write_odd_shards
 from support.models import three_models
 from support.outputs import published_rows
-from support.small_run import publish
+from support.small_run import Runs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LOAD: dict[str, Any] = {"dtype": "float32", "device": "cpu", "parity_rows": 0}
@@ -43,34 +42,20 @@ def several(models: dict[str, Path]) -> shardsift.LoadedScorers:
     return shardsift.load_scorer(models, **LOAD)
 
 
-class TestPairs:
-    def test_of_unequal_lengths_are_refused_before_a_model_is_loaded(self) -> None:
-        with pytest.raises(ValueError, match=r"^texts has 2 rows and text_pairs has 1\. Pass one second text for each"):
-            shardsift.score(["a", "b"], "no-such-model", text_pairs=["c"])
-
-    def test_do_not_go_with_passages(self, ranker: shardsift.LoadedScorer) -> None:
-        with pytest.raises(shardsift.UsageError, match=r"^text_pairs does not go with passages\. Leave one out\.$"):
-            ranker.score(QUERIES, text_pairs=PASSAGES, passages="head+tail")
+def test_pairs_do_not_go_with_passages(ranker: shardsift.LoadedScorer) -> None:
+    with pytest.raises(shardsift.UsageError, match=r"^text_pairs does not go with passages\. Leave one out\.$"):
+        ranker.score(QUERIES, text_pairs=PASSAGES, passages="head+tail")
 
 
 class TestSeveralModels:
-    @pytest.fixture
-    def options(self, models: dict[str, Path], shards: Path, tmp_path: Path) -> RunOptions:
-        """Of a run whose second shard has texts that cannot be scored."""
-        return RunOptions(
-            input_uris=(str(write_odd_shards(shards, tmp_path / "in", ["", None])),),
-            output_uri=str(tmp_path / "out"),
-            models=tuple(f"{name}={model}" for name, model in models.items()),
-            dtype="float32",
-            keep_all=True,
-        )
-
     def test_have_the_columns_and_scores_of_a_run_to_the_last_bit(
-        self, options: RunOptions, several: shardsift.LoadedScorers, ledger: Ledger, tmp_path: Path
+        self, models: dict[str, Path], several: shardsift.LoadedScorers, ledger: Ledger, shards: Path, tmp_path: Path
     ) -> None:
         scorers = [one.scorer for one in several.by_name.values()]
-        spec = publish(ledger, scorers, options, scratch=tmp_path / "scratch")
-        published = published_rows(tmp_path / "out", "scores")
+        named = tuple(f"{name}={model}" for name, model in models.items())
+        runs = Runs(ledger=ledger, scorer=scorers, models=named, folder=tmp_path)
+        out = runs.publish(write_odd_shards(shards, tmp_path / "in", ["", None]))
+        spec, published = runs.specs[out], published_rows(out, "scores")
 
         files = sorted((tmp_path / "in").glob("*.parquet"))
         found = pa.concat_tables(several.table(pq.read_table(file)["text"]) for file in files)

@@ -1,5 +1,6 @@
 """Runs over joined columns, templates, windows and pairs publish the scores of the texts that a user would have put together."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,10 @@ import pytest
 
 import shardsift
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.ledger import Ledger
-from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.worker.scoring import ScorerInfo, Scores
 from support.outputs import published_rows
-from support.small_run import publish
+from support.small_run import Runs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TITLES = ["On light", None, "Buy", "", "Long"] * 4
@@ -36,92 +35,70 @@ def posts(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def options(posts: Path, tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
-    return {
-        "input_uris": (str(posts),),
-        "output_uri": str(tmp_path / "out"),
-        "models": (str(tiny_model),),
-        "dtype": "float32",
-        "keep_all": True,
-    }
+def text_runs(runs: Runs, scorer: shardsift.LoadedScorer) -> Runs:
+    return replace(runs, scorer=scorer.scorer)
+
+
+JOINED = ["On light\n\nLight becomes sugar.", "Only a body.", "Buy", "", "Long\n\n" + "word " * 300]
+FILLED = [f"{title or ''}\n{{ups}}: {body or ''}" for title, body in zip(TITLES, BODIES, strict=True)]
 
 
 @pytest.mark.parametrize(
     ("column", "reading", "texts", "said"),
     [
-        (
-            "title,selftext",
-            {},
-            ["On light\n\nLight becomes sugar.", "Only a body.", "Buy", "", "Long\n\n" + "word " * 300],
-            "`title` and `selftext`",
-        ),
+        ("title,selftext", {}, JOINED * 4, "`title` and `selftext`"),
         (
             r"{title}\n{ups}: {selftext}",
             {"max_tokens": 16},
-            [
-                "On light\n{ups}: Light becomes sugar.",
-                "\n{ups}: Only a body.",
-                "Buy\n{ups}: ",
-                "\n{ups}:  ",
-                "Long\n{ups}: " + "word " * 300,
-            ],
+            FILLED,
             r"`{title}\n{ups}: {selftext}`, at most 16 tokens",
         ),
         (
             "selftext",
             {"max_tokens": 32, "passages": "head+tail:mean"},
-            BODIES[:5],
+            BODIES,
             "`selftext`, at most 32 tokens, in passages (head+tail), whose logits are pooled by mean",
         ),
-        (
-            "selftext",
-            {"max_tokens": 32, "passages": "finepdfs"},
-            BODIES[:5],
-            "`selftext`, at most 32 tokens, in passages (finepdfs), whose logits are pooled by max",
-        ),
     ],
-    ids=["joined", "template", "windows", "finepdfs"],
+    ids=["joined", "template", "windows"],
 )
 def test_scores_are_those_of_the_texts_as_a_user_puts_them_together_and_the_card_says_what_was_read(
     column: str,
     reading: dict[str, Any],
     texts: list[str | None],
     said: str,
-    options: dict[str, Any],
+    text_runs: Runs,
+    posts: Path,
     scorer: shardsift.LoadedScorer,
-    ledger: Ledger,
-    tmp_path: Path,
 ) -> None:
-    run = RunOptions(**options, **reading, text_column=column)
-    publish(ledger, scorer.scorer, run, scratch=tmp_path / "scratch")
-    published = published_rows(tmp_path / "out", "scores")
+    out = text_runs.publish(posts, **reading, text_column=column)
 
-    whole = [text and text.replace("{ups}", str(row)) for row, text in enumerate(texts * 4)]
-    table = scorer.table(whole, **reading)
-
-    assert published["error"].to_pylist() == table["error"].to_pylist()
-    assert np.array_equal(published["score"].to_numpy(), table["score"].to_numpy(), equal_nan=True)
-    assert np.array_equal(published["score"].to_numpy(), scorer.score(whole, **reading), equal_nan=True)
-    assert shardsift.verify(tmp_path / "out").faults == ()
-    assert f"| Scored text | {said} |" in (tmp_path / "out/README.md").read_text()
+    whole = [text and text.replace("{ups}", str(row)) for row, text in enumerate(texts)]
+    check_scores(out, scorer.table(whole, **reading))
+    assert np.array_equal(scores_in(out), scorer.score(whole, **reading), equal_nan=True)
+    assert f"| Scored text | {said} |" in (out / "README.md").read_text()
 
 
-def test_a_run_scores_the_pairs_of_its_rows(
-    options: dict[str, Any], scorer: shardsift.LoadedScorer, ledger: Ledger, tmp_path: Path
-) -> None:
-    run = RunOptions(**options, text_column="title", text_pair_column="selftext")
-    publish(ledger, scorer.scorer, run, scratch=tmp_path / "scratch")
-    published = published_rows(tmp_path / "out", "scores")
+def test_a_run_scores_the_pairs_of_its_rows(text_runs: Runs, posts: Path, scorer: shardsift.LoadedScorer) -> None:
+    out = text_runs.publish(posts, text_column="title", text_pair_column="selftext")
 
     table = scorer.table(TITLES, text_pairs=BODIES)
+    check_scores(out, table)
+    assert table["error"].to_pylist()[:5] == [None, "null text", "null text", "blank text", None]
+    assert published_rows(out)["ups"].to_pylist() == [0, 4, 5, 9, 10, 14, 15, 19]
+    assert "| Scored text | `title` paired with `selftext` |" in (out / "README.md").read_text()
 
-    assert np.array_equal(published["score"].to_numpy(), table["score"].to_numpy(), equal_nan=True)
-    assert np.array_equal(published["score"].to_numpy(), scorer.score(TITLES, text_pairs=BODIES), equal_nan=True)
+
+def check_scores(output: Path, table: pa.Table) -> None:
+    """Check that a sound output has the scores and errors of a table."""
+    published = published_rows(output, "scores")
     assert published["error"].to_pylist() == table["error"].to_pylist()
-    assert published["error"].to_pylist()[:5] == [None, "null text", "null text", "blank text", None]
-    assert published_rows(tmp_path / "out")["ups"].to_pylist() == [0, 4, 5, 9, 10, 14, 15, 19]
-    assert "| Scored text | `title` paired with `selftext` |" in (tmp_path / "out/README.md").read_text()
-    assert shardsift.verify(tmp_path / "out").faults == ()
+    assert np.array_equal(scores_in(output), table["score"].to_numpy(), equal_nan=True)
+    assert shardsift.verify(output).faults == ()
+
+
+def scores_in(output: Path) -> Any:
+    return published_rows(output, "scores")["score"].to_numpy()
 
 
 @pytest.mark.parametrize(
@@ -135,14 +112,12 @@ def test_a_run_scores_the_pairs_of_its_rows(
         ),
     ],
 )
-def test_what_cannot_be_paired_is_refused(options: dict[str, Any], changes: dict[str, str], says: str) -> None:
+def test_what_cannot_be_paired_is_refused(text_runs: Runs, posts: Path, changes: dict[str, str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        plan_run(RunOptions(**options, text_column="title", **changes))
+        plan_run(text_runs.options(posts, text_column="title", **changes))
 
 
-def test_a_scorer_that_reads_in_its_own_way_fails_the_shard_with_the_reason(
-    options: dict[str, Any], ledger: Ledger, tmp_path: Path
-) -> None:
+def test_a_scorer_that_reads_in_its_own_way_fails_the_shard_with_the_reason(text_runs: Runs, posts: Path) -> None:
     class Own:
         info = ScorerInfo()
 
@@ -155,6 +130,4 @@ def test_a_scorer_that_reads_in_its_own_way_fails_the_shard_with_the_reason(
     with pytest.raises(
         ShardError, match="reads texts in its own way. Leave out --labels, --max-tokens, --passages and --text-pair"
     ):
-        publish(
-            ledger, Own(), RunOptions(**options, text_column="selftext", max_tokens=8), scratch=tmp_path / "scratch"
-        )
+        replace(text_runs, scorer=Own()).publish(posts, text_column="selftext", max_tokens=8)

@@ -146,31 +146,6 @@ class TestTakingOver:
             reason="1 shard not done yet"
         )
 
-    def test_a_run_that_was_published_is_not_published_again(self, command: Command) -> None:
-        plan = command.plan()
-        command.do()
-        command.ledger.restore(plan.spec.run_id, [command.stage(plan.spec.run_id, shard) for shard in plan.shards])
-        first = finalize_run(command.ledger, plan.spec.run_id, without_failed=False)
-        (command.out / "README.md").write_text("mine")
-        before = {path: path.read_bytes() for path in command.out.rglob("*") if path.is_file()}
-        command.ledger.redis.flushall()
-
-        again = command.do()
-
-        assert (again.restored, again.sent, again.counts.done) == (3, 0, 3)
-        assert finalize_run(command.ledger, again.run_id, without_failed=False) == first
-        assert {path: path.read_bytes() for path in command.out.rglob("*") if path.is_file()} == before
-
-    def test_after_a_producer_died_while_writing_the_run_the_next_one_finds_finished_shards(
-        self, command: Command
-    ) -> None:
-        plan = command.plan()
-        command.do()
-        command.stage(plan.spec.run_id, plan.shards[0])
-        command.ledger.redis.hdel(f"shardsift:run:{plan.spec.run_id}", "complete")
-
-        assert command.do().restored == 1
-
     def test_shards_that_the_user_wants_scored_again_are_not_taken_over(self, command: Command) -> None:
         plan = command.plan()
         command.do()

@@ -162,33 +162,24 @@ def refused(options: RunOptions, says: str) -> None:
 class TestOutputsThatAreRefused:
     """Errors that only enqueueing finds leave no run behind."""
 
-    def test_an_output_of_another_run(self, command: Command) -> None:
-        first = command.do()
+    def test_an_output_of_another_run_however_that_run_is_known(self, command: Command) -> None:
+        first, plan = command.do(), command.plan()
         command.ledger.renew(claimed(command.ledger, first.run_id), rows=5)
+        says = rf"holds the data of another run, {first.run_id}\. It differs in: the filter\."
 
-        with pytest.raises(
-            UsageError, match=rf"holds the data of another run, {first.run_id}\. It differs in: the filter\."
-        ):
+        with pytest.raises(UsageError, match=says):
             command.do(min_score=1.0)
-
         assert command.ledger.run_ids() == [first.run_id]
         assert not command.ledger.is_cancelled(first.run_id)
         assert queue_length(command.ledger.redis, first.queue) == 3
 
-    def test_an_output_of_another_run_that_is_published_or_of_which_the_ledger_knows_nothing(
-        self, command: Command
-    ) -> None:
-        first = command.do()
-        plan = command.plan()
         command.ledger.redis.flushall()
-        differs = "It differs in: row columns"
-
-        with pytest.raises(UsageError, match=differs):
-            command.do(row_columns="s,r")
+        with pytest.raises(UsageError, match=says):
+            command.do(min_score=1.0)
         (command.out / ".shardsift" / first.run_id / "spec.json").unlink()
         (command.out / "manifest.parquet").write_bytes(a_manifest(first.run_id, [], spec=plan.spec))
-        with pytest.raises(UsageError, match=differs):
-            command.do(row_columns="s,r")
+        with pytest.raises(UsageError, match=says):
+            command.do(min_score=1.0)
 
 
 class TestARunThatHasScoredNothing:

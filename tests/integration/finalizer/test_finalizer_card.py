@@ -24,25 +24,6 @@ BEGAN = 1_735_682_500.0  # two hours before 2025
 
 
 class TestCard:
-    def test_the_viewer_finds_both_configs(self, run: FinalizerRun) -> None:
-        run.do(A, B, C)
-        run.finalize()
-
-        card = front_matter((run.out / "README.md").read_text())
-
-        assert card["configs"] == [
-            {
-                "config_name": "default",
-                "data_files": [{"split": "train", "path": "data/**/*.parquet"}],
-                "default": True,
-            },
-            {"config_name": "scores", "data_files": [{"split": "train", "path": "scores/**/*.parquet"}]},
-        ]
-        assert card["source_datasets"] == ["HuggingFaceFW/fineweb"]
-        assert card["size_categories"] == ["n<1K"]
-        for config in card["configs"]:
-            assert len(list(run.out.glob(config["data_files"][0]["path"]))) == 3
-
     @pytest.mark.usefixtures("pictures")
     def test_its_picture_is_the_same_for_the_same_scores_and_the_tables_stay(self, run: FinalizerRun) -> None:
         run.do(A, B)

@@ -22,14 +22,17 @@ class TestPublishingThatCannotSucceed:
     ) -> None:
         run.do(A, B, C)
         publish_as_other_run(run.out)
+        before = run.visible()
 
         publisher.publish_ready()
+        left_alone = run.visible()
         (run.out / MANIFEST_PATH).unlink()
         publisher.publish_ready()
 
         status = run_status(run.ledger, run.run_id)
         assert (status.is_over, status.exit_code) == (True, ExitCode.FAILED)
         assert any("now holds the data of another run, other" in line for line in what_next(status))
+        assert left_alone == before
         assert run.publication is None
 
         command(run.ledger, run.run_id)

@@ -6,27 +6,34 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger, Publication
 from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.storage.manifest import read_manifest
 from shardsift.fleet.storage.output import MANIFEST_PATH, PICTURE_PATH
 from shardsift.producer.finalizer import Publisher
 from shardsift.producer.publishing.publish import NotReady, finalize_run
-from support.finalizer_runs import A, B, C, FinalizerRun, publish_as_other_run
+from support.finalizer_runs import A, B, C, FinalizerRun
 from support.outputs import Published
 
 
 class TestFinalizing:
-    def test_a_run_with_open_shards_is_not_ready(self, run: FinalizerRun) -> None:
-        run.do(A)
+    @pytest.mark.parametrize(
+        ("done", "then", "reason"),
+        [
+            ([A], lambda run: None, "2 shards not done yet"),
+            ([A], lambda run: run.ledger.cancel(run.run_id), "it is cancelled; `producer retry` resumes it"),
+            ([], lambda run: run.fail(A, B, C), "no shard is done"),
+        ],
+        ids=["open", "cancelled", "failed"],
+    )
+    def test_a_run_that_is_not_ready_is_not_published_without_its_failed_shards_either(
+        self, run: FinalizerRun, done: list[Shard], then: Callable[[FinalizerRun], object], reason: str
+    ) -> None:
+        run.do(*done)
+        then(run)
 
-        for without_failed in (False, True):
-            outcome = run.finalize(without_failed=without_failed)
-            assert outcome == NotReady(reason="2 shards not done yet")
-        run.ledger.cancel(run.run_id)
-        cancelled = NotReady(reason="it is cancelled; `producer retry` resumes it")
-        assert run.finalize(without_failed=True) == cancelled
+        assert run.finalize(without_failed=True) == NotReady(reason=reason)
         assert run.visible() == {}
 
     @pytest.mark.parametrize("without_failed", [True, False])
@@ -59,17 +66,6 @@ class TestFinalizing:
         before = run.visible()
         assert run.finalize() == publication
         assert run.visible() == before
-
-    def test_a_publication_that_the_ledger_missed_is_recorded(self, run: FinalizerRun) -> None:
-        run.do(A, B, C)
-        publication = run.finalize()
-        run.ledger.redis.hdel(f"shardsift:run:{run.run_id}", "published")
-        run.ledger.record_publish_error(run.run_id, "Redis went away")
-
-        run.finalize()
-
-        assert run.publication == publication
-        assert run.ledger.publish_error(run.run_id) is None
 
     def test_failed_shards_hold_it_back_unless_it_is_to_be_published_without_them(self, run: FinalizerRun) -> None:
         run.do(A, B)
@@ -106,12 +102,6 @@ class TestFinalizing:
         assert {B.data_path, B.scores_path}.isdisjoint(run.visible())
         assert {A.data_path, C.data_path, C.scores_path, strangers} <= run.visible().keys()
         assert run.findings() == [f"{strangers} is not a file of this run"]
-
-    def test_a_run_without_any_done_shard_is_never_published(self, run: FinalizerRun) -> None:
-        run.fail(A, B, C)
-
-        assert run.finalize(without_failed=True) == NotReady(reason="no shard is done")
-        assert run.visible() == {}
 
     def test_a_shard_that_succeeds_later_is_in_a_second_publication_that_nobody_asks_for(
         self, run: FinalizerRun, publisher: Publisher
@@ -151,16 +141,6 @@ class TestFinalizing:
         assert publication == Publication(uri=str(run.out), commit="", shards=3)
         assert (run.out / "README.md").read_text() == "mine"
         assert run.findings() == ["README.md has changed since it was published"]
-
-    def test_what_another_run_published_is_left_alone(self, run: FinalizerRun) -> None:
-        run.do(A, B, C)
-        publish_as_other_run(run.out)
-        before = run.visible()
-
-        with pytest.raises(UsageError, match="now holds the data of another run, other"):
-            run.finalize()
-
-        assert run.visible() == before
 
     @pytest.mark.parametrize("damage", [Published.delete, Published.flip])
     def test_a_shard_whose_staged_file_is_damaged_is_done_again_alone_and_then_all_is_published(

@@ -7,21 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shardsift.fleet.errors import LeaseLost, ShardError, Stopped, TransientError
+from shardsift.fleet.errors import LeaseLost, ShardError, TransientError
 from shardsift.fleet.ledger import Ledger
 from shardsift.producer.local.demo_data import write_shards
 from support.claimed_shards import Office
 from support.waiting import wait_until
-
-
-def test_a_stop_ends_the_shard_with_nothing_published(office: Office, shards: Path) -> None:
-    desk = office.claim(shards)
-    desk.stopping.set()
-
-    with pytest.raises(Stopped, match="000_00000 was given back"):
-        desk.work()
-
-    assert desk.produced() == []
 
 
 def test_a_lost_lease_ends_the_shard_with_nothing_published(ledger: Ledger, office: Office, shards: Path) -> None:

@@ -19,7 +19,7 @@ from support.claimed_shards import Office
 from support.waiting import wait_until
 
 
-def test_a_receipt_describes_the_output_and_its_counts_add_up(office: Office, shards: Path) -> None:
+def test_a_receipt_describes_the_output_and_names_neither_folder_nor_worker(office: Office, shards: Path) -> None:
     desk = office.claim(shards, where="token_count >= 500")
 
     receipt = desk.work()
@@ -35,50 +35,22 @@ def test_a_receipt_describes_the_output_and_its_counts_add_up(office: Office, sh
     for file in (receipt.data, receipt.scores):
         content = (desk.output / file.staged_path).read_bytes()
         assert (file.size_bytes, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
-
-
-def test_the_receipt_names_neither_folder_nor_worker_and_is_stored_with_the_staged_files_and_nothing_else(
-    office: Office, shards: Path
-) -> None:
-    desk = office.claim(shards)
-
-    receipt = desk.work()
-
     told = receipt.to_json().decode()
     assert receipt.source_uri.endswith("000_00000.parquet")
     assert str(shards) not in told
     assert "w1@test" not in told
+
+
+def test_a_scored_shard_leaves_its_staged_files_and_its_receipt_and_nothing_else(office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+
+    receipt = desk.work()
+
     (kept_receipt,) = desk.output.rglob("000_00000/*.json")
     assert Receipt.from_json(kept_receipt.read_bytes()) == receipt
     assert len(desk.produced()) == 3
     assert [path.name for path in desk.output.iterdir()] == [".shardsift"]
     assert list(desk.scratch.iterdir()) == []
-
-
-def test_a_shard_scored_twice_has_the_same_bytes(office: Office, shards: Path) -> None:
-    desk = office.claim(shards)
-
-    first = desk.work()
-    again = office.desk(office.taken_over(desk.claim)).work()
-
-    assert (first.data.sha256, first.scores.sha256) == (again.data.sha256, again.scores.sha256)
-    assert first.data.staged_path != again.data.staged_path  # the late one of two attempts overwrites nothing
-
-
-def test_a_window_has_the_same_scores_to_the_last_bit_whatever_was_scored_before(
-    office: Office, scorer: SequenceClassifier, shards: Path
-) -> None:
-    desk = office.claim(shards)
-    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=5))
-
-    receipt = desk.work()
-
-    in_one_go = pq.read_table(desk.output / receipt.scores.staged_path)["score"].to_numpy()
-    texts = pq.read_table(shards / "000_00000.parquet")["text"]
-    assert len(texts) == 12
-    for first in (10, 5, 0):
-        alone = scorer.score(texts.slice(first, 5)).values[:, 0]
-        assert alone.tobytes() == in_one_go[first : first + 5].tobytes()
 
 
 def test_the_next_window_is_tokenised_while_the_device_works_on_this_one(
@@ -119,12 +91,12 @@ class WaitsAtFirst:
         return self.backend.logits(batch)
 
 
-def test_fifty_shards_leave_no_thread_process_or_file_handle_behind(office: Office, shards: Path) -> None:
+def test_shards_leave_no_thread_process_or_file_handle_behind(office: Office, shards: Path) -> None:
     desk = office.claim(shards)
     desk.work()
     threads, processes, files = held()
 
-    for _ in range(50):
+    for _ in range(20):
         office.desk(desk.claim).work()
 
     threads_after, processes_after, files_after = held()

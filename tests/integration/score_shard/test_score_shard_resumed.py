@@ -32,6 +32,7 @@ def worked(office: Office, claim: Claim, *, stop_after: int = 0) -> tuple[Receip
     desk.scorer = replace(office.scorer, backend=device)
     with suppress(Stopped):
         return desk.work(), device.done
+    assert desk.produced() == []
     return None, device.done
 
 

@@ -12,12 +12,11 @@ import redis
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.demo_data import write_shards
-from shardsift.producer.planning.options import RunOptions
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.input_shards import with_first_texts
 from support.published_dataset import ROWS, SHARDS, Dataset
-from support.small_run import publish
+from support.small_run import Runs
 
 
 @pytest.fixture(scope="session")
@@ -37,30 +36,21 @@ def published(
 ) -> Callable[..., Dataset]:
     """Publish a run of three shards of 40 rows, of which about half are kept and one per shard is errored."""
 
-    def publish_it(**options: Any) -> Dataset:
+    def publish_it(source: Path | None = None, **options: Any) -> Dataset:
         folder = tmp_path_factory.mktemp("dataset")
-        write_shards(folder / "source", shards=SHARDS, rows=ROWS, seed=1)
-        for shard in sorted((folder / "source").glob("*.parquet")):
-            pq.write_table(with_first_texts(pq.read_table(shard), [None]), shard)
-        chosen = RunOptions(
-            **{
-                "input_uris": (str(folder / "source"),),
-                "models": (str(tiny_model),),
-                "dtype": "float32",
-                "where": "score >= 2.5",
-                "output_uri": str(folder / "out"),
-                **options,
-            }
-        )
-        publish(ledger, scorer, chosen, scratch=folder / "scratch")
-        return Dataset(source=folder / "source", output=folder / "out")
+        if source is None:
+            source = folder / "source"
+            for shard in write_shards(source, shards=SHARDS, rows=ROWS, seed=1):
+                pq.write_table(with_first_texts(pq.read_table(shard), [None]), shard)
+        runs = Runs(ledger=ledger, scorer=scorer, models=(str(tiny_model),), folder=folder)
+        return Dataset(source=source, output=runs.publish(source, **options))
 
     return publish_it
 
 
 @pytest.fixture(scope="session")
 def original(published: Callable[..., Dataset]) -> Dataset:
-    return published()
+    return published(where="score >= 2.5")
 
 
 @pytest.fixture
