@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from huggingface_hub import HfApi
 
 from hubserver import HubServer
 from shardsift.fleet.ledger import Ledger
@@ -19,13 +20,11 @@ from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
 from support import hub_fleet
-from support.hub_fleet import Client
-from support.hub_runs import delete_repo
 from support.output_runs import PublishedOnHub
 from support.outputs import Published
 from support.small_fleet import Outcome, enqueue_and_wait
 
-hub, running_hub, user = hub_fleet.hub, hub_fleet.running_lfs_hub, hub_fleet.user
+hubs, hub, running_hub = hub_fleet.hubs, hub_fleet.hub, hub_fleet.running_lfs_hub
 SHARDS, ROWS = 3, 12
 B = "000_00001"
 DATA_B, SCORES_B = f"data/{B}.parquet", f"scores/{B}.parquet"
@@ -120,10 +119,6 @@ def a_plan(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Plan:
     return replace(plan, spec=replace(plan.spec, window_rows=5))
 
 
-def to(plan: Plan, output_uri: str) -> Plan:
-    return replace(plan, spec=replace(plan.spec, output_uri=output_uri))
-
-
 def check(case: Case, outcome: Outcome, *, is_lost: bool, shards: tuple[str, ...], rows: int) -> None:
     said = case.said_without_ledger if is_lost and case.said_without_ledger is not None else case.said
     assert (tuple(outcome.said), tuple(outcome.shards)) == (said, shards)
@@ -141,51 +136,35 @@ def check_documents(files: dict[str, bytes]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """An output, and what a user can do with it."""
+class Output:
+    """An output, and what a user sees there."""
 
     uri: str
     files: Published
 
-    def run(self, redis_url: str, plan: Plan, folder: Path, verify: bool = False) -> Outcome:
-        return enqueue_and_wait(redis_url, to(plan, self.uri), folder, verify)
-
     def happen(self, happening: str, path: str) -> None:
-        getattr(self.files, happening)(*([path] if path else []))
+        if happening == "delete_all" and self.uri.startswith("hf://datasets/"):
+            HfApi().delete_repo(self.uri.removeprefix("hf://datasets/"), repo_type="dataset")
+        else:
+            getattr(self.files, happening)(*([path] if path else []))
 
     def leftovers(self) -> set[str]:
+        """Staged files, or branches on the Hub."""
+        if self.uri.startswith("hf://datasets/"):
+            refs = HfApi().list_repo_refs(self.uri.removeprefix("hf://datasets/"), repo_type="dataset")
+            return {branch.name for branch in refs.branches} - {"main"}
         return {path for path in self.files.hidden_paths() if "/staged/" in path}
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlaceOnHub(Place):
-    user: Client
-    hub: HubServer
-    repo: str
-
-    def run(self, redis_url: str, plan: Plan, folder: Path, verify: bool = False) -> Outcome:
-        return self.user.call(enqueue_and_wait, redis_url, to(plan, self.uri), folder, verify)
-
-    def happen(self, happening: str, path: str) -> None:
-        if happening == "delete_all":
-            self.user.call(delete_repo, self.repo)
-        else:
-            super().happen(happening, path)
-
-    def leftovers(self) -> set[str]:
-        return self.hub.branches(self.repo).keys() - {"main"}
+@pytest.fixture
+def folder(tmp_path: Path) -> Output:
+    return Output(uri=str(tmp_path / "out"), files=Published(str(tmp_path / "out")))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Place:
-    return Place(uri=str(tmp_path / "out"), files=Published(str(tmp_path / "out")))
-
-
-@pytest.fixture
-def on_hub(hub: HubServer, user: Client) -> PlaceOnHub:
+def on_hub(hub: HubServer) -> Output:
     repo = f"org/mended-{next(_numbers)}"
-    uri = f"hf://datasets/{repo}"
-    return PlaceOnHub(uri=uri, files=PublishedOnHub(hub, repo), user=user, hub=hub, repo=repo)
+    return Output(uri=f"hf://datasets/{repo}", files=PublishedOnHub(hub, repo))
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
@@ -203,14 +182,15 @@ def test_the_same_command_names_what_happened_and_puts_it_right(
     request: pytest.FixtureRequest,
 ) -> None:
     case, output = CASES[name], request.getfixturevalue(place)
-    first = output.run(redis_url, a_plan, tmp_path)
+    plan = replace(a_plan, spec=replace(a_plan.spec, output_uri=output.uri))
+    first = enqueue_and_wait(redis_url, plan, tmp_path)
     whole = output.files.visible()
     for happening, path in case.happens:
         output.happen(happening, path)
     if is_lost:
         ledger.redis.flushall()
 
-    outcome = output.run(redis_url, a_plan, tmp_path, case.verify)
+    outcome = enqueue_and_wait(redis_url, plan, tmp_path, case.verify)
 
     assert (first.state, first.said, first.shards) == ("published", [], list(ALL))
     # A blob that an earlier commit of the Hub names is still there: it is committed again, and nothing is scored. Only a run

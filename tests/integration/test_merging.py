@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from huggingface_hub import HfApi
 from stand_in import StandInScorer
 
 from hubserver import HubServer
@@ -26,19 +25,19 @@ from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.producer.planning.refilter import plan_refilter
-from shardsift.producer.publishing.publish import NotReady, finalize_run
+from shardsift.producer.publishing.publish import finalize_run
 from shardsift.producer.verify.verify import verify
 from shardsift.worker.shard.stored_scores import load_stored_scores
 from support import hub_fleet
-from support.hub_fleet import Client, finalize, reserve
+from support.hub_fleet import Client
 from support.hub_runs import look
 from support.ledger_states import claimed
 from support.outputs import Published, data_digests, published_rows
-from support.small_fleet import enqueue_and_wait, work
-from support.small_run import publish_plan
+from support.small_fleet import Outcome, enqueue_and_wait, work
+from support.small_run import Runs
 from support.waiting import wait_until
 
-hub, running_hub, user = hub_fleet.hub, hub_fleet.running_lfs_hub, hub_fleet.user
+hubs, hub, running_hub = hub_fleet.hubs, hub_fleet.hub, hub_fleet.running_lfs_hub
 SHARDS, ROWS = 7, 40
 FIRST, SECOND, LAST = (f"data/000_{number:05}.parquet" for number in (0, 3, 6))  # of three shards, of three, and of one
 NAMES = [f"000_{number:05}" for number in range(SHARDS)]
@@ -69,20 +68,21 @@ class Merging:
     """Plans over one input, and what comes of them."""
 
     source: Path
-    model: Path
+    runs: Runs
     redis_url: str
-    ledger: Ledger
-    folder: Path
 
-    def plan(self, name: str = "out", *, size: str | None = "65kB", **options: Any) -> Plan:
-        chosen = RunOptions(
-            input_uris=(str(self.source),),
-            models=(str(self.model),),
-            dtype="float32",
-            output_uri=str(self.folder / name),
-            **{"min_score": 3.0, "target_file_size": size, **options},
+    @property
+    def ledger(self) -> Ledger:
+        return self.runs.ledger
+
+    @property
+    def folder(self) -> Path:
+        return self.runs.folder
+
+    def plan(self, output: str = "out", *, size: str | None = "65kB", **options: Any) -> Plan:
+        return plan_run(
+            self.runs.options(self.source, output, **{"min_score": 3.0, "target_file_size": size, **options})
         )
-        return plan_run(chosen)
 
     def start(self, plan: Plan) -> None:
         """Enqueue a plan, and send no message."""
@@ -90,9 +90,7 @@ class Merging:
         self.ledger.create_run(plan.spec, plan.shards, now=1.0)
 
     def score(self, plan: Plan, names: list[str]) -> None:
-        scorer = StandInScorer("cpu", self.folder / "work.log", rows_a_batch=4, seconds_a_batch=0)
-        due = tuple(shard for shard in plan.shards if shard.name in names)
-        assert work(self.ledger, replace(plan, shards=due), scorer, self.folder) == names
+        assert scored(self.ledger, plan, names, self.folder) == names
 
     def fail(self, plan: Plan, name: str) -> None:
         (shard,) = (shard for shard in plan.shards if shard.name == name)
@@ -105,20 +103,32 @@ class Merging:
         return outcome.shards
 
 
+def scored(ledger: Ledger, plan: Plan, names: list[str], folder: Path) -> list[str]:
+    """Score these shards. Returns those that could be claimed."""
+    due = tuple(shard for shard in plan.shards if shard.name in names)
+    scorer = StandInScorer("cpu", folder / "work.log", rows_a_batch=4, seconds_a_batch=0)
+    return work(ledger, replace(plan, shards=due), scorer, folder)
+
+
+def merging_in(folder: Path, source: Path, model: Path, ledger: Ledger, redis_url: str) -> Merging:
+    scorer = StandInScorer("cpu", folder / "work.log", rows_a_batch=4, seconds_a_batch=0)
+    runs = Runs(ledger=ledger, scorer=scorer, models=(str(model),), folder=folder)
+    return Merging(source=source, runs=runs, redis_url=redis_url)
+
+
 @pytest.fixture
 def merging(source: Path, tiny_model: Path, redis_url: str, ledger: Ledger, tmp_path: Path) -> Merging:
-    return Merging(source=source, model=tiny_model, redis_url=redis_url, ledger=ledger, folder=tmp_path)
+    return merging_in(tmp_path, source, tiny_model, ledger, redis_url)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(
     source: Path, tiny_model: Path, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("undisturbed")
     ledger = Ledger.connect(Settings(redis_url=redis_url))
-    merging = Merging(source=source, model=tiny_model, redis_url=redis_url, ledger=ledger, folder=folder)
+    merging = merging_in(tmp_path_factory.mktemp("undisturbed"), source, tiny_model, ledger, redis_url)
     merging.publish(merging.plan())
-    return data_digests(folder / "out")
+    return data_digests(merging.folder / "out")
 
 
 def files_in(plan: Plan) -> list[str]:
@@ -156,16 +166,11 @@ class TestFiles:
         found = verify(str(out), source=(str(merging.source),))
         assert (found.faults, found.files) == ((), 3 + 1)
         assert "data_first_row" not in pq.read_schema(plain / MANIFEST_PATH).names
-
-    def test_are_as_the_viewer_and_duckdb_like_them(self, merging: Merging) -> None:
-        merging.publish(merging.plan())
-
-        files = [pq.ParquetFile(merging.folder / "out" / path) for path in (FIRST, SECOND)]
-        for file in files:
-            column = file.metadata.row_group(0).column(0)
+        for path in (FIRST, SECOND):
+            column = pq.ParquetFile(out / path).metadata.row_group(0).column(0)
             assert (column.has_offset_index, column.has_column_index, column.compression) == (True, True, "ZSTD")
             assert column.statistics.has_min_max
-        assert all(65_000 * 0.6 < (merging.folder / "out" / path).stat().st_size < 110_000 for path in (FIRST, SECOND))
+            assert 65_000 * 0.6 < (out / path).stat().st_size < 110_000
 
     @pytest.mark.parametrize("size", ["512", "1B", "512 rows"])
     def test_of_a_wrong_size_are_refused(self, merging: Merging, size: str) -> None:
@@ -177,18 +182,13 @@ class TestFiles:
     def test_of_a_refiltered_run_have_the_size_of_the_earlier_run_like_those_of_a_fresh_one(
         self, merging: Merging
     ) -> None:
-        earlier = merging.plan()
-        merging.publish(earlier)
-        fresh = merging.plan("fresh", min_score=4.0)
-        merging.publish(fresh)
-        options = RunOptions(output_uri=str(merging.folder / "again"), min_score=4.0)
-        again = plan_refilter(earlier.spec.output_uri, options, earlier=earlier.spec)
-        publish_plan(
-            merging.ledger, load_stored_scores(again.spec.scorings[0].served_by, None), again, scratch=merging.folder
-        )
+        merging.publish(merging.plan())
+        merging.publish(merging.plan("fresh", min_score=4.0))
 
-        assert data_digests(merging.folder / "again") == data_digests(merging.folder / "fresh")
-        assert len([*(merging.folder / "again/data").iterdir()]) < SHARDS
+        again = merging.runs.refilter(merging.folder / "out", min_score=4.0, input_uris=(str(merging.source),))
+
+        assert data_digests(again) == data_digests(merging.folder / "fresh")
+        assert len([*(again / "data").iterdir()]) < SHARDS
 
 
 class TestARunThatGoesOn:
@@ -307,7 +307,6 @@ class HubMerging:
     """A run of the same rows that goes to a repository of its own."""
 
     hub: HubServer
-    user: Client
     merging: Merging
     plan: Plan
 
@@ -316,20 +315,18 @@ class HubMerging:
         return self.plan.spec.output_uri.removeprefix("hf://datasets/")
 
     def start(self, names: list[str]) -> None:
-        self.user.call(reserve, self.plan.spec)
-        self.merging.ledger.create_run(self.plan.spec, self.plan.shards, now=1.0)
-        self.score(names)
-
-    def score(self, names: list[str]) -> None:
-        due = replace(self.plan, shards=tuple(shard for shard in self.plan.shards if shard.name in names))
-        assert self.user.call(score_on_hub, self.merging.redis_url, due, self.merging.folder) == names
+        self.merging.start(self.plan)
+        self.merging.score(self.plan, names)
 
     def data(self) -> list[str]:
         """The data files on main."""
         return sorted(path for path in self.hub.files(self.repo) if path.startswith("data/"))
 
-    def look(self, *, by: Client | None = None) -> Any:
-        return (by or self.user).start(look, self.merging.redis_url, self.plan.spec.run_id, 2)
+    def look(self) -> object:
+        return look(self.merging.redis_url, self.plan.spec.run_id, 2)
+
+    def publish(self) -> Outcome:
+        return enqueue_and_wait(self.merging.redis_url, self.plan, self.merging.folder)
 
     def check_published_once(self, undisturbed: dict[str, str]) -> None:
         files = {path: sha256(self.hub.read(self.repo, path)).hexdigest() for path in self.hub.files(self.repo)}
@@ -340,59 +337,53 @@ class HubMerging:
         assert len(uploads) == len({*uploads})
 
 
-def score_on_hub(redis_url: str, plan: Plan, folder: Path) -> list[str]:
-    scorer = StandInScorer("cpu", folder / "work.log", rows_a_batch=4, seconds_a_batch=0)
-    return work(Ledger.connect(Settings(redis_url=redis_url)), plan, scorer, folder)
-
-
 class TestOnTheHub:
     @pytest.fixture
-    def run(self, hub: HubServer, user: Client, merging: Merging) -> HubMerging:
+    def run(self, hub: HubServer, merging: Merging) -> HubMerging:
         repo, plan = f"org/merged-{next(_numbers)}", merging.plan()
         hub.create_repo(repo)
         plan = replace(plan, spec=replace(plan.spec, output_uri=f"hf://datasets/{repo}"))
-        return HubMerging(hub=hub, user=user, merging=merging, plan=plan)
+        return HubMerging(hub=hub, merging=merging, plan=plan)
 
     def test_a_run_that_outlasts_uncommitted_blobs_publishes_the_same_bytes_and_sends_none_twice(
         self, run: HubMerging, undisturbed: dict[str, str]
     ) -> None:
         run.start([name for name in NAMES if name != NAMES[4]])
-        run.look().result()
+        run.look()
         merged = [receipt.data.path for receipt in run.merging.ledger.receipts(run.plan.spec.run_id)]
         assert merged[:3] == [FIRST] * 3
         assert run.hub.files(run.repo).keys() == {".gitattributes"}
         run.hub.forget_unreferenced_blobs()
 
-        run.score([NAMES[4]])
-        run.look().result()
+        run.merging.score(run.plan, [NAMES[4]])
+        run.look()
 
         run.check_published_once(undisturbed)
 
     def test_they_have_512_mb_unless_the_user_says_otherwise(self, run: HubMerging) -> None:
-        chosen = RunOptions(
-            input_uris=(str(run.merging.source),), models=(str(run.merging.model),), output_uri=run.plan.spec.output_uri
-        )
+        merging, chosen = run.merging, {"output_uri": run.plan.spec.output_uri}
         plans = [
-            run.user.call(plan_run, replace(chosen, keep_all=True, target_file_size=size))
+            plan_run(merging.runs.options(merging.source, target_file_size=size, **chosen))
             for size in (None, "none", "1GB")
         ]
 
         assert [plan.spec.target_file_bytes for plan in plans] == [512_000_000, None, 1_000_000_000]
-        assert run.merging.plan(size=None).spec.target_file_bytes is None
+        assert merging.plan(size=None).spec.target_file_bytes is None
 
     def test_a_run_in_place_of_another_has_its_scores_files_and_is_found_again(self, run: HubMerging) -> None:
-        run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
+        run.publish()
         before = {path: run.hub.read(run.repo, path) for path in run.hub.files(run.repo)}
-        again = run.user.call(plan_in_place, run.plan)
-        run.user.call(refiltered, run.merging.redis_url, again, run.merging.folder)
+        again = plan_in_place(run.plan)
+        stored = load_stored_scores(again.spec.scorings[0].served_by, None)
+        replace(run.merging.runs, scorer=stored).publish_plan(again)
 
         now = {path: run.hub.read(run.repo, path) for path in run.hub.files(run.repo)}
         assert {path for path in before.keys() & now.keys() if before[path] == now[path]} >= {
             path for path in before if path.startswith("scores/")
         }
         assert run.data() == [FIRST, SECOND]
-        assert run.user.call(plan_in_place, run.plan).spec.run_id == again.spec.run_id
-        assert run.user.call(verify, run.plan.spec.output_uri).faults == ()
+        assert plan_in_place(run.plan).spec.run_id == again.spec.run_id
+        assert verify(run.plan.spec.output_uri).faults == ()
 
     @pytest.mark.parametrize("is_lost", [False, LOST], ids=["ledger", "ledger-lost"])
     @pytest.mark.parametrize(
@@ -401,14 +392,7 @@ class TestOnTheHub:
             ("PUT", ""),
             *(
                 pytest.param(*request, marks=pytest.mark.faults)
-                for request in [
-                    ("POST", "/commit/shardsift"),
-                    ("HEAD", "/resolve/"),
-                    ("GET", "/resolve/"),
-                    ("POST", "/objects/batch"),
-                    ("POST", "/commit/main"),
-                    ("DELETE", "/branch/"),
-                ]
+                for request in [("POST", "/commit/shardsift"), ("GET", "/resolve/"), ("POST", "/commit/main")]
             ),
         ],
     )
@@ -418,7 +402,7 @@ class TestOnTheHub:
         run.start(NAMES)
         run.hub.fault(step, method=method, status=None, delay_seconds=0.5)
         victim = Client(run.hub, tmp_path / "victim-home", "victim")
-        looking = run.look(by=victim)
+        looking = victim.start(look, run.merging.redis_url, run.plan.spec.run_id, 2)
         wait_until(lambda: run.hub.faults_left == 0, description="the victim comes to that step")
         victim.kill()
         looking.exception()
@@ -427,74 +411,31 @@ class TestOnTheHub:
         if is_lost:
             run.merging.ledger.redis.flushall()
 
-        outcome = run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, tmp_path)
-
-        assert outcome.state == "published"
+        assert run.publish().state == "published"
         run.check_published_once(undisturbed)
 
-    def test_a_merged_file_that_main_has_lost_costs_its_shards_alone(
-        self, run: HubMerging, undisturbed: dict[str, str]
-    ) -> None:
-        first = run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
-        run.user.call(delete_from_main, run.repo, FIRST)
-        run.merging.ledger.redis.flushall()
-
-        again = run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
-
-        assert (first.shards, again.shards, again.state) == (NAMES, NAMES[:3], "published")
-        assert sha256(run.hub.read(run.repo, FIRST)).hexdigest() == undisturbed[FIRST]
-
     def test_whose_publication_without_a_failed_shard_ended_midway_has_each_row_once_and_scores_none_again(
-        self, run: HubMerging
+        self, run: HubMerging, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(hub_output, "SHARDS_A_COMMIT", 2)  # as if two shards were as many as a commit may have
         run_id, ledger = run.plan.spec.run_id, run.merging.ledger
         run.start(NAMES[1:])
         run.merging.fail(run.plan, NAMES[0])
         run.hub.fault("/commit/main", status=None)  # the first part, with a file that later has no shard
         run.hub.fault("/commit/main", status=429, headers={"Retry-After": "1"})
         with pytest.raises(TransientError, match="429"):
-            run.user.call(finalize_in_parts, run.merging.redis_url, run_id, True)
+            finalize_run(ledger, run_id, without_failed=True)
         begun = run.data()
         ledger.retry(run_id)
-        run.score(NAMES[:1])
+        run.merging.score(run.plan, NAMES[:1])
 
-        published = run.user.call(finalize_in_parts, run.merging.redis_url, run_id, False)
+        published = finalize_run(ledger, run_id, without_failed=False)
 
         assert begun == [f"data/{NAMES[1]}.parquet"]
         assert isinstance(published, Publication)
         assert run.data() == [FIRST, SECOND, LAST]
-        assert run.user.call(verify, run.plan.spec.output_uri).faults == ()
-
-    def test_that_loses_its_first_shard_has_no_file_of_it_and_the_others_once(self, run: HubMerging) -> None:
-        run_id, ledger = run.plan.spec.run_id, run.merging.ledger
-        run.user.call(enqueue_and_wait, run.merging.redis_url, run.plan, run.merging.folder)
-        ledger.requeue(run_id, {NAMES[0]: "replaced"})
-        run.merging.fail(run.plan, NAMES[0])
-
-        run.user.call(finalize, run.merging.redis_url, run_id, True)
-
-        assert run.data() == [f"data/{NAMES[number]}.parquet" for number in (1, 4)]
-        merged = pq.read_table(pa.BufferReader(run.hub.read(run.repo, f"data/{NAMES[1]}.parquet")))
-        assert {*merged["shard"].to_pylist()} == {*NAMES[1:4]}
+        assert verify(run.plan.spec.output_uri).faults == ()
 
 
 def plan_in_place(earlier: Plan) -> Plan:
     return plan_refilter(earlier.spec.output_uri, RunOptions(min_score=4.5), earlier=earlier.spec, replaces=True)
-
-
-def refiltered(redis_url: str, plan: Plan, folder: Path) -> None:
-    stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
-    publish_plan(Ledger.connect(Settings(redis_url=redis_url)), stored, plan, scratch=folder)
-
-
-def finalize_in_parts(redis_url: str, run_id: str, without_failed: bool) -> Publication | NotReady:
-    """Publish a run as if two shards were as many as a commit may have."""
-    most, hub_output.SHARDS_A_COMMIT = hub_output.SHARDS_A_COMMIT, 2
-    try:
-        return finalize(redis_url, run_id, without_failed)
-    finally:
-        hub_output.SHARDS_A_COMMIT = most
-
-
-def delete_from_main(repo: str, path: str) -> None:
-    HfApi().delete_file(path, repo, repo_type="dataset")

@@ -14,13 +14,12 @@ from hubserver import HubServer
 from shardsift.fleet.errors import UsageError
 from shardsift.worker.training.train import model_output
 from support import hub_fleet
-from support.hub_fleet import Client
+from support.hub_fleet import User
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.processes import ask_process
 
-hub_fleets, running_fleet, running_hub = hub_fleet.hub_fleets, hub_fleet.running_fleet, hub_fleet.running_hub
-hub, worker = hub_fleet.hub, hub_fleet.worker
+hubs, running_hub, hub, worker = hub_fleet.hubs, hub_fleet.running_hub, hub_fleet.hub, hub_fleet.worker
 _numbers = count()
 
 # In LFS uploads, the client passes files to httpx2 in a deprecated way.
@@ -66,7 +65,7 @@ def titles(hub: HubServer, repo: str) -> list[str]:
 
 class TestTheRepository:
     def test_is_private_and_gets_all_files_in_one_commit(
-        self, hub: HubServer, worker: Client, repo: str, folder: Path
+        self, hub: HubServer, worker: User, repo: str, folder: Path
     ) -> None:
         worker.call(reserve, f"hf://{repo}")
         assert (files(hub, repo), hub.is_private(repo, "model")) == (set(), True)
@@ -78,7 +77,7 @@ class TestTheRepository:
         assert hub.read(repo, "model.safetensors", repo_type="model") == b"weights" * 100
         assert not folder.exists()
 
-    def test_of_somebody_else_is_never_written(self, hub: HubServer, worker: Client, repo: str, folder: Path) -> None:
+    def test_of_somebody_else_is_never_written(self, hub: HubServer, worker: User, repo: str, folder: Path) -> None:
         hub.create_repo(repo, repo_type="model")
         write(folder.parent / "theirs" / "README.md", b"# Theirs\n")
         hub.add_folder(repo, folder.parent / "theirs", repo_type="model")
@@ -91,7 +90,7 @@ class TestTheRepository:
 
     @pytest.mark.slow
     def test_that_cannot_be_written_is_refused_before_the_training(
-        self, hub: HubServer, worker: Client, repo: str
+        self, hub: HubServer, worker: User, repo: str
     ) -> None:
         with pytest.raises(UsageError, match="must be a model repository that HF_TOKEN can write"):
             worker.call(reserve, f"hf://{repo}", token=hub.token("reader", write=False))

@@ -1,17 +1,13 @@
-"""The local Hub with a fleet of clients, as fixtures that a test module or a conftest imports.
+"""The local Hub, used from the test's process, as fixtures that a test module or a conftest imports.
 
-Each client is a separate process with its own token, because the Hub's client reads its environment only once. Each test
-runs with LFS and with xet, and has its own repository and spec.
+Each test runs with LFS and with xet, and has its own repository and spec. A client that a test kills is a process of its own.
 """
 
 import os
 import random
-import sys
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import count
 from multiprocessing import get_context
@@ -19,98 +15,63 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from huggingface_hub import close_session, constants
 
 from hubserver import HubServer
-from shardsift.fleet.ledger import Ledger, Publication
-from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.receipt import Receipt
-from shardsift.fleet.run.spec import RunSpec, Shard
-from shardsift.fleet.storage.hub import HubOutput
-from shardsift.fleet.storage.open_output import open_output
-from shardsift.fleet.storage.output import AcceptedFiles
-from shardsift.producer.publishing.publish import NotReady, finalize_run
-from support.records import a_receipt, a_spec, stage_file
+from shardsift.fleet.run.spec import RunSpec
+from support.records import a_spec
 
 T = TypeVar("T")
 _numbers = count()
 _random = random.Random(7)
+_FILE = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
 
 
-# --- what the clients do, each in its process ------------------------------------------------------------------------
+@contextmanager
+def used_here(hub: HubServer, folder: Path) -> Iterator[None]:
+    """Have this process use a hub."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constants, "ENDPOINT", hub.endpoint)
+        patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.endpoint + _FILE)
+        patch.setattr(constants, "HF_HUB_OFFLINE", False)
+        patch.setattr(constants, "HF_HUB_DISABLE_XET", not hub.xet)
+        patch.setenv("HF_TOKEN", hub.token())
+        patch.setenv("HF_XET_CACHE", str(folder / "xet"))
+        close_session()
+        yield
+    close_session()
+    assert hub.handler_errors == []
+    assert hub.faults_left == 0
 
 
-def stage(spec: RunSpec, shard: Shard, files: tuple[Path, Path], state_uri: str | None = None) -> Receipt:
-    """Stage a shard and store its receipt, as a worker does."""
-    output = open_output(spec.output_uri, spec.run_id, state_uri=state_uri)
-    data, scores = (
-        stage_file(output, path, file.read_bytes(), file.parent, attempt="1-aa")
-        for file, path in zip(files, (shard.data_path, shard.scores_path), strict=True)
-    )
-    receipt = a_receipt(spec.run_id, shard, data=data, scores=scores)
-    receipt = replace(receipt, provenance=replace(receipt.provenance, finished_at=time.time()))
-    output.store_receipt(receipt)
-    return receipt
+class User:
+    """A user of the hub in this process, with their own token."""
 
+    def __init__(self, hub: HubServer, name: str) -> None:
+        self.token = hub.token(name)
 
-def finalize(redis_url: str, run_id: str, without_failed: bool = False) -> Publication | NotReady:
-    return finalize_run(Ledger.connect(Settings(redis_url=redis_url)), run_id, without_failed=without_failed)
+    def start(self, function: Callable[..., T], *arguments: Any) -> "Future[T]":
+        return ThreadPoolExecutor(1).submit(_with_token, self.token, function, *arguments)
 
-
-def published(spec: RunSpec) -> str | None:
-    return HubOutput(spec.output_uri, spec.run_id).published()
-
-
-def reserve(spec: RunSpec) -> None:
-    HubOutput(spec.output_uri, spec.run_id).reserve(spec)
-
-
-def check_free(spec: RunSpec) -> None:
-    HubOutput(spec.output_uri, spec.run_id).check_free(spec)
-
-
-def accepted(spec: RunSpec) -> dict[str, AcceptedFiles]:
-    return HubOutput(spec.output_uri, spec.run_id).accepted()
-
-
-def accept(spec: RunSpec, files: AcceptedFiles) -> None:
-    HubOutput(spec.output_uri, files.run_id).accept(files)
-
-
-def draw_no_pictures() -> None:
-    sys.modules["matplotlib.backends.backend_agg"] = None  # type: ignore[assignment]
-
-
-def draw_pictures() -> None:
-    del sys.modules["matplotlib.backends.backend_agg"]
-
-
-def _with_token(token: str, function: Callable[..., T], *arguments: Any) -> T:
-    os.environ["HF_TOKEN"] = token
-    return function(*arguments)
-
-
-# --- the fleet as a test holds it ------------------------------------------------------------------------------------
+    def call(self, function: Callable[..., T], *arguments: Any, token: str | None = None) -> T:
+        return _with_token(token or self.token, function, *arguments)
 
 
 class Client:
-    """A process of the fleet, with its own token."""
+    """A process that uses the hub, for a test that kills it."""
 
     def __init__(self, hub: HubServer, home: Path, name: str) -> None:
-        self.token = hub.token(name)
         self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        environment = hub.client_env(home)
+        environment = hub.client_env(home, hub.token(name))
         with pytest.MonkeyPatch.context() as patch:  # the child keeps the environment with which it is started
             for variable in os.environ.keys() - environment.keys():
                 patch.delenv(variable)
             for variable, value in environment.items():
                 patch.setenv(variable, value)
-            self._pool.submit(draw_no_pictures).result()
+            self._pool.submit(os.getpid).result()
 
-    def start(self, function: Callable[..., T], *arguments: Any, token: str | None = None) -> "Future[T]":
-        return self._pool.submit(_with_token, token or self.token, function, *arguments)
-
-    def call(self, function: Callable[..., T], *arguments: Any, token: str | None = None) -> T:
-        return self.start(function, *arguments, token=token).result()
+    def start(self, function: Callable[..., T], *arguments: Any) -> "Future[T]":
+        return self._pool.submit(function, *arguments)
 
     def kill(self) -> None:
         (process,) = self._pool._processes.values()
@@ -120,71 +81,40 @@ class Client:
         self._pool.shutdown()
 
 
-@dataclass(frozen=True, kw_only=True)
-class HubFleet:
-    hub: HubServer
-    worker: Client
-    finalizer: Client
+def _with_token(token: str, function: Callable[..., T], *arguments: Any) -> T:
+    os.environ["HF_TOKEN"] = token
+    return function(*arguments)
 
 
 @pytest.fixture(scope="session")
-def hub_fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], HubFleet]]:
-    """A hub with its clients for uploads by "lfs" or "xet". Each is started at its first use and stays for the session."""
+def hubs() -> Iterator[Callable[[str], HubServer]]:
+    """A hub for uploads by "lfs" or "xet". Each is started at its first use and stays for the session."""
     with ExitStack() as stack:
-
-        def client(hub: HubServer, name: str) -> Client:
-            client = Client(hub, tmp_path_factory.mktemp(f"{name}-home"), name)
-            stack.callback(client.close)
-            return client
-
-        @cache
-        def started(upload: str) -> HubFleet:
-            hub = stack.enter_context(HubServer(xet=upload == "xet"))
-            return HubFleet(hub=hub, worker=client(hub, "worker"), finalizer=client(hub, "finalizer"))
-
-        yield started
+        yield cache(lambda upload: stack.enter_context(HubServer(xet=upload == "xet")))
 
 
 @pytest.fixture(scope="module", params=["lfs", pytest.param("xet", marks=pytest.mark.slow)])
-def running_fleet(request: pytest.FixtureRequest, hub_fleets: Callable[[str], HubFleet]) -> HubFleet:
-    return hub_fleets(request.param)
-
-
-@pytest.fixture(scope="module")
-def running_hub(running_fleet: HubFleet) -> HubServer:
-    return running_fleet.hub
+def running_hub(request: pytest.FixtureRequest, hubs: Callable[[str], HubServer]) -> HubServer:
+    return hubs(request.param)
 
 
 @pytest.fixture(scope="module", name="running_hub")
-def running_lfs_hub() -> Iterator[HubServer]:
-    """A hub of the test module's own, for promises that do not depend on how bytes are uploaded."""
-    with HubServer(xet=False) as hub:
-        yield hub
-
-
-@pytest.fixture(scope="module")
-def user(running_hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    client = Client(running_hub, tmp_path_factory.mktemp("home"), "user")
-    yield client
-    client.close()
+def running_lfs_hub(hubs: Callable[[str], HubServer]) -> HubServer:
+    """For promises that do not depend on how bytes are uploaded."""
+    return hubs("lfs")
 
 
 @pytest.fixture
-def hub(running_hub: HubServer) -> Iterator[HubServer]:
+def hub(running_hub: HubServer, tmp_path: Path) -> Iterator[HubServer]:
+    """The hub that this process uses."""
     running_hub.forget_requests()
-    yield running_hub
-    assert running_hub.handler_errors == []
-    assert running_hub.faults_left == 0
+    with used_here(running_hub, tmp_path):
+        yield running_hub
 
 
 @pytest.fixture
-def worker(running_fleet: HubFleet) -> Client:
-    return running_fleet.worker
-
-
-@pytest.fixture
-def finalizer(running_fleet: HubFleet) -> Client:
-    return running_fleet.finalizer
+def worker(hub: HubServer) -> User:
+    return User(hub, "worker")
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """A run on the Hub, with ways to disturb it and to see what a user sees."""
 
+import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-from huggingface_hub import HfApi
 
 from hubserver import HubServer
 from shardsift.fleet.ledger import Ledger, Publication
@@ -14,25 +12,21 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.hub import HubOutput
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH
-from shardsift.producer.finalizer import Publisher, publish_or_save
+from shardsift.producer.finalizer import publish_or_save
 from shardsift.producer.planning.enqueue import Enqueued, enqueue
 from shardsift.producer.planning.plan import Plan
-from shardsift.producer.publishing.publish import NotReady
-from support.hub_fleet import (
-    Client,
-    finalize,
-    noise,
-    reserve,
-    stage,
-)
+from shardsift.producer.publishing.publish import NotReady, finalize_run
+from support.hub_fleet import User, noise
 from support.ledger_states import claimed
-from support.records import a_manifest, a_shard
+from support.records import a_manifest, a_receipt, a_shard, stage_file
 
 SHARDS = A, B, C, D = tuple(a_shard(f"crawl/{name}") for name in ("a", "b (1) ü", "c", "d"))
 
 
-# --- what the clients do, each in its process ------------------------------------------------------------------------
+def output_of(spec: RunSpec) -> HubOutput:
+    return HubOutput(spec.output_uri, spec.run_id)
 
 
 def look(redis_url: str, run_id: str, wave_shards: int) -> Publication | NotReady | None:
@@ -42,38 +36,6 @@ def look(redis_url: str, run_id: str, wave_shards: int) -> Publication | NotRead
     return publish_or_save(ledger, run_id, settings) if ledger.may_publish(run_id) else None
 
 
-def check(redis_url: str, run_id: str, wave_shards: int) -> None:
-    """Check whether the run is ready or wants to be saved, as the finalizer does by itself."""
-    settings = Settings(redis_url=redis_url, wave_shards=wave_shards)
-    Publisher(Ledger.connect(settings), settings, only_run=run_id).publish_ready()
-
-
-def look_from_threads(redis_url: str, run_id: str, wave_shards: int, threads: int) -> None:
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda _: look(redis_url, run_id, wave_shards), range(threads)))
-
-
-def enqueue_again(redis_url: str, spec: RunSpec, state_uri: str | None) -> Enqueued:
-    settings = Settings(redis_url=redis_url, state_uri=state_uri)
-    with make_app("test", settings) as app:
-        return enqueue(Plan(spec=spec, shards=SHARDS), Ledger.connect(settings), app, settings)
-
-
-def delete_repo(repo: str) -> None:
-    HfApi().delete_repo(repo, repo_type="dataset")
-
-
-def saved(spec: RunSpec) -> list[Receipt]:
-    return list(HubOutput(spec.output_uri, spec.run_id).recovered().whole)
-
-
-def write_to(repo: str, branch: str, path: str, content: bytes) -> None:
-    HfApi().upload_file(path_or_fileobj=content, path_in_repo=path, repo_id=repo, repo_type="dataset", revision=branch)
-
-
-# --- the run as a test holds it --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class HubRun:
     """A run, with ways to disturb it and to see what a user sees."""
@@ -81,8 +43,6 @@ class HubRun:
     hub: HubServer
     repo: str
     spec: RunSpec
-    worker: Client
-    finalizer: Client
     redis_url: str
     ledger: Ledger
     folder: Path
@@ -96,8 +56,20 @@ class HubRun:
     def branch(self) -> str:
         return f"shardsift/{self.run_id}"
 
-    def reserve(self, *, token: str | None = None) -> None:
-        self.worker.call(reserve, self.spec, token=token)
+    @property
+    def worker(self) -> User:
+        return User(self.hub, "worker")
+
+    @property
+    def finalizer(self) -> User:
+        return User(self.hub, "finalizer")
+
+    @property
+    def output(self) -> HubOutput:
+        return output_of(self.spec)
+
+    def reserve(self) -> None:
+        self.output.reserve(self.spec)
 
     def reserved_spec(self) -> RunSpec:
         path = f".shardsift/{self.run_id}/spec.json"
@@ -118,7 +90,18 @@ class HubRun:
     def stage(self, shard: Shard, *, data_bytes: int = 3_000) -> Receipt:
         """Stage random bytes as the files of a shard. The ledger does not learn of them."""
         files = (noise(self._data_file, data_bytes), noise(self._scores_file, data_bytes // 3))
-        return self.worker.call(stage, self.spec, shard, files, self.state_uri)
+        return self.worker.call(self._stage, shard, files)
+
+    def _stage(self, shard: Shard, files: tuple[Path, Path]) -> Receipt:
+        output = open_output(self.spec.output_uri, self.run_id, state_uri=self.state_uri)
+        data, scores = (
+            stage_file(output, path, file.read_bytes(), file.parent, attempt="1-aa")
+            for file, path in zip(files, (shard.data_path, shard.scores_path), strict=True)
+        )
+        receipt = a_receipt(self.run_id, shard, data=data, scores=scores)
+        receipt = replace(receipt, provenance=replace(receipt.provenance, finished_at=time.time()))
+        output.store_receipt(receipt)
+        return receipt
 
     def fail(self, *shards: Shard) -> None:
         for shard in shards:
@@ -128,7 +111,8 @@ class HubRun:
         return self.finalizer.call(look, self.redis_url, self.run_id, wave_shards)
 
     def publish(self, *, without_failed: bool = False) -> Publication | NotReady:
-        return self.finalizer.call(finalize, self.redis_url, self.run_id, without_failed)
+        ledger = Ledger.connect(Settings(redis_url=self.redis_url))
+        return self.finalizer.call(lambda: finalize_run(ledger, self.run_id, without_failed=without_failed))
 
     def publish_as_other_run(self) -> None:
         (self.folder / "other").mkdir()
@@ -143,10 +127,12 @@ class HubRun:
         self.hub.add_folder(self.repo, self.folder / "theirs", message=message)
 
     def enqueue(self) -> Enqueued:
-        return self.finalizer.call(enqueue_again, self.redis_url, self.spec, self.state_uri)
+        settings = Settings(redis_url=self.redis_url, state_uri=self.state_uri)
+        with make_app("test", settings) as app:
+            return enqueue(Plan(spec=self.spec, shards=SHARDS), Ledger.connect(settings), app, settings)
 
     def saved(self) -> list[Receipt]:
-        return self.finalizer.call(saved, self.spec)
+        return list(self.output.recovered().whole)
 
     def waves(self) -> list[set[str]]:
         """The paths that each commit on the run's branch changed, oldest first."""

@@ -8,16 +8,14 @@ from hubserver import HubServer
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.run.spec import RunSpec
 from support import hub_fleet
-from support.hub_fleet import Client
 from support.hub_runs import SHARDS, A, B, HubRun
 from support.records import a_shard
 
 LARGE_SHARD_BYTES = 300_000
 LARGE_SHARDS = [a_shard("CC-MAIN-2024-10/000_00000"), a_shard("CC-MAIN-2024-10/000_00001")]
 
-# The hubs and their clients, which all files of this folder share.
-hub_fleets, running_fleet, running_hub = hub_fleet.hub_fleets, hub_fleet.running_fleet, hub_fleet.running_hub
-hub, worker, finalizer = hub_fleet.hub, hub_fleet.worker, hub_fleet.finalizer
+# The hubs, which all files of this folder share.
+hubs, running_hub, hub = hub_fleet.hubs, hub_fleet.running_hub, hub_fleet.hub
 repo, spec = hub_fleet.repo, hub_fleet.spec
 
 
@@ -27,27 +25,9 @@ def redis_url(shared_redis_url: str) -> str:
 
 
 @pytest.fixture
-def run(
-    hub: HubServer,
-    repo: str,
-    spec: RunSpec,
-    worker: Client,
-    finalizer: Client,
-    redis_url: str,
-    ledger: Ledger,
-    tmp_path: Path,
-) -> HubRun:
+def run(hub: HubServer, repo: str, spec: RunSpec, redis_url: str, ledger: Ledger, tmp_path: Path) -> HubRun:
     """A new run, which is not enqueued."""
-    return HubRun(
-        hub=hub,
-        repo=repo,
-        spec=spec,
-        worker=worker,
-        finalizer=finalizer,
-        redis_url=redis_url,
-        ledger=ledger,
-        folder=tmp_path,
-    )
+    return HubRun(hub=hub, repo=repo, spec=spec, redis_url=redis_url, ledger=ledger, folder=tmp_path)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The card carries over what the Hub's cards of the source and the model say, and never keeps a run from being published."""
 
 import json
+import sys
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -13,7 +14,6 @@ from huggingface_hub import HfApi
 from hubserver import HubServer
 from shardsift.producer.gpus import TABLE, list_prices
 from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards
-from support.hub_fleet import draw_pictures
 from support.hub_runs import SHARDS, HubRun
 from support.records import a_spec
 
@@ -76,13 +76,13 @@ def test_licence_language_and_tasks_are_those_of_the_source_at_the_revision_that
     assert ", whose licence is `mit`.\n" in text
 
 
-def test_the_picture_is_published_with_the_card_which_names_its_address(run: HubRun) -> None:
+def test_the_picture_is_published_with_the_card(run: HubRun, no_pictures: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
-    run.finalizer.call(draw_pictures)
+    with no_pictures.context() as patch:
+        patch.delitem(sys.modules, "matplotlib.backends.backend_agg")
+        _, text = published(run)
 
-    _, text = published(run)
-
-    assert f"({run.hub.endpoint}/datasets/{run.repo}/resolve/main/scores.png)" in text
+    assert "scores.png)" in text
     assert run.hub.read(run.repo, "scores.png").startswith(b"\x89PNG")
 
 
@@ -108,15 +108,10 @@ def test_a_run_is_published_without_the_cards_if_they_cannot_be_read(run: HubRun
 
 def test_a_private_sources_card_is_not_told(run: HubRun) -> None:
     private = f"ada/private-{next(_numbers)}"
-    run.finalizer.call(publish_privately, private)
-    spec = a_spec(input_uris=(f"hf://datasets/{private}/data/*.parquet",))
+    HfApi().create_repo(private, repo_type="dataset", private=True)
+    HfApi().upload_file(path_or_fileobj=SOURCE.encode(), path_in_repo="README.md", repo_id=private, repo_type="dataset")
 
-    assert run.finalizer.call(read_hub_cards, spec) == NO_CARDS
-
-
-def publish_privately(name: str) -> None:
-    HfApi().create_repo(name, repo_type="dataset", private=True)
-    HfApi().upload_file(path_or_fileobj=SOURCE.encode(), path_in_repo="README.md", repo_id=name, repo_type="dataset")
+    assert read_hub_cards(a_spec(input_uris=(f"hf://datasets/{private}/data/*.parquet",))) == NO_CARDS
 
 
 def test_prices_are_those_of_the_smallest_flavor_with_one_gpu_and_of_the_table_if_the_hub_does_not_say(
@@ -132,7 +127,7 @@ def test_prices_are_those_of_the_smallest_flavor_with_one_gpu_and_of_the_table_i
     json_type = {"Content-Type": "application/json"}
     run.hub.fault("/api/jobs/hardware", status=200, headers=json_type, body=json.dumps(flavors).encode())
 
-    live, table = run.finalizer.call(list_prices), run.finalizer.call(list_prices)
+    live, table = list_prices(), list_prices()
 
     assert live.per_hour == {"A10G": 0.99}
     assert (live.of("NVIDIA A10G"), live.of("NVIDIA L4"), live.of("cpu")) == (0.99, None, None)

@@ -10,21 +10,10 @@ from shardsift.fleet.errors import ShardError, TransientError, UsageError
 from shardsift.fleet.ledger import Publication
 from shardsift.fleet.scorers.stored_scores import model_of, published_run
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from shardsift.producer.publishing.publish import NotReady
 from shardsift.producer.verify.verify import verify
-from support.hub_fleet import accepted, check_free, finalize, published
 from support.hub_runs import A, B, HubRun
 from support.records import a_shard, a_spec
 from support.waiting import wait_until
-
-
-def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Publication | NotReady]:
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda _: finalize(redis_url, run_id), range(threads)))
-
-
-def listed_shards(uri: str) -> int:
-    return len(published_run(uri).receipts)
 
 
 @pytest.mark.usefixtures("staged")
@@ -51,7 +40,7 @@ class TestPublishing:
         assert publication == Publication(uri=run.spec.output_uri, commit=run.hub.commits(run.repo)[0].oid, shards=2)
         assert run.ledger.publication(run.run_id) == publication
 
-    @pytest.mark.parametrize("running_fleet", ["lfs"], indirect=True)
+    @pytest.mark.parametrize("running_hub", ["lfs"], indirect=True)
     def test_an_upload_that_is_answered_in_another_shape_is_tried_again_and_named(self, run: HubRun) -> None:
         json = {"Content-Type": "application/json"}
         run.hub.fault("/info/lfs/objects/batch", status=200, headers=json, body=b"{}")
@@ -78,7 +67,7 @@ class TestPublishing:
         run.hub.fault(path, method="GET", **answer)
 
         with pytest.raises((ShardError, UsageError), match=says):
-            run.finalizer.call(verify, run.spec.output_uri)
+            verify(run.spec.output_uri)
         run.hub.forget_faults()
 
     def test_a_page_in_place_of_the_manifest_is_not_taken_for_it(self, run: HubRun) -> None:
@@ -86,14 +75,15 @@ class TestPublishing:
         run.hub.fault(MANIFEST_PATH, method="GET", status=200, body=b"<html>Sign in</html>")
 
         with pytest.raises(TransientError, match="the network failed"):
-            run.finalizer.call(published, run.spec)
+            run.output.published()
 
-        assert run.finalizer.call(published, run.spec) == run.run_id
+        assert run.output.published() == run.run_id
 
     def test_finalizers_that_race_make_one_commit(self, run: HubRun) -> None:
         run.hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)  # all have looked before the first commit
 
-        publications = run.finalizer.call(finalize_from_threads, run.redis_url, run.run_id, 3)
+        with ThreadPoolExecutor(3) as finalizers:
+            publications = list(finalizers.map(lambda _: run.publish(), range(3)))
 
         assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
         assert {publication.commit for publication in publications} == {run.hub.commits(run.repo)[0].oid}
@@ -114,7 +104,7 @@ class TestPublishing:
     def test_a_commit_of_somebody_else_in_between_is_looked_at_and_kept(self, run: HubRun) -> None:
         run.hub.fault("/commit/", method="POST", status=None, delay_seconds=1.0)
 
-        publishing = run.finalizer.start(finalize, run.redis_url, run.run_id)
+        publishing = run.finalizer.start(run.publish)
         wait_until(lambda: run.hub.faults_left == 0, description="the commit is on its way")
         run.add_file("notes.txt", "ours too", message="Notes")
         publishing.result()
@@ -135,8 +125,8 @@ def test_a_run_is_published_on_a_branch_or_pull_request_beside_another_one_on_ma
         run.hub.open_pull_request(run.repo, 7)
     run.publish_as_other_run()
     on_main = run.titles()
-    run.finalizer.call(check_free, run.spec)
-    assert run.finalizer.call(accepted, run.spec) == {}
+    run.output.check_free(run.spec)
+    assert run.output.accepted() == {}
     run.reserve()
     run.ledger.create_run(run.spec, [A, B], now=1.0)
     content = run.score(A)
@@ -149,8 +139,8 @@ def test_a_run_is_published_on_a_branch_or_pull_request_beside_another_one_on_ma
     assert run.hub.commits(run.repo, revision=target)[0].title == f"Publish run {run.run_id}"
     assert {*content, MANIFEST_PATH, CARD_PATH} <= run.hub.files(run.repo, revision=target).keys()
     assert (run.titles(), run.branches()) == (on_main, {"main", target})
-    assert run.finalizer.call(published, run.spec) == run.run_id
-    assert run.finalizer.call(listed_shards, run.spec.output_uri) == 2
+    assert run.output.published() == run.run_id
+    assert len(published_run(run.spec.output_uri).receipts) == 2
     card = run.hub.read(run.repo, CARD_PATH, revision=target).decode()
     assert f'load_dataset("{run.repo}"{revision}, split="train"' in card  # as main will have it
     assert "refs/pr" not in card
@@ -162,7 +152,7 @@ class TestReplacing:
     @pytest.fixture
     def replacing(self, run: HubRun, staged: dict[str, bytes]) -> HubRun:
         run.publish()
-        stored = model_of(run.finalizer.call(published_run, run.spec.output_uri))
+        stored = model_of(published_run(run.spec.output_uri))
         scorings = tuple(replace(scoring, scores_from=stored) for scoring in run.spec.scorings)
         return replace(run, spec=replace(run.spec, scorings=scorings, where='"score" >= 4'))
 

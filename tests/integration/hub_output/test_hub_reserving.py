@@ -8,15 +8,10 @@ from huggingface_hub import HfApi
 
 from shardsift.fleet.errors import TransientError, UsageError
 from shardsift.fleet.storage.hub import place_of
-from support.hub_fleet import check_free, reserve
-from support.hub_runs import HubRun
+from support.hub_runs import HubRun, output_of
 from support.records import a_spec
 
 _numbers = count()
-
-
-def repo_exists(repo: str) -> bool:
-    return HfApi().repo_exists(repo, repo_type="dataset")
 
 
 class TestReserving:
@@ -44,7 +39,7 @@ class TestReserving:
         other = a_spec(output_uri=run.spec.output_uri, where=None)
         run.hub.fault("/branch/", method="POST", status=None, delay_seconds=0.5, times=2)  # both have looked before
 
-        reserving = [run.worker.start(reserve, run.spec), run.finalizer.start(reserve, other)]
+        reserving = [run.worker.start(output_of(spec).reserve, spec) for spec in (run.spec, other)]
         ended = [future.exception() for future in reserving]
         run.hub.forget_faults()  # a late one saw the other's branch and did not create one
 
@@ -65,14 +60,16 @@ class TestReserving:
 
     def test_a_token_that_may_only_read_is_refused(self, run: HubRun) -> None:
         with pytest.raises(UsageError, match="a dataset repository that HF_TOKEN can write"):
-            run.reserve(token=run.hub.token("reader", write=False))
+            run.worker.call(run.reserve, token=run.hub.token("reader", write=False))
 
     def test_looking_whether_a_repository_is_free_makes_none(self, run: HubRun) -> None:
         missing = f"org/new-{next(_numbers)}"
 
-        run.worker.call(check_free, a_spec(output_uri=f"hf://datasets/{missing}"))
+        spec = a_spec(output_uri=f"hf://datasets/{missing}")
 
-        assert not run.worker.call(repo_exists, missing)
+        output_of(spec).check_free(spec)
+
+        assert not HfApi().repo_exists(missing, repo_type="dataset")
 
 
 @pytest.mark.parametrize(

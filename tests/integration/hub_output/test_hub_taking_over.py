@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from huggingface_hub import HfApi
 
 from shardsift.fleet.errors import ShardError, TransientError, UsageError
+from shardsift.fleet.storage.hub import HubOutput
 from shardsift.fleet.storage.output import ACCEPTED_PATH, AcceptedFiles
 from shardsift.producer.status import run_status
-from support.hub_fleet import accept, accepted
-from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, delete_repo, write_to
+from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, output_of
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("enqueued")
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("enqueued")
 class TestPublishingThatCannotSucceed:
     def test_a_repository_that_was_deleted_is_said_and_the_same_command_makes_it_again(self, run: HubRun) -> None:
         run.score(*SHARDS)
-        run.finalizer.call(delete_repo, run.repo)
+        HfApi().delete_repo(run.repo, repo_type="dataset")
 
         with pytest.raises(ShardError, match="made again by the command that started the run"):
             run.look(100)
@@ -114,23 +115,29 @@ class TestTakingOver:
             AcceptedFiles(run_id=run_id).after([(A, replace(A, identity=f"sha256:of-{run_id}"))])
             for run_id in ("a-left-over", run.run_id)
         )
-        before = run.finalizer.call(accepted, run.spec)
-        run.worker.call(accept, run.spec, theirs)
+        before = run.output.accepted()
+        HubOutput(run.spec.output_uri, theirs.run_id).accept(theirs)
         run.reserve()
-        run.worker.call(accept, run.spec, ours)
+        run.output.accept(ours)
 
-        reserved = run.finalizer.call(accepted, run.spec)
+        reserved = run.output.accepted()
         run.score(*SHARDS)
         run.look(100)
 
         assert run.hub.read(run.repo, ACCEPTED_PATH) == ours.to_json()
         assert (before, reserved) == ({}, {"a-left-over": theirs, run.run_id: ours})
-        assert run.finalizer.call(accepted, replace(run.spec, input_revision="another")) == reserved
+        assert output_of(replace(run.spec, input_revision="another")).accepted() == reserved
         assert len(run.titles()) == 2
 
     def test_a_file_that_was_changed_on_the_branch_does_not_count(self, run: HubRun) -> None:
         run.score(A, B)
         run.look(2)
-        run.finalizer.call(write_to, run.repo, run.branch, A.data_path, b"theirs")
+        HfApi().upload_file(
+            path_or_fileobj=b"theirs",
+            path_in_repo=A.data_path,
+            repo_id=run.repo,
+            repo_type="dataset",
+            revision=run.branch,
+        )
 
         assert [receipt.shard for receipt in run.saved()] == [B.name]

@@ -1,7 +1,7 @@
 """A run that takes longer than the Hub keeps blobs saves its finished shards on a branch until it publishes them."""
 
 import re
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -11,33 +11,19 @@ from typing import Any
 import pytest
 
 from shardsift.fleet.errors import TransientError
-from shardsift.fleet.ledger import Publication
+from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.receipt import OutputFile, Receipt
 from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.storage import hub
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from shardsift.producer.finalizer import Publisher
 from shardsift.producer.publishing.publish import NotReady
-from support.hub_fleet import Client, HubFleet, published
-from support.hub_runs import SHARDS, A, B, C, D, HubRun, check, data_of, look, look_from_threads
+from support.hub_fleet import Client
+from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, look
 from support.records import a_receipt, a_shard
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("enqueued")
-
-
-@pytest.fixture(scope="module", params=["lfs", pytest.param("xet", marks=pytest.mark.slow)])
-def running_fleet(request: pytest.FixtureRequest, hub_fleets: Callable[[str], HubFleet]) -> HubFleet:
-    """A wave sends no data, so the way of uploading matters little here."""
-    return hub_fleets(request.param)
-
-
-def look_in_parts(redis_url: str, run_id: str) -> Publication | NotReady | None:
-    """Publish a run as if one shard were as many as a commit may have."""
-    most, hub.SHARDS_A_COMMIT = hub.SHARDS_A_COMMIT, 1
-    try:
-        return look(redis_url, run_id, 100)
-    finally:
-        hub.SHARDS_A_COMMIT = most
 
 
 def uploaded(run: HubRun, run_id: str, shard: Shard) -> Receipt:
@@ -64,7 +50,7 @@ class TestWaves:
         assert run.branch_has(scored)
         assert run.titles() == ["initial commit"]
         assert run.outputs() == set()
-        assert run.finalizer.call(published, run.spec) is None
+        assert run.output.published() is None
 
     @pytest.mark.parametrize("state", ["open", "failed", "cancelled"])
     def test_shards_are_saved_however_the_run_stands(self, run: HubRun, scored: dict[str, bytes], state: str) -> None:
@@ -73,7 +59,8 @@ class TestWaves:
         elif state == "cancelled":
             run.ledger.cancel(run.run_id)
 
-        run.finalizer.call(check, run.redis_url, run.run_id, 2)
+        settings = Settings(redis_url=run.redis_url, wave_shards=2)
+        Publisher(run.ledger, settings, only_run=run.run_id).publish_ready()
 
         assert [data_of(wave) for wave in run.waves()] == [scored.keys()]
 
@@ -114,7 +101,8 @@ class TestWaves:
         # So slow that all have looked before the first commit.
         run.hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)
 
-        run.finalizer.call(look_from_threads, run.redis_url, run.run_id, 2, 3)
+        with ThreadPoolExecutor(3) as finalizers:
+            list(finalizers.map(run.look, [2] * 3))
 
         assert len(run.waves()) == 1
         assert 412 in run.commit_statuses()
@@ -195,31 +183,17 @@ class TestWaves:
         run.check_published_once(scored)
 
     def test_a_wave_that_another_finalizers_publication_overtook_leaves_no_branch(
-        self, run: HubRun, scored: dict[str, bytes], tmp_path: Path
+        self, run: HubRun, scored: dict[str, bytes]
     ) -> None:
         run.hub.fault("/branch/", method="POST", status=None, delay_seconds=2)
-        slow = Client(run.hub, tmp_path / "slow-home", "slow")
-        looking = slow.start(look, run.redis_url, run.run_id, 2)
+        looking = run.finalizer.start(run.look, 2)
         wait_until(lambda: run.hub.faults_left == 0, description="the slow one makes the branch")
 
         scored |= run.score(C, D)
         run.look(2)
         looking.result()
-        slow.close()
 
         run.check_published_once(scored)
-
-    def test_a_blob_that_the_hub_dropped_before_a_wave_costs_its_shard_alone(self, run: HubRun) -> None:
-        lost = run.score(B)
-        run.hub.forget_unreferenced_blobs()
-        content = run.score(A, C)
-
-        said = run.look(3)
-
-        assert said == NotReady(reason="2 shards not done yet")
-        assert set().union(*map(data_of, run.waves())) == content.keys()
-        assert run.ledger.take_due(run.run_id, room=0).again == [B.name]
-        assert lost.keys().isdisjoint(run.outputs())
 
     def test_a_blob_of_many_costs_its_shard_alone(self, run: HubRun) -> None:
         spec, many = replace(run.spec, limit_rows=1), [a_shard(f"crawl/{number:03}") for number in range(300)]
@@ -229,7 +203,7 @@ class TestWaves:
         receipts += [uploaded(run, spec.run_id, shard) for shard in many if shard is not many[100]]
         run.ledger.restore(spec.run_id, receipts)
 
-        run.finalizer.call(look, run.redis_url, spec.run_id, 100)
+        look(run.redis_url, spec.run_id, 100)
 
         assert run.ledger.take_due(spec.run_id, room=0).again == [many[100].name]
         assert run.ledger.counts(spec.run_id).done == 299
@@ -265,16 +239,17 @@ class TestWaves:
 
     @pytest.mark.parametrize("fault", [{"status": 429, "headers": {"Retry-After": "1"}}, {"drop_after": True}])
     def test_a_large_run_is_published_in_parts_the_manifest_last_and_goes_on_where_it_ended(
-        self, run: HubRun, fault: dict[str, Any]
+        self, run: HubRun, fault: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(hub, "SHARDS_A_COMMIT", 1)  # as if one shard were as many as a commit may have
         content = run.score(*SHARDS)
         run.hub.fault("/commit/main", status=None)  # the first part
         run.hub.fault("/commit/main", **fault)
         with pytest.raises(TransientError):
-            run.finalizer.call(look_in_parts, run.redis_url, run.run_id)
+            run.look(100)
         begun = run.outputs()
 
-        wait_until(lambda: run.finalizer.call(look_in_parts, run.redis_url, run.run_id), description="it goes on")
+        wait_until(lambda: run.look(100), description="it goes on")
 
         assert begun < content.keys()
         assert run.titles() == [f"Publish run {run.run_id}", *3 * [f"A part of run {run.run_id}"], "initial commit"]
