@@ -57,7 +57,7 @@ class TestHowToMakeItAgain:
         ],
         ids=["all rows", "SQL", "template", "pairs", "labels"],
     )
-    def test_the_command_makes_the_same_run(
+    def test_the_command_of_a_card_makes_the_same_run(
         self, options: RunOptions, tiny_model: Path, nli: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         model = nli if options.labels else tiny_model
@@ -109,7 +109,7 @@ def arguments_of(text: str) -> list[str]:
 
 class TestHowToLoad:
     @pytest.mark.parametrize("row_columns", [("shard", "row"), ("of", 'the "row"')])
-    def test_in_a_folder_the_snippets_read_what_is_there(
+    def test_the_snippets_of_a_card_read_what_is_in_its_folder(
         self, row_columns: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         spec = a_spec(row_columns=row_columns, int_score=False, output_uri=str(tmp_path))

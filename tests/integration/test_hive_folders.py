@@ -60,7 +60,9 @@ def files_below(folder: Path) -> list[str]:
 
 
 class TestMergedFiles:
-    def test_never_lie_in_a_folder_that_is_not_true_of_all_their_rows(self, runs: Runs, tmp_path: Path) -> None:
+    def test_merged_files_never_lie_in_a_folder_that_is_not_true_of_all_their_rows(
+        self, runs: Runs, tmp_path: Path
+    ) -> None:
         source = write_folders(tmp_path / "in", tuple(f"{folder}/part-{part}" for folder in HIVE for part in (0, 1)))
 
         out = published(runs, source)
@@ -92,7 +94,7 @@ class TestMergedFiles:
         ],
         ids=str,
     )
-    def test_have_shards_of_one_folder_value_and_split(
+    def test_merged_files_have_shards_of_one_folder_value_and_split(
         self, runs: Runs, tmp_path: Path, names: tuple[str, ...], files: list[str]
     ) -> None:
         out = published(runs, write_folders(tmp_path / "in", names))
@@ -104,7 +106,7 @@ class TestMergedFiles:
         )
 
     @pytest.mark.parametrize(("others", "kind"), [(["neg", "pos"], "ClassLabel"), (["pos", "neg"], "Value")])
-    def test_have_the_names_of_classes_that_all_their_shards_have(
+    def test_merged_files_have_the_names_of_classes_that_all_their_shards_have(
         self, runs: Runs, tmp_path: Path, others: list[str], kind: str
     ) -> None:
         for name, classes in (("part-0", ["neg", "pos"]), ("part-1", ["neg", "pos"]), ("part-2", others)):
@@ -130,7 +132,7 @@ class TestColumns:
         ("ending", "columns"), [(".parquet", "lang,year"), (".jsonl", "n,lang,text,year"), (".csv", "year,text,lang,n")]
     )
     @pytest.mark.parametrize("size", ["1GB", "none"])
-    def test_have_the_values_of_folders_as_text_for_every_reader_and_filter(
+    def test_columns_have_the_values_of_folders_as_text_for_every_reader_and_filter(
         self, runs: Runs, tmp_path: Path, ending: str, columns: str, size: str
     ) -> None:
         source = write_folders(tmp_path / "in", tuple(f"{place}/part" for place in HIVE), ending=ending)
@@ -148,7 +150,7 @@ class TestColumns:
         assert {*in_duckdb} == {*in_pandas.itertuples(index=False, name=None)} == in_datasets == expected
         assert "--columns" in (out / "README.md").read_text()
 
-    def test_with_an_equals_sign_are_in_no_folder_of_the_output(self, runs: Runs, tmp_path: Path) -> None:
+    def test_values_with_an_equals_sign_are_in_no_folder_of_the_output(self, runs: Runs, tmp_path: Path) -> None:
         source = write_folders(tmp_path / "in", ("math=a=1/part", "math=b/part"))
 
         out = published(runs, source, columns="math", target_file_size="none")
@@ -156,7 +158,7 @@ class TestColumns:
         assert {*published_rows(out)["math"].to_pylist()} == {"a=1", "b"}
         assert sorted(path.name for path in (out / "data").iterdir()) == ["math-a-1", "math-b"]
 
-    def test_are_there_in_a_refilter_and_rank_rows(self, runs: Runs, tmp_path: Path) -> None:
+    def test_columns_of_folders_are_there_in_a_refilter_and_rank_rows(self, runs: Runs, tmp_path: Path) -> None:
         source = write_folders(tmp_path / "in", tuple(f"{place}/part" for place in HIVE))
         earlier = published(runs, source, columns="year")
 
@@ -182,7 +184,7 @@ class TestColumns:
         ],
         ids=str,
     )
-    def test_that_files_or_folders_cannot_give_are_refused_in_the_plan(
+    def test_columns_that_files_or_folders_cannot_give_are_refused_in_the_plan(
         self, runs: Runs, tmp_path: Path, names: tuple[str, ...], ending: str, columns: str, says: str
     ) -> None:
         source = write_folders(tmp_path / "in", names, ending=ending)
@@ -191,14 +193,14 @@ class TestColumns:
             plan_run(runs.options(source, columns=columns))
 
     @pytest.mark.parametrize("name", ["score", "Shard", "row"])
-    def test_that_the_run_adds_are_in_no_folder(self, runs: Runs, tmp_path: Path, name: str) -> None:
+    def test_columns_that_the_run_adds_are_in_no_folder(self, runs: Runs, tmp_path: Path, name: str) -> None:
         """DuckDB and Polars read the folder's value for the column's, and pandas reads neither."""
         source = write_folders(tmp_path / "in", (f"{name}=5/part",))
 
         with pytest.raises(UsageError, match=f'/part.parquet is in a folder "{name}=…"'):
             plan_run(runs.options(source))
 
-    def test_of_a_field_of_the_same_name_are_those_of_the_field(self, runs: Runs, tmp_path: Path) -> None:
+    def test_values_of_a_field_go_before_those_of_a_folder_of_the_same_name(self, runs: Runs, tmp_path: Path) -> None:
         source = write_folders(tmp_path / "in", ("n=7/a",), ending=".jsonl")
 
         out = published(runs, source, columns="text,n")

@@ -82,7 +82,7 @@ class TestBadRows:
         first.write_bytes(b"\n".join([bad[0], *lines[:9], *bad[1:3], *lines[9:], bad[3]]))
         return spoilt
 
-    def test_the_other_rows_are_published_as_without_them(self, runs: Runs, folder: Path, spoilt: Path) -> None:
+    def test_rows_beside_bad_ones_are_published_as_without_them(self, runs: Runs, folder: Path, spoilt: Path) -> None:
         whole = runs.publish(folder / "in.jsonl", "whole", where=WHERE)
 
         output = runs.publish(spoilt, where=WHERE, max_bad_rows=0.2)
@@ -110,7 +110,7 @@ class TestBadRows:
         assert side["row"].to_pylist() == list(range(ROWS + 4))
         assert side["score"].is_null().to_pylist() == [row in errors for row in range(ROWS + 4)]
 
-    def test_another_filter_gives_what_a_fresh_run_gives(self, runs: Runs, spoilt: Path) -> None:
+    def test_another_filter_over_bad_rows_gives_what_a_fresh_run_gives(self, runs: Runs, spoilt: Path) -> None:
         earlier = runs.publish(spoilt, where=WHERE, max_bad_rows=0.2)
         fresh = runs.publish(spoilt, "fresh", where="score >= 3", max_bad_rows=0.2)
 

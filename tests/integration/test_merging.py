@@ -145,7 +145,7 @@ def rows_by_manifest(output: Path) -> list[pa.Table]:
 
 class TestFiles:
     @pytest.mark.parametrize("row_columns", ["shard,row", pytest.param("none", marks=pytest.mark.slow)])
-    def test_have_the_rows_of_a_run_without_a_target_in_order_and_each_can_be_traced_to_its_shard(
+    def test_merged_files_have_the_rows_of_a_run_without_a_target_in_order_and_each_can_be_traced_to_its_shard(
         self, merging: Merging, row_columns: str
     ) -> None:
         merging.publish(merging.plan("plain", size=None, row_columns=row_columns))
@@ -173,13 +173,13 @@ class TestFiles:
             assert 65_000 * 0.6 < (out / path).stat().st_size < 110_000
 
     @pytest.mark.parametrize("size", ["512", "1B", "512 rows"])
-    def test_of_a_wrong_size_are_refused(self, merging: Merging, size: str) -> None:
+    def test_merged_files_of_a_wrong_size_are_refused(self, merging: Merging, size: str) -> None:
         with pytest.raises(
             UsageError, match=f"a number and a unit, like 512MB or 1GB, at least 10kB, or none; it was '{size}'"
         ):
             merging.plan(size=size)
 
-    def test_of_a_refiltered_run_have_the_size_of_the_earlier_run_like_those_of_a_fresh_one(
+    def test_merged_files_of_a_refiltered_run_have_the_size_of_the_earlier_run_like_those_of_a_fresh_one(
         self, merging: Merging
     ) -> None:
         merging.publish(merging.plan())
@@ -192,7 +192,7 @@ class TestFiles:
 
 
 class TestARunThatGoesOn:
-    def test_merges_full_files_before_it_ends_and_publishes_the_same_bytes(
+    def test_a_run_merges_full_files_before_it_ends_and_publishes_the_same_bytes(
         self, merging: Merging, undisturbed: dict[str, str]
     ) -> None:
         plan = merging.plan()
@@ -214,7 +214,7 @@ class TestARunThatGoesOn:
             0 <= sum(path.stat().st_size for path in (merging.folder / "out").glob("*/*.parquet")) - stored < 2 * SHARDS
         )
 
-    def test_publishes_what_it_has_without_a_failed_shard_and_later_that_one_too(
+    def test_a_merged_run_is_published_without_a_failed_shard_and_later_with_it(
         self, merging: Merging, undisturbed: dict[str, str]
     ) -> None:
         plan = merging.plan()
@@ -248,7 +248,7 @@ class TestAMergedRun:
             (Published.truncate, MANIFEST_PATH, []),
         ],
     )
-    def test_is_found_again_and_a_damaged_file_costs_its_shards_alone(
+    def test_a_merged_run_is_found_again_and_a_damaged_file_costs_its_shards_alone(
         self,
         merging: Merging,
         undisturbed: dict[str, str],
@@ -271,7 +271,7 @@ class TestAMergedRun:
         assert [one for one in Published(plan.spec.output_uri).hidden_paths() if "/staged/" in one] == []
         assert verify(plan.spec.output_uri, source=(str(merging.source),)).faults == ()
 
-    def test_has_the_same_files_after_shards_of_each_are_scored_again_even_if_one_was_just_filled(
+    def test_a_merged_run_has_the_same_files_after_shards_of_each_are_scored_again_even_if_one_was_just_filled(
         self, merging: Merging
     ) -> None:
         plain = merging.plan("plain", size=None)
@@ -287,7 +287,9 @@ class TestAMergedRun:
         assert scored == [NAMES[1], NAMES[4]]
         assert data_digests(merging.folder / "out") == before
 
-    def test_that_loses_its_first_shard_has_no_row_of_it_and_the_others_once(self, merging: Merging) -> None:
+    def test_a_merged_file_that_loses_its_first_shard_has_no_row_of_it_and_the_others_once(
+        self, merging: Merging
+    ) -> None:
         plan = merging.plan()
         merging.publish(plan)
         merging.ledger.requeue(plan.spec.run_id, {NAMES[0]: "replaced"})
@@ -360,7 +362,7 @@ class TestOnTheHub:
 
         run.check_published_once(undisturbed)
 
-    def test_they_have_512_mb_unless_the_user_says_otherwise(self, run: HubMerging) -> None:
+    def test_merged_files_on_the_hub_have_512_mb_unless_the_user_says_otherwise(self, run: HubMerging) -> None:
         merging, chosen = run.merging, {"output_uri": run.plan.spec.output_uri}
         plans = [
             plan_run(merging.runs.options(merging.source, target_file_size=size, **chosen))
@@ -414,7 +416,7 @@ class TestOnTheHub:
         assert run.publish().state == "published"
         run.check_published_once(undisturbed)
 
-    def test_whose_publication_without_a_failed_shard_ended_midway_has_each_row_once_and_scores_none_again(
+    def test_a_merged_run_whose_publication_without_a_failed_shard_ended_midway_has_each_row_once_and_scores_none_again(
         self, run: HubMerging, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(hub_output, "SHARDS_A_COMMIT", 2)  # as if two shards were as many as a commit may have

@@ -48,7 +48,7 @@ def test_pairs_do_not_go_with_passages(ranker: shardsift.LoadedScorer) -> None:
 
 
 class TestSeveralModels:
-    def test_have_the_columns_and_scores_of_a_run_to_the_last_bit(
+    def test_several_models_have_the_columns_and_scores_of_a_run_to_the_last_bit(
         self, models: dict[str, Path], several: shardsift.LoadedScorers, ledger: Ledger, shards: Path, tmp_path: Path
     ) -> None:
         scorers = [one.scorer for one in several.by_name.values()]
@@ -68,7 +68,9 @@ class TestSeveralModels:
             "; ".join(f"{name}_score: {why}" for name in several.by_name) for why in ("blank text", "null text")
         ]
 
-    def test_are_loaded_and_scored_by_one_call(self, models: dict[str, Path], several: shardsift.LoadedScorers) -> None:
+    def test_several_models_are_loaded_and_scored_by_one_call(
+        self, models: dict[str, Path], several: shardsift.LoadedScorers
+    ) -> None:
         by_name = shardsift.score(QUERIES, models, **LOAD)
         loaded = shardsift.score(pd.Series(QUERIES), several)
 
@@ -77,7 +79,7 @@ class TestSeveralModels:
         assert by_name.to_pandas()["tox_label"].isna().tolist() == [False, True, False, True, False, False]
         assert shardsift.score([], several).column_names == by_name.column_names
 
-    def test_of_which_there_is_one_have_its_name_in_the_columns(
+    def test_a_single_named_model_has_its_name_in_the_columns(
         self, tiny_model: Path, ranker: shardsift.LoadedScorer
     ) -> None:
         table = shardsift.score(QUERIES, {"edu": tiny_model}, **LOAD)
@@ -85,7 +87,7 @@ class TestSeveralModels:
         assert table.column_names == ["edu_score", "error"]
         assert table["edu_score"].equals(ranker.table(QUERIES)["score"])
 
-    def test_score_pairs_and_passages_too(
+    def test_several_models_score_pairs_and_passages_too(
         self, several: shardsift.LoadedScorers, ranker: shardsift.LoadedScorer
     ) -> None:
         paired = several.score(QUERIES, text_pairs=PASSAGES)
@@ -95,18 +97,18 @@ class TestSeveralModels:
         alone = ranker.table(QUERIES, max_tokens=64, passages="stride:32:mean")
         assert read["edu_score"].equals(alone["score"])
 
-    def test_that_share_an_encoder_hold_it_once(self, several: shardsift.LoadedScorers) -> None:
+    def test_models_that_share_an_encoder_hold_it_once(self, several: shardsift.LoadedScorers) -> None:
         edu, tox = (several.by_name[name].scorer.backend.model.base_model.encoder for name in ("edu", "tox"))
 
         assert all(ours is theirs for ours, theirs in zip(edu.parameters(), tox.parameters(), strict=True))
 
-    def test_without_names_are_refused(self) -> None:
+    def test_several_models_without_names_are_refused(self) -> None:
         with pytest.raises(shardsift.UsageError, match="^model is a name or a folder, or a dict that names several"):
             shardsift.load_scorer(["one", "other"])  # type: ignore[call-overload]
         with pytest.raises(shardsift.UsageError, match="'1' cannot name columns"):
             shardsift.load_scorer({1: "one"})  # type: ignore[call-overload]
 
-    def test_whose_columns_would_have_one_name_are_refused(self, tiny_model: Path) -> None:
+    def test_models_whose_columns_would_have_one_name_are_refused(self, tiny_model: Path) -> None:
         loaded = shardsift.load_scorer({"edu": tiny_model, "int_edu": tiny_model}, **LOAD)
         model = replace(loaded.by_name["edu"].model, name=EDU, revision="abc1234")  # its recipe rounds the score
         clashing = replace(loaded, by_name={name: replace(one, model=model) for name, one in loaded.by_name.items()})
@@ -114,7 +116,7 @@ class TestSeveralModels:
         with pytest.raises(shardsift.UsageError, match='Two models would add a column "int_edu_score"'):
             clashing.score(QUERIES)
 
-    def test_free_their_memory_when_they_are_let_go(self, models: dict[str, Path]) -> None:
+    def test_models_free_their_memory_when_they_are_let_go(self, models: dict[str, Path]) -> None:
         loaded = shardsift.load_scorer(models, **LOAD)
         loaded.score(QUERIES, max_tokens=64)
         networks = [weakref.ref(one.scorer.backend.model) for one in loaded.by_name.values()]

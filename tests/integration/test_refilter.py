@@ -94,7 +94,9 @@ def middle_score(output: Path) -> float:
 
 
 class TestWhatItPublishes:
-    def test_is_what_a_fresh_run_publishes_to_the_last_byte(self, earlier: Earlier, source: Path) -> None:
+    def test_a_refilter_publishes_what_a_fresh_run_publishes_to_the_last_byte(
+        self, earlier: Earlier, source: Path
+    ) -> None:
         threshold = middle_score(earlier.output)
 
         fresh, again = earlier.fresh(min_score=threshold), earlier.refiltered(min_score=threshold)
@@ -104,7 +106,7 @@ class TestWhatItPublishes:
         assert verify(str(again), source=(str(source),)).faults == ()
 
     @pytest.mark.parametrize("size", [None, "1MB"])
-    def test_from_the_scores_of_a_refiltered_run_is_the_same_and_its_card_says_how_they_were_computed(
+    def test_a_refilter_of_a_refiltered_run_is_the_same_and_its_card_says_how_the_scores_were_computed(
         self, earlier: Earlier, size: str | None
     ) -> None:
         once = earlier.refiltered("once", where="score < 0", target_file_size=size)
@@ -120,7 +122,7 @@ class TestWhatItPublishes:
         assert "kept" not in command_in(last)
         assert "Scores from" not in last  # a folder that no reader has
 
-    def test_on_the_hub_links_to_the_scores_that_were_published_there(self) -> None:
+    def test_the_card_of_a_refilter_links_to_the_scores_that_were_published_on_the_hub(self) -> None:
         spec = a_spec(output_uri="hf://datasets/me/kept")
         scores = replace(spec.scorings[0].model, name="hf://datasets/me/kept-scores@v2")
         (receipt,) = receipts = [a_receipt(spec.run_id, a_shard())]
@@ -140,7 +142,7 @@ def command_in(card: str) -> str:
     return str(command)
 
 
-def test_what_cannot_be_planned_is_refused(earlier: Earlier, source: Path, tmp_path: Path) -> None:
+def test_a_refilter_that_cannot_be_planned_is_refused(earlier: Earlier, source: Path, tmp_path: Path) -> None:
     other = tmp_path / "shards"
     shutil.copytree(source, other)
     (other / "000_00001.parquet").unlink()
@@ -188,7 +190,7 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
     @pytest.mark.parametrize(
         ("name", "rewrite"), [("plain", rewrite_shuffled), ("snappy", rewrite_with_two_rows_exchanged)]
     )
-    def test_gets_no_score_of_another_text(
+    def test_an_input_rewritten_with_the_same_footer_gets_no_score_of_another_text(
         self, rewritten: Earlier, name: str, rewrite: Callable[[Path], None]
     ) -> None:
         rewrite(rewritten.source / f"{name}.parquet")
@@ -196,7 +198,9 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
         with pytest.raises(ShardError, match=f"{name}, rows 0 to {ROWS - 1}: these are not the texts"):
             rewritten.refiltered(keep_all=True)
 
-    def test_may_have_other_values_where_none_was_scored(self, rewritten: Earlier, scorer: SequenceClassifier) -> None:
+    def test_an_input_rewritten_with_the_same_footer_may_have_other_values_where_none_was_scored(
+        self, rewritten: Earlier, scorer: SequenceClassifier
+    ) -> None:
         rewrite_shuffled(rewritten.source / "plain.parquet", "other")
 
         again = pq.read_table(rewritten.refiltered(keep_all=True) / "data/plain.parquet")
@@ -204,7 +208,7 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
         assert again["other"].equals(pq.read_table(rewritten.source / "plain.parquet")["other"])
         assert again["score"].to_pylist() == scorer.score(again["text"]).values[:, 0].tolist()
 
-    def test_is_scored_again_as_it_is_if_a_published_file_was_lost(
+    def test_an_input_rewritten_with_the_same_footer_is_scored_again_as_it_is_if_a_published_file_was_lost(
         self, rewritten: Earlier, ledger: Ledger, scorer: SequenceClassifier, tmp_path: Path
     ) -> None:
         spec = rewritten.spec
@@ -222,9 +226,7 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
 
 
 class TestAShardWhoseScoresCannotBeRead:
-    def test_of_a_damaged_file_fails_and_says_how_to_mend_it_also_if_rows_are_ranked_by_it(
-        self, earlier: Earlier
-    ) -> None:
+    def test_a_damaged_file_of_scores_fails_its_shard_and_refuses_a_cut(self, earlier: Earlier) -> None:
         Published(str(earlier.output)).flip("scores/000_00001.parquet")
 
         for choice in ({"min_score": 1.0}, {"keep_top": "30%"}):
@@ -233,13 +235,15 @@ class TestAShardWhoseScoresCannotBeRead:
             ):
                 earlier.refiltered(**choice)
 
-    def test_for_lack_of_a_temporary_folder_says_so(self, earlier: Earlier, tmp_path: Path) -> None:
+    def test_scores_that_cannot_be_copied_for_lack_of_a_temporary_folder_are_an_error(
+        self, earlier: Earlier, tmp_path: Path
+    ) -> None:
         (receipt, *_) = published_run(str(earlier.output)).receipts
 
         with pytest.raises(ShardError, match=r"Copying scores/000_00000\.parquet to .*none: "):
             sound_copy(str(earlier.output), receipt.run_id, receipt.scores, scratch_dir=tmp_path / "none")
 
-    def test_of_a_file_that_came_wrong_once_is_read_again(
+    def test_a_file_of_scores_that_came_wrong_once_is_read_again(
         self, earlier: Earlier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file, opened = earlier.output / "scores/000_00001.parquet", LocalFileSystem.open
@@ -256,7 +260,7 @@ class TestAShardWhoseScoresCannotBeRead:
         assert wrong == []
         assert data_digests(again) == data_digests(earlier.output)
 
-    def test_of_a_run_that_was_published_again_is_refused(self, earlier: Earlier) -> None:
+    def test_scores_of_a_run_that_was_published_again_are_refused(self, earlier: Earlier) -> None:
         model = earlier.plan(min_score=1.0).spec.scorings[0].served_by
         other = earlier.fresh(min_score=0.0, limit_rows=20)
         shutil.copy(other / "manifest.parquet", earlier.output)
@@ -264,7 +268,7 @@ class TestAShardWhoseScoresCannotBeRead:
         with pytest.raises(UsageError, match="has changed since this run was enqueued: repeat the `producer refilter`"):
             load_stored_scores(model, None)
 
-    def test_which_had_failed_fails_again_with_the_reason(self, runs: Runs, source: Path) -> None:
+    def test_a_shard_without_scores_fails_again_with_the_reason(self, runs: Runs, source: Path) -> None:
         earlier = published(runs, source, failing=["000_00000"])
 
         with pytest.raises(ShardError, match="was published without the shard 000_00000, so it has no scores of it"):
@@ -286,7 +290,7 @@ class TestACut:
         return rows
 
     @pytest.mark.parametrize("within", ["label", 'the "topic"'])
-    def test_keeps_the_best_tokens_within_each_label_or_value_of_the_input_and_says_how_many(
+    def test_a_cut_keeps_the_best_tokens_within_each_label_or_value_of_the_input_and_says_how_many(
         self, earlier: Earlier, source: Path, rows: pd.DataFrame, within: str
     ) -> None:
         cut = {"keep_top": "30%", "by": "token_count", "within": within}
@@ -317,7 +321,9 @@ class TestACut:
         assert "--where" not in card
         assert verify(str(again), source=(str(source),)).faults == ()
 
-    def test_adds_buckets_that_a_filter_may_use(self, earlier: Earlier, source: Path, rows: pd.DataFrame) -> None:
+    def test_buckets_are_columns_that_a_filter_may_use(
+        self, earlier: Earlier, source: Path, rows: pd.DataFrame
+    ) -> None:
         columns = ("score_LABEL_0", "score_LABEL_1")
         cut: dict[str, Any] = {"buckets": 4, "score_columns": columns}
         rows["highest"] = rows[[*columns]].max(axis=1)
@@ -337,7 +343,7 @@ class TestACut:
         assert "--buckets 4" in card
 
     @pytest.mark.parametrize("within", ['the "topic"', "hash"])
-    def test_adds_buckets_within_each_value_of_the_input_and_none_without_a_value(
+    def test_buckets_are_within_each_value_of_the_input_and_none_is_without_a_value(
         self, earlier: Earlier, source: Path, rows: pd.DataFrame, within: str
     ) -> None:
         again = earlier.refiltered(buckets=2, within=within, keep_all=True)
@@ -351,18 +357,18 @@ class TestACut:
         assert published_rows(again)["bucket"].to_pylist() == expected
         assert verify(str(again), source=(str(source),)).faults == ()
 
-    def test_by_an_interrupted_command_is_the_same_run(self, earlier: Earlier) -> None:
+    def test_a_cut_by_an_interrupted_command_is_the_same_run(self, earlier: Earlier) -> None:
         cut: dict[str, Any] = {"keep_top": "50%", "by": "token_count"}
 
         assert earlier.plan(**cut, buckets=20).spec.run_id == earlier.plan(**cut, buckets=20).spec.run_id
         assert earlier.plan(**cut, buckets=20).spec.run_id != earlier.plan(**cut, buckets=10).spec.run_id
 
-    def test_by_a_score_that_is_named_twice_is_by_this_score(self, earlier: Earlier) -> None:
+    def test_a_cut_by_a_score_that_is_named_twice_is_by_this_score(self, earlier: Earlier) -> None:
         once = earlier.plan(keep_top="30%", score_columns=("score",))
 
         assert earlier.plan(keep_top="30%", score_columns=("score", "score")).spec == once.spec
 
-    def test_that_means_nothing_is_refused(self, earlier: Earlier) -> None:
+    def test_a_cut_that_means_nothing_is_refused(self, earlier: Earlier) -> None:
         told_before_rows_are_scored: dict[str, dict[str, Any]] = {
             "Use only one of --keep-top, --min-score": {"keep_top": "5%", "keep_all": True},
             "--by and --within are for --keep-top and --buckets": {"by": "token_count", "keep_all": True},
@@ -394,7 +400,7 @@ class TestACut:
                 plan_run(replace(unchosen, **choice))
 
     @pytest.mark.parametrize("choice", [{"keep_top": "30%"}, {"buckets": 4, "where": "bucket = 3"}])
-    def test_of_a_run_that_scores_first_is_that_of_its_scores(
+    def test_a_cut_of_a_run_that_scores_first_is_that_of_its_scores(
         self, earlier: Earlier, source: Path, choice: dict[str, Any]
     ) -> None:
         runs, best = earlier.runs, earlier.runs.folder / "best"
@@ -410,7 +416,7 @@ class TestACut:
         assert data_digests(best) == data_digests(earlier.refiltered(**choice))
         assert verify(str(best), source=(str(source),)).faults == ()
 
-    def test_of_a_run_that_scores_first_needs_a_free_output(self, earlier: Earlier) -> None:
+    def test_a_cut_of_a_run_that_scores_first_needs_a_free_output(self, earlier: Earlier) -> None:
         taken = earlier.runs.options(earlier.source, "kept", keep_top="5%")
 
         with pytest.raises(

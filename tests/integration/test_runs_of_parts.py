@@ -116,7 +116,7 @@ def test_merged_parts_are_sound_and_give_a_refilter_the_rows_and_scores_of_a_fre
     check_found_by_place(merged, source)
 
 
-def test_it_is_refiltered_and_a_part_that_was_left_out_fails_again(runs: Runs, source: Path) -> None:
+def test_a_run_of_parts_is_refiltered_and_a_part_that_was_left_out_fails_again(runs: Runs, source: Path) -> None:
     where, options = "length(text) > 300", {"limit_rows": 49, **PARTED}
     earlier = runs.publish(source, "parts", min_score=0.0, failing=[PARTS[1]], **options)
     fresh = runs.publish(source, "fresh", where=where, failing=[PARTS[1]], **options)

@@ -64,7 +64,7 @@ def several_runs(
 
 
 class TestARun:
-    def test_has_the_columns_and_the_scores_of_a_run_of_each(
+    def test_a_run_of_several_models_has_the_columns_and_the_scores_of_a_run_of_each(
         self, several_runs: Runs, scorers: dict[str, SequenceClassifier], shards: Path
     ) -> None:
         out = several_runs.publish(shards, where=WHERE, limit_rows=24)
@@ -88,7 +88,9 @@ class TestARun:
         assert all(f"- `{column}`: " in card for column in spec.output_columns)
         assert published_run(str(out)).spec == disclosed_spec(spec)
 
-    def test_refilters_to_the_bytes_of_a_fresh_run(self, several_runs: Runs, shards: Path) -> None:
+    def test_a_run_of_several_models_refilters_to_the_bytes_of_a_fresh_run(
+        self, several_runs: Runs, shards: Path
+    ) -> None:
         earlier = several_runs.publish(shards, "earlier", where=WHERE, limit_rows=24)
         where = "far_label = 'LABEL_1' or edu_score > 4"
         fresh = several_runs.publish(shards, "fresh", where=where, limit_rows=24)
@@ -115,7 +117,9 @@ class TestOneEncoder:
             *(pytest.param(name, False, marks=pytest.mark.slow) for name in OTHERS),
         ],
     )
-    def test_runs_once_for_two_heads_with_their_own_scores(self, family: str, pooler: bool, tmp_path: Path) -> None:
+    def test_one_encoder_runs_once_for_two_heads_with_their_own_scores(
+        self, family: str, pooler: bool, tmp_path: Path
+    ) -> None:
         model = family_classifier(family, tmp_path / "one", labels=2)
         one, other = loaded(model), loaded(with_another_head(model, tmp_path / "other", labels=3, pooler=pooler))
         texts = sample_texts(24, seed=3)
@@ -129,7 +133,7 @@ class TestOneEncoder:
         assert np.array_equal(np.hstack([one.score(texts).values, other.score(texts).values]), alone)
         assert passes_of(joint, texts) == passes_of(one, texts) > 0
 
-    def test_that_differs_in_a_weight_or_a_rule_or_a_tokenizer_is_not_shared(
+    def test_an_encoder_that_differs_in_a_weight_or_a_rule_or_a_tokenizer_is_not_shared(
         self, tiny_model: Path, tmp_path: Path
     ) -> None:
         """No weight tells that the activation is another one. The sample texts do."""

@@ -98,7 +98,7 @@ class TestChangedInput:
 class TestSteering:
     """How fast a run is scored is no part of what is scored."""
 
-    def test_other_limits_are_the_same_run_and_0_is_none(
+    def test_other_limits_of_workers_and_cost_are_the_same_run_and_0_is_none(
         self, options: RunOptions, ledger: Ledger, app: Celery
     ) -> None:
         plan = plan_run(options)

@@ -185,7 +185,9 @@ class TestOutputsThatAreRefused:
 class TestARunThatHasScoredNothing:
     """Another run of the same output takes its place, as when its --dtype was found to be too coarse."""
 
-    def test_it_gives_way_and_comes_back_by_its_own_command(self, command: Command, redis_url: str) -> None:
+    def test_a_run_that_has_scored_nothing_gives_way_to_another_and_comes_back_by_its_own_command(
+        self, command: Command, redis_url: str
+    ) -> None:
         first = command.do()
 
         second = command.do(dtype="float32")
@@ -212,7 +214,7 @@ class TestARunThatHasScoredNothing:
         assert (again.run_id, again.instead_of) == (first.run_id, second.run_id)
         assert not command.ledger.is_cancelled(first.run_id)
 
-    def test_one_that_failed_before_its_first_row_gives_way_too(self, command: Command) -> None:
+    def test_a_run_that_failed_before_its_first_row_gives_way_to_another(self, command: Command) -> None:
         first = command.do()
         for name in "abc":
             command.ledger.fail(claimed(command.ledger, first.run_id, a_shard(name)), "The scores are not finite.", "")
@@ -221,7 +223,7 @@ class TestARunThatHasScoredNothing:
         assert not [line for line in what_next(run_status(command.ledger, first.run_id)) if "producer retry" in line]
 
     @pytest.mark.parametrize("is_published", [False, True])
-    def test_one_whose_shards_are_done_does_not_though_redis_has_lost_them(
+    def test_a_run_whose_shards_are_done_does_not_give_way_though_redis_has_lost_them(
         self, is_published: bool, command: Command
     ) -> None:
         first = command.do()

@@ -25,7 +25,7 @@ BEGAN = 1_735_682_500.0  # two hours before 2025
 
 class TestCard:
     @pytest.mark.usefixtures("pictures")
-    def test_its_picture_is_the_same_for_the_same_scores_and_the_tables_stay(self, run: FinalizerRun) -> None:
+    def test_the_picture_of_a_card_is_the_same_for_the_same_scores_and_the_tables_stay(self, run: FinalizerRun) -> None:
         run.do(A, B)
         run.fail(C)
 
@@ -45,7 +45,7 @@ class TestCard:
         run.finalize()
         assert (run.out / "scores.png").read_bytes() != picture
 
-    def test_it_has_tables_alone_if_no_picture_can_be_drawn(
+    def test_a_card_has_tables_alone_if_no_picture_can_be_drawn(
         self, run: FinalizerRun, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
@@ -72,7 +72,7 @@ class TestCard:
         ("where", "columns"),
         [("score > 3", ["score"]), ("rows.int_score >= 3 AND 'score' <> id", ["int_score"]), ("text LIKE 'a%'", [])],
     )
-    def test_it_says_which_columns_the_filter_compares(self, where: str, columns: list[str]) -> None:
+    def test_a_card_says_which_columns_the_filter_compares(self, where: str, columns: list[str]) -> None:
         card = dataset_card(a_spec(where=where), [a_receipt("r", A)]).decode()
 
         assert re.findall("- `(.*)`: .* The filter compares this value as it is.", card) == columns
@@ -91,13 +91,13 @@ class TestCard:
             ),
         ],
     )
-    def test_its_title_says_what_was_filtered_with_what(self, changes: dict[str, Any], title: str) -> None:
+    def test_the_title_of_a_card_says_what_was_filtered_with_what(self, changes: dict[str, Any], title: str) -> None:
         text = dataset_card(a_spec(**changes), [a_receipt("r", A)]).decode()
 
         assert title in text.splitlines()
         assert front_matter(text)["pretty_name"] == title.removeprefix("# ")
 
-    def test_its_title_has_a_name_of_any_characters(self) -> None:
+    def test_the_title_of_a_card_has_a_name_of_any_characters(self) -> None:
         name = "5 * 3 <b>, my_set [v2] & C#"
 
         spec = a_spec(model=Model(name=f"/models/{name}", revision="sha256-abc"))
@@ -106,7 +106,7 @@ class TestCard:
         assert "with 5 \\* 3 \\<b\\>, my\\_set \\[v2\\] \\& C\\#\n" in text
         assert front_matter(text)["pretty_name"].endswith(f"with {name}")
 
-    def test_of_several_labels_it_shows_how_the_scores_are_spread_that_the_filter_compares(self) -> None:
+    def test_a_card_of_several_labels_shows_how_the_scores_are_spread_that_the_filter_compares(self) -> None:
         model = Model(name="me/topics", revision="89ab", labels=("food", "code"))
         spread = Histogram(bins_per_unit=20, rows_by_bin={10: 3, 15: 5})
 
@@ -125,7 +125,7 @@ class TestCard:
         ("kept", "size"),
         [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**12, "100B<n<1T")],
     )
-    def test_its_size_is_that_of_the_kept_rows(self, kept: int, size: str) -> None:
+    def test_the_size_of_a_card_is_that_of_the_kept_rows(self, kept: int, size: str) -> None:
         receipt = a_receipt("r", A, rows_in=kept, rows_kept=kept, rows_dropped=0, rows_errored=0)
 
         assert front_matter(dataset_card(a_spec(), [receipt]).decode())["size_categories"] == [size]

@@ -17,7 +17,7 @@ from support.waiting import wait_until
 
 class TestPublishingThatCannotSucceed:
     @pytest.mark.parametrize("command", [Ledger.clear_publish_error, Ledger.retry])
-    def test_it_is_said_and_not_tried_again_until_a_person_asks(
+    def test_a_publication_that_cannot_succeed_is_said_and_not_tried_again_until_a_person_asks(
         self, run: FinalizerRun, publisher: Publisher, command: Callable[[Ledger, str], object]
     ) -> None:
         run.do(A, B, C)
@@ -40,7 +40,7 @@ class TestPublishingThatCannotSucceed:
 
         assert run_status(run.ledger, run.run_id).exit_code == ExitCode.DONE
 
-    def test_what_may_pass_is_tried_again_and_the_reason_is_shown_meanwhile(
+    def test_a_publication_that_may_succeed_later_is_tried_again_and_the_reason_is_shown_meanwhile(
         self, run: FinalizerRun, publisher: Publisher
     ) -> None:
         run.do(A, B, C)

@@ -67,7 +67,7 @@ class TestFinalizing:
         assert run.finalize() == publication
         assert run.visible() == before
 
-    def test_failed_shards_hold_it_back_unless_it_is_to_be_published_without_them(self, run: FinalizerRun) -> None:
+    def test_failed_shards_hold_a_run_back_unless_it_is_to_be_published_without_them(self, run: FinalizerRun) -> None:
         run.do(A, B)
         run.fail(C)
 

@@ -13,7 +13,9 @@ from support.waiting import wait_until
 
 
 @pytest.mark.parametrize("state", ["open", "failed", "cancelled"])
-def test_other_runs_are_not(run: FinalizerRun, publisher: Publisher, state: str) -> None:
+def test_a_run_that_is_open_failed_or_cancelled_is_not_published_unasked(
+    run: FinalizerRun, publisher: Publisher, state: str
+) -> None:
     run.do(A, B)
     if state == "failed":
         run.fail(C)

@@ -98,6 +98,6 @@ def test_an_output_is_named_by_user_and_name_and_perhaps_a_branch(uri: str, plac
         "hf://buckets/me",
     ],
 )
-def test_other_forms_are_refused(uri: str) -> None:
+def test_a_dataset_on_the_hub_in_another_form_is_refused(uri: str) -> None:
     with pytest.raises(UsageError, match="is written hf://datasets/<user>/<name>"):
         place_of(uri)

@@ -102,7 +102,7 @@ class TestCheckpoints:
         assert place.output.checkpoints(A.name) == {"0-8192": b"scores", "8192-16384": b"more"}
         assert place.files.visible() == {}
 
-    def test_a_shard_has_its_own_even_if_another_is_named_like_its_checkpoint(self, place: Place) -> None:
+    def test_a_shard_has_its_own_checkpoints_even_if_another_is_named_like_one(self, place: Place) -> None:
         shards = ("a", "a/1", "a_b")
         for shard in shards:
             place.output.store_checkpoint(shard, "1", shard.encode())
@@ -111,7 +111,7 @@ class TestCheckpoints:
 
         assert [place.output.checkpoints(shard) for shard in shards] == [{}, {"1": b"a/1"}, {"1": b"a_b"}]
 
-    def test_a_tidied_output_has_none(self, place: Place) -> None:
+    def test_a_tidied_output_has_no_checkpoints(self, place: Place) -> None:
         receipt = place.stage(A)
         before = place.hidden()
         place.output.store_checkpoint(A.name, "1", b"scores")

@@ -22,7 +22,7 @@ OTHER = a_spec(where=None)
 
 class TestABucketOnTheHub:
     @pytest.mark.parametrize("public", [False, True])
-    def test_one_that_is_not_there_is_made_and_keeps_its_visibility(self, bucket: str, public: bool) -> None:
+    def test_a_bucket_that_is_not_there_is_made_and_keeps_its_visibility(self, bucket: str, public: bool) -> None:
         output = FolderOutput(f"{bucket}/kept", RUN)
         output.check_free(SPEC)
         assert not HfFileSystem().exists(bucket)
@@ -33,20 +33,22 @@ class TestABucketOnTheHub:
         assert HfApi().bucket_info(bucket.removeprefix("hf://buckets/")).private is not public
         assert Published(f"{bucket}/kept").hidden_paths() == {f".shardsift/{RUN}/spec.json"}
 
-    def test_one_that_does_not_answer_is_not_taken_for_a_free_one(self, bucket: str, running_hub: HubServer) -> None:
+    def test_a_bucket_that_does_not_answer_is_not_taken_for_a_free_one(
+        self, bucket: str, running_hub: HubServer
+    ) -> None:
         FolderOutput(bucket, RUN).reserve(SPEC)
         running_hub.fault("/paths-info", status=403)
 
         with pytest.raises(ShardError, match="the Hub refuses this"):
             FolderOutput(bucket, "other").check_free(OTHER)
 
-    def test_one_that_a_worker_may_not_write_is_named(self, bucket: str, running_hub: HubServer) -> None:
+    def test_a_bucket_that_may_not_be_written_is_named(self, bucket: str, running_hub: HubServer) -> None:
         running_hub.fault("/batch", status=403)
 
         with pytest.raises(UsageError, match=r"the Hub refuses this .* Choose an --output that can be written"):
             FolderOutput(bucket, RUN).reserve(SPEC)
 
-    def test_one_that_was_deleted_is_no_fault_of_the_shard(self, bucket: str, tmp_path: Path) -> None:
+    def test_a_bucket_that_was_deleted_is_no_fault_of_the_shard(self, bucket: str, tmp_path: Path) -> None:
         with pytest.raises(ShardError, match="shows no such repository or bucket") as refused:
             Place(bucket, Published(bucket), tmp_path).stage(A)
 

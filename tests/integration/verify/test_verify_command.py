@@ -21,7 +21,7 @@ from support.published_dataset import ROWS, SHARDS, Dataset, a_file
 
 
 class TestASoundDataset:
-    def test_is_sound_with_its_totals(self, original: Dataset) -> None:
+    def test_a_sound_dataset_is_sound_with_its_totals(self, original: Dataset) -> None:
         found = original.verify(with_source=True)
 
         assert found.faults == ()
@@ -33,10 +33,12 @@ class TestASoundDataset:
     @pytest.mark.parametrize(
         "options", [{"row_columns": "none", "where": "score >= 2.5"}, {}, {"where": "row % 2 = 0 AND shard > ''"}]
     )
-    def test_is_sound_with_other_options(self, published: Callable[..., Dataset], options: dict[str, Any]) -> None:
+    def test_a_dataset_of_other_options_is_sound(
+        self, published: Callable[..., Dataset], options: dict[str, Any]
+    ) -> None:
         assert published(**options).faults(with_source=True) == []
 
-    def test_is_sound_with_files_without_rows_in_which_pandas_wrote_no_types(
+    def test_files_without_rows_in_which_pandas_wrote_no_types_are_sound(
         self, published: Callable[..., Dataset], tmp_path: Path
     ) -> None:
         (tmp_path / "in").mkdir()
@@ -51,7 +53,7 @@ class TestASoundDataset:
         assert [schema.equals(one) for schema in others] == [True, True]
         assert pq.read_table(dataset.output / "data")["tags"].to_pylist() == [["one"], None]
 
-    def test_is_sound_with_values_that_python_does_not_have(
+    def test_values_that_python_does_not_have_are_sound(
         self, published: Callable[..., Dataset], tmp_path: Path
     ) -> None:
         far, nan = pa.array([1 << 61] * 2, pa.timestamp("ms")), pa.array([math.nan] * 2)
@@ -63,7 +65,7 @@ class TestASoundDataset:
 
         assert dataset.faults(with_source=True) == []
 
-    def test_is_sound_in_a_bucket(self, original: Dataset) -> None:
+    def test_a_dataset_in_a_bucket_is_sound(self, original: Dataset) -> None:
         bucket = fsspec.filesystem("memory")
         bucket.put(str(original.output), "/verify-bucket", recursive=True)
 
@@ -87,7 +89,7 @@ class TestTheCommand:
         assert answer.returncode == 0, answer.stderr
         assert json.loads(answer.stdout)["sound"] is True
 
-    def test_a_damaged_one_exits_with_1_and_names_the_file(self, dataset: Dataset) -> None:
+    def test_verify_exits_with_1_and_names_the_damaged_file(self, dataset: Dataset) -> None:
         path = a_file(dataset)
         (dataset.output / path).unlink()
 
