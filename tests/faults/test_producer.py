@@ -164,6 +164,7 @@ def test_a_run_that_was_cancelled_midway_is_resumed_where_it_stopped(
     runs.check_each_row_scored_once(run_id, undisturbed_by_command)
 
 
+@pytest.mark.faults
 def test_a_command_that_waits_ends_with_the_reason_if_publishing_cannot_succeed(runs: DisturbedRuns) -> None:
     """Another run's manifest appears in the output after this run has reserved it."""
     log = runs.fleet.log("producer")

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -44,19 +43,6 @@ class TestCard:
         run.do(C)
         run.finalize()
         assert (run.out / "scores.png").read_bytes() != picture
-
-    def test_a_card_has_tables_alone_if_no_picture_can_be_drawn(
-        self, run: FinalizerRun, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
-        run.do(A, B, C)
-
-        run.finalize()
-
-        assert not (run.out / "scores.png").exists()
-        card = (run.out / "README.md").read_text()
-        assert "\n## Scores\n\nRows that were read, by score." in card
-        assert "![" not in card
 
     def test_a_filter_of_any_characters_is_shown_as_it_is_and_ends_no_block(self) -> None:
         where = "url NOT LIKE '%\n```\n%' AND a = 'x|`y'"

@@ -128,13 +128,13 @@ class TestWaves:
     @pytest.mark.parametrize(
         ("method", "step"),
         [
-            ("POST", "/branch/"),
             ("POST", "/commit/shardsift"),
             ("POST", "/commit/main"),
-            ("DELETE", "/branch/"),
             *(
                 pytest.param(*request, marks=pytest.mark.faults)
                 for request in [
+                    ("POST", "/branch/"),
+                    ("DELETE", "/branch/"),
                     ("POST", "/validate-yaml"),  # the card's, before the manifest is uploaded
                     ("POST", "/preupload/main"),
                     (None, "/info/lfs/objects/batch|/xet-write-token/"),

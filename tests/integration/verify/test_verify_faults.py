@@ -11,22 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from shardsift.fleet.storage.output import MANIFEST_PATH
 from shardsift.producer.verify.verify import verify
 from support.published_dataset import ROWS, Dataset, a_file
 from support.same_footer import rewrite_shuffled, write_uncompressed
 
 
 class TestFiles:
-    def test_a_changed_card_is_told_and_is_no_fault(self, dataset: Dataset) -> None:
-        card = dataset.output / CARD_PATH
-        card.write_bytes(card.read_bytes().replace(b"float32", b"float3z"))
-
-        found = dataset.verify()
-
-        assert found.is_sound
-        assert "README.md has changed since it was published" in str(found)
-
     def test_a_foreign_file_is_named(self, dataset: Dataset) -> None:
         shutil.copy(dataset.output / a_file(dataset), dataset.output / "data" / "zzz.parquet")
 
