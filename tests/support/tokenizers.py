@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import (
     AddedToken,
     ByteLevelBPETokenizer,
@@ -229,33 +230,7 @@ def _trained_sentencepiece(**normalization: str) -> bytes:
 
 
 def _character_map(model: bytes) -> bytes:
-    """`normalizer_spec.precompiled_charsmap`, which transformers reads with protobuf, which is not installed."""
-    return _protobuf_field(_protobuf_field(model, number=3), number=2)
-
-
-def _protobuf_field(message: bytes, *, number: int) -> bytes:
-    """The first length-delimited field with this number."""
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
-        kind = key & 7
-        if kind == 0:
-            _, place = _varint(message, place)
-            continue
-        size, place = _varint(message, place) if kind == 2 else ({1: 8, 5: 4}[kind], place)
-        if key >> 3 == number:
-            return message[place : place + size]
-        place += size
-    raise LookupError(f"The message has no field {number}.")
-
-
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """A varint (seven bits per byte, the lowest first), and the position after it."""
-    value = shift = 0
-    while message[place] & 0x80:
-        value |= (message[place] & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-    return value | message[place] << shift, place + 1
+    return bytes(sentencepiece_model_pb2.ModelProto.FromString(model).normalizer_spec.precompiled_charsmap)
 
 
 @cache

@@ -47,18 +47,6 @@ def test_words_that_can_be_split_in_equally_good_ways_have_the_ids_of_a_full_enc
     assert ids == full_encode(theirs, texts, max_tokens=128)
 
 
-def test_the_ids_are_those_of_a_full_encode_for_every_limit(
-    encoders: tuple[TextTokenizer, Any],
-) -> None:
-    ours, theirs = encoders
-    sentence = "An over\x0clook at last, [SEP] ``quoted'' it  is <mask> Café 12 345.\n\nAnd  so on; "
-    texts = ["x" * shift + " " + sentence * 20 for shift in range(len(sentence))]
-
-    ids = encode(ours, texts)
-
-    assert ids == full_encode(theirs, texts)
-
-
 def test_long_and_short_texts_of_one_call_do_not_get_mixed_up(encoders: tuple[TextTokenizer, Any]) -> None:
     ours, theirs = encoders
     far = " " * 60_000 + "far"
@@ -87,15 +75,6 @@ def test_a_slice_of_a_column_has_the_ids_of_its_own_texts(bert: Path, kind: pa.D
 
     assert [tokens[row].tolist() for row in range(30)] == full_encode(theirs, texts[7:37])
     assert len(tokens) == 30
-
-
-def test_more_texts_than_one_call_takes_keep_their_order(bert: Path) -> None:
-    ours = TextTokenizer(AutoTokenizer.from_pretrained(bert), max_tokens=MAX_TOKENS)
-    numbers = ours.encode(pa.array([str(number) for number in range(10)]))
-
-    tokens = ours.encode(pa.array([str(number % 10) for number in range(5_000)]))
-
-    assert [tokens[row].tolist() for row in range(5_000)] == [numbers[row % 10].tolist() for row in range(5_000)]
 
 
 def test_a_tokenizer_in_python_gives_the_ids_that_it_gives_by_itself() -> None:

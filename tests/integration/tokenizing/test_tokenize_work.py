@@ -34,16 +34,6 @@ def fastest(work: Callable[[], object]) -> float:
     return min(seconds)
 
 
-def test_a_text_of_50_megabytes_has_the_ids_of_its_beginning(bert: Path) -> None:
-    ours, theirs = (AutoTokenizer.from_pretrained(bert) for _ in range(2))
-    sentence = real_texts(1)[0][:500] + " "
-    huge = sentence * (50_000_000 // len(sentence))
-
-    ids = encode(TextTokenizer(ours, max_tokens=512), ["short", huge])
-
-    assert ids == full_encode(theirs, ["short", huge[:100_000]], max_tokens=512)
-
-
 def test_a_text_that_is_one_word_of_2_million_letters_has_the_ids_of_a_full_encode(bert: Path) -> None:
     ours, theirs = (AutoTokenizer.from_pretrained(bert) for _ in range(2))
 
