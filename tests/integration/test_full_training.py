@@ -156,17 +156,18 @@ def test_checkpoints_of_another_training_are_one_clear_error(spec: TrainOptions,
         trained(dataclasses.replace(spec, data=str(tmp_path / "other.parquet")))
 
 
-def test_a_folder_with_other_files_does_not_become_that_of_the_checkpoints(spec: TrainOptions, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("keep")
-
-    with pytest.raises(UsageError, match="holds other files. Name another folder with --checkpoints"):
-        trained(dataclasses.replace(spec, checkpoints=str(tmp_path / "mine")))
-
-
-def test_float16_without_a_gpu_is_one_clear_error(spec: TrainOptions) -> None:
-    with pytest.raises(UsageError, match="--dtype float16 needs a GPU to train on"):
-        trained(dataclasses.replace(spec, dtype="float16"))
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"checkpoints": str(Path(__file__).parent)}, "holds other files. Name another folder with --checkpoints"),
+        ({"dtype": "float16"}, "--dtype float16 needs a GPU to train on"),
+    ],
+)
+def test_a_training_that_cannot_begin_is_one_clear_error(
+    spec: TrainOptions, options: dict[str, str], says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        trained(dataclasses.replace(spec, **options))
 
 
 @pytest.mark.slow

@@ -63,37 +63,38 @@ def titles(hub: HubServer, repo: str) -> list[str]:
     return [commit.title for commit in hub.commits(repo, repo_type="model")]
 
 
-class TestTheRepository:
-    def test_is_private_and_gets_all_files_in_one_commit(
-        self, hub: HubServer, worker: User, repo: str, folder: Path
-    ) -> None:
-        worker.call(reserve, f"hf://{repo}")
-        assert (files(hub, repo), hub.is_private(repo, "model")) == (set(), True)
+def test_the_repository_is_private_and_gets_all_files_in_one_commit(
+    hub: HubServer, worker: User, repo: str, folder: Path
+) -> None:
+    worker.call(reserve, f"hf://{repo}")
+    assert (files(hub, repo), hub.is_private(repo, "model")) == (set(), True)
 
-        worker.call(store, f"hf://{repo}", folder)
+    worker.call(store, f"hf://{repo}", folder)
 
-        assert titles(hub, repo) == ["Train a classifier", "initial commit"]
-        assert files(hub, repo) == {"README.md", "config.json", "model.safetensors"}
-        assert hub.read(repo, "model.safetensors", repo_type="model") == b"weights" * 100
-        assert not folder.exists()
+    assert titles(hub, repo) == ["Train a classifier", "initial commit"]
+    assert files(hub, repo) == {"README.md", "config.json", "model.safetensors"}
+    assert hub.read(repo, "model.safetensors", repo_type="model") == b"weights" * 100
+    assert not folder.exists()
 
-    def test_of_somebody_else_is_never_written(self, hub: HubServer, worker: User, repo: str, folder: Path) -> None:
-        hub.create_repo(repo, repo_type="model")
-        write(folder.parent / "theirs" / "README.md", b"# Theirs\n")
-        hub.add_folder(repo, folder.parent / "theirs", repo_type="model")
 
-        for act in ((reserve, f"hf://{repo}"), (store, f"hf://{repo}", folder)):
-            with pytest.raises(UsageError, match=f"hf://{repo} already holds files. Name another repository"):
-                worker.call(*act)
+def test_a_repository_of_somebody_else_is_never_written(hub: HubServer, worker: User, repo: str, folder: Path) -> None:
+    hub.create_repo(repo, repo_type="model")
+    write(folder.parent / "theirs" / "README.md", b"# Theirs\n")
+    hub.add_folder(repo, folder.parent / "theirs", repo_type="model")
 
-        assert hub.read(repo, "README.md", repo_type="model") == b"# Theirs\n"
+    for act in ((reserve, f"hf://{repo}"), (store, f"hf://{repo}", folder)):
+        with pytest.raises(UsageError, match=f"hf://{repo} already holds files. Name another repository"):
+            worker.call(*act)
 
-    @pytest.mark.slow
-    def test_that_cannot_be_written_is_refused_before_the_training(
-        self, hub: HubServer, worker: User, repo: str
-    ) -> None:
-        with pytest.raises(UsageError, match="must be a model repository that HF_TOKEN can write"):
-            worker.call(reserve, f"hf://{repo}", token=hub.token("reader", write=False))
+    assert hub.read(repo, "README.md", repo_type="model") == b"# Theirs\n"
+
+
+@pytest.mark.slow
+def test_a_repository_that_cannot_be_written_is_refused_before_the_training(
+    hub: HubServer, worker: User, repo: str
+) -> None:
+    with pytest.raises(UsageError, match="must be a model repository that HF_TOKEN can write"):
+        worker.call(reserve, f"hf://{repo}", token=hub.token("reader", write=False))
 
 
 @pytest.mark.parametrize("uri", ["hf://datasets/me/model", "hf://me", "hf://me/model@main", "s3://bucket/model"])

@@ -6,17 +6,11 @@ import re
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
-from unittest.mock import Mock
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from transformers import AutoTokenizer
 
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
-from shardsift.worker.scoring.backends.padded import Padded
-from shardsift.worker.service import serving
 from shardsift.worker.service.serving import load_served_model
 from support.nli import nli_classifier
 from support.processes import call_command
@@ -45,7 +39,9 @@ def tune(*options: str | Path, folder: Path) -> subprocess.CompletedProcess[str]
     return call_command("worker", "tune", *options, environment=environment, folder=folder)
 
 
-def test_it_draws_a_curve_and_prints_a_line_per_setting_on_stdout_and_its_progress_on_stderr(tuned: Tuned) -> None:
+def test_the_command_draws_a_curve_and_prints_a_line_per_setting_on_stdout_and_its_progress_on_stderr(
+    tuned: Tuned,
+) -> None:
     answer = tuned.answer
     assert answer.returncode == 0, answer.stderr
 
@@ -86,43 +82,6 @@ def test_a_workers_model_uses_the_result_unless_the_user_chose(
     assert f"Using batches of {entry['max_batch_tokens']} tokens, which `worker tune` found best" in caplog.text
     assert scorer.score(["A text."]).errors == {}
     assert chosen.max_batch_tokens == 777
-
-
-def test_a_graph_of_the_result_is_loaded_and_so_tried_like_any_other(
-    tuned: Tuned, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (entry,) = json.loads((tuned.folder / "tuning.json").read_text())
-    (tmp_path / "tuning.json").write_text(json.dumps([entry | {"key": entry["key"] | {"backend": "graphed"}}]))
-    monkeypatch.setattr(Padded, "name", "graphed")  # as on a GPU
-    monkeypatch.setattr(serving, "load_classifier", Mock(side_effect=serving.load_classifier))
-    settings = Settings(
-        model=str(tiny_model), dtype="float32", threads=1, parity_rows=0, state_dir=tmp_path, redis_url=None
-    )
-
-    scorer = load_served_model(resolve_classifier(str(tiny_model), None), settings)
-
-    loaded = [call.kwargs["max_batch_tokens"] for call in serving.load_classifier.call_args_list]
-    assert loaded == [0, entry["max_batch_tokens"]]
-    assert scorer.max_batch_tokens == entry["max_batch_tokens"]
-
-
-def test_it_measures_every_passage_with_every_label(tmp_path: Path) -> None:
-    labels, most, stride = ["food, drink", "code"], 64, 16
-    texts = ["Light becomes sugar. " * 40, "Buy now!", "A list is a sequence.", " ", "A sentence of some words. " * 90]
-    model = nli_classifier(tmp_path / "nli", "BERT")
-    pq.write_table(pa.table({"text": texts}), tmp_path / "rows.parquet")
-    (tmp_path / "labels.txt").write_text("\n".join(labels))
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    room = most - max(len(tokenizer("", f"This example is {label}.")["input_ids"]) for label in labels)
-    tokens = tokenizer([text for text in texts if text.strip()], add_special_tokens=False)["input_ids"]
-    passages = sum(len({*range(0, max(0, len(ids) - room), stride), max(0, len(ids) - room)}) for ids in tokens)
-    given = ("--labels", f"@{tmp_path}/labels.txt", "--max-tokens", str(most), "--passages", f"stride:{stride}:mean")
-    trial = ("--model", model, "--input", tmp_path / "rows.parquet", *SHORT, *BUDGETS, "--output", "none")
-
-    answer = tune(*trial, *given, folder=tmp_path)
-
-    assert passages > 4
-    assert f"\n4 texts: {2 * passages} sequences with " in answer.stdout
 
 
 @pytest.mark.slow

@@ -105,31 +105,6 @@ def test_if_no_budget_fits_the_error_suggests_smaller_ones() -> None:
         best_of((a_trial(8192, None), a_trial(16384, None)))
 
 
-def test_settings_take_turns_after_a_warm_up_each() -> None:
-    ran: list[int] = []
-    candidates = {a_budget(size): partial(ran.append, size) for size in (1, 2, 3)}
-
-    run_trials(candidates, rows=1, repeats=2, device=CPU, say=quiet)
-
-    assert ran == [1, 2, 3, 1, 2, 3, 3, 2, 1]
-
-
-def test_a_setting_that_does_not_fit_is_shown_as_such_and_not_tried_again() -> None:
-    runs: list[int] = []
-
-    def run() -> None:
-        runs.append(len(runs))
-        if len(runs) == 3:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    candidates = {a_budget(1): lambda: None, a_budget(2): run}
-    fits, too_large = run_trials(candidates, rows=1, repeats=3, device=CPU, say=quiet)
-
-    assert fits.rows_per_second
-    assert too_large.rows_per_second is None
-    assert len(runs) == 3
-
-
 class SmallMemory:
     """A backend whose device can hold this many tokens at once."""
 
@@ -220,18 +195,7 @@ def test_a_damaged_file_is_ignored_with_a_warning_and_replaced(
     assert find_tuned(tmp_path, KEY) == a_find()
 
 
-def test_a_state_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file where the folder should be")
-
-    with pytest.raises(UsageError, match=r"Cannot write .*tuning\.json: .* SHARDSIFT_STATE_DIR"):
-        store_tuned(tmp_path / "state", a_find())
-
-
 # --- options, texts, chart ---------------------------------------------------------------------------------------------
-
-
-def test_budgets_are_sorted_and_each_is_tried_once() -> None:
-    assert parse_budgets(" 2048,512, 1024,512 ") == (512, 1024, 2048)
 
 
 @pytest.mark.parametrize("text", ["512,", "0", "1e3", "²"])
