@@ -1,6 +1,5 @@
 """Classifiers that ask for code from the Hub give the scores of that code, which is never run."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
 from shardsift.worker.scoring import ModelError, Reading
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from support.models import configured
 from support.repositories import REPOSITORIES, Repository
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -92,9 +92,7 @@ def test_the_recipes_length_can_be_read(kind: str, classifier: SequenceClassifie
 class TestWhatIsNotSupported:
     def changed(self, kind: str, folder: Path, **changes: Any) -> str:
         REPOSITORIES[kind].save(folder)
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | changes))
-        return str(folder)
+        return str(configured(folder, **changes))
 
     @pytest.mark.parametrize(
         ("kind", "changes", "says"),
@@ -105,11 +103,13 @@ class TestWhatIsNotSupported:
             ("WebOrganizer", {"num_hidden_layers": 3}, "no trained classification head"),
         ],
     )
-    def test_is_refused_with_the_reason(self, kind: str, changes: dict[str, Any], says: str, tmp_path: Path) -> None:
+    def test_a_variant_that_is_not_supported_is_refused_with_the_reason(
+        self, kind: str, changes: dict[str, Any], says: str, tmp_path: Path
+    ) -> None:
         with pytest.raises(ModelError, match=says):
             load_classifier(self.changed(kind, tmp_path, **changes), device="cpu")
 
-    def test_rotary_positions_without_scaling_are(self, tmp_path: Path) -> None:
+    def test_rotary_positions_without_scaling_are_supported(self, tmp_path: Path) -> None:
         folder = self.changed("WebOrganizer", tmp_path, rope_scaling=None)
 
         assert load_classifier(folder, "float32", device="cpu", parity_rows=0).outputs == 3

@@ -24,52 +24,53 @@ def said(*arguments: str) -> str:
     return done.stderr
 
 
-class TestOptions:
-    @pytest.mark.parametrize(
-        ("option", "meant"),
-        [
-            ("--inpt", "--input"),
-            ("--threshold", "--min-score"),
-            ("--filter", "--where"),
-        ],
-    )
-    def test_one_that_is_not_there_is_told_with_those_that_are_like_it_or_about_it(
-        self, option: str, meant: str
-    ) -> None:
-        message = said("run", option, "3")
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("--inpt", "--input"),
+        ("--threshold", "--min-score"),
+        ("--filter", "--where"),
+    ],
+)
+def test_an_unknown_option_is_told_with_those_that_are_like_it_or_about_it(option: str, meant: str) -> None:
+    message = said("run", option, "3")
 
-        assert f"No such option: {option} (Possible options: " in message
-        assert meant in message
+    assert f"No such option: {option} (Possible options: " in message
+    assert meant in message
 
-    @pytest.mark.parametrize("option", ["--by", "--within"])
-    def test_one_that_would_change_nothing_is_refused(self, option: str) -> None:
-        done = CliRunner().invoke(cli, ["scores", "./kept", option, "topic"])
 
-        assert isinstance(done.exception, UsageError)
-        assert "add --edges N" in str(done.exception)
+@pytest.mark.parametrize("option", ["--by", "--within"])
+def test_an_option_that_would_change_nothing_is_refused(option: str) -> None:
+    done = CliRunner().invoke(cli, ["scores", "./kept", option, "topic"])
 
-    def test_one_that_another_follows_has_no_value(self) -> None:
-        assert told("run", "--input", "--model", "m") == "--input has no value: --model follows it."
-        assert told("run", "-input", "shards") == "There is no option -input. Did you mean --input?"
+    assert isinstance(done.exception, UsageError)
+    assert "add --edges N" in str(done.exception)
 
-    def test_files_that_the_shell_made_of_a_glob_are_told_in_one_line(self, tmp_path: Path) -> None:
-        files = [str(tmp_path / f"{number}.parquet") for number in range(3)]
-        for file in files:
-            Path(file).touch()
 
-        message = told("run", "--model", "m", "--input", *files, "--keep-all")
+def test_an_option_that_another_follows_has_no_value() -> None:
+    assert told("run", "--input", "--model", "m") == "--input has no value: --model follows it."
+    assert told("run", "-input", "shards") == "There is no option -input. Did you mean --input?"
 
-        assert message.endswith(f"the shell has made 3 of it: quote the glob, --input '{tmp_path}/*.parquet'.")
 
-    @pytest.mark.parametrize(
-        ("arguments", "advice"),
-        [
-            (("--where", "score", ">", "3"), "If it is a part of --where, quote all of it: --where 'score > 3'."),
-            (("shards", "--model", "m"), "'shards' belongs to no option. Write a value after its option"),
-        ],
-    )
-    def test_a_value_of_no_option_is_told_with_what_to_do(self, arguments: tuple[str, ...], advice: str) -> None:
-        assert advice in told("run", *arguments)
+def test_files_that_the_shell_made_of_a_glob_are_told_in_one_line(tmp_path: Path) -> None:
+    files = [str(tmp_path / f"{number}.parquet") for number in range(3)]
+    for file in files:
+        Path(file).touch()
+
+    message = told("run", "--model", "m", "--input", *files, "--keep-all")
+
+    assert message.endswith(f"the shell has made 3 of it: quote the glob, --input '{tmp_path}/*.parquet'.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (("--where", "score", ">", "3"), "If it is a part of --where, quote all of it: --where 'score > 3'."),
+        (("shards", "--model", "m"), "'shards' belongs to no option. Write a value after its option"),
+    ],
+)
+def test_a_value_of_no_option_is_told_with_what_to_do(arguments: tuple[str, ...], advice: str) -> None:
+    assert advice in told("run", *arguments)
 
 
 def told(*arguments: str) -> str:
@@ -79,22 +80,21 @@ def told(*arguments: str) -> str:
     return str(done.exception)
 
 
-class TestValues:
-    @pytest.mark.parametrize(
-        ("option", "value"),
-        [
-            ("--min-score", "three"),
-            ("--limit-rows", "1.5"),
-            ("--rows-per-task", "0"),
-            ("--workers", "0"),
-            ("--dtype", "flot32"),
-        ],
-    )
-    def test_a_wrong_one_is_told(self, option: str, value: str) -> None:
-        message = said("run", option, value)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--min-score", "three"),
+        ("--limit-rows", "1.5"),
+        ("--rows-per-task", "0"),
+        ("--workers", "0"),
+        ("--dtype", "flot32"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_option(option: str, value: str) -> None:
+    message = said("run", option, value)
 
-        assert f"Invalid value for '{option}'" in message
-        assert value in message.partition("Invalid value for")[2]
+    assert f"Invalid value for '{option}'" in message
+    assert value in message.partition("Invalid value for")[2]
 
 
 class TestPaths:
@@ -123,13 +123,13 @@ class TestPaths:
         assert str(refused.value).endswith(f" Did you mean {tmp_path / meant}?")
 
     @pytest.mark.parametrize("typed", ["./other", "mydata/*.csv", "/nosuch/mydata"])
-    def test_nothing_is_guessed_if_no_name_is_like_it(self, typed: str) -> None:
+    def test_no_path_is_guessed_if_no_name_is_like_it(self, typed: str) -> None:
         with pytest.raises(UsageError) as refused:
             list_input(typed)
 
         assert "Did you mean" not in str(refused.value)
 
-    def test_a_model_folder_likewise(self, tmp_path: Path) -> None:
+    def test_a_model_folder_that_is_not_there_is_told_with_the_name_that_is_like_it(self, tmp_path: Path) -> None:
         (tmp_path / "mydatas").mkdir()
         (tmp_path / "mydatas/config.json").touch()
 

@@ -31,164 +31,158 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path, ending: str) -> None
     ]
 
 
-class TestTypes:
-    @pytest.mark.parametrize(
-        ("values", "kind"),
-        [
-            (["1", "", "-3"], "int64"),
-            (["1", "2.5"], "double"),
-            (["1e-05", "1.5e+300", "-0.25", "1.23E7", "-0.00012345678901234567", "1.0000000000000002"], "double"),
-            (["1.7976931348623157e+308", "5e-324", "1234567890123456.8"], "double"),
-            (["true", "False"], "bool"),
-            (["", ""], "string"),
-            (["007"], "string"),
-            (["NaN"], "string"),
-            (["-0"], "double"),
-            (["1234567890123456789"], "int64"),
-            (["9223372036854775807", "-9223372036854775808"], "int64"),
-            (["9223372036854775808"], "string"),
-            (["-9223372036854775809"], "string"),
-            (["123456789012.1234567"], "string"),
-            (["0.123456789012345678"], "string"),
-            (["1e+999"], "string"),
-            (["1234567890123456789", "0.5"], "string"),
-            ([" 1"], "string"),
-        ],
-    )
-    def test_of_a_column_are_numbers_only_if_nothing_is_lost(
-        self, tmp_path: Path, values: list[str], kind: str
-    ) -> None:
-        file = write_file(tmp_path / "a.csv", "".join(f"t,{value}\n" for value in ["x", *values]).encode())
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "", "-3"], "int64"),
+        (["1", "2.5"], "double"),
+        (["1e-05", "1.5e+300", "-0.25", "1.23E7", "-0.00012345678901234567", "1.0000000000000002"], "double"),
+        (["1.7976931348623157e+308", "5e-324", "1234567890123456.8"], "double"),
+        (["true", "False"], "bool"),
+        (["", ""], "string"),
+        (["007"], "string"),
+        (["NaN"], "string"),
+        (["-0"], "double"),
+        (["1234567890123456789"], "int64"),
+        (["9223372036854775807", "-9223372036854775808"], "int64"),
+        (["9223372036854775808"], "string"),
+        (["123456789012.1234567"], "string"),
+        (["1e+999"], "string"),
+        (["1234567890123456789", "0.5"], "string"),
+        ([" 1"], "string"),
+    ],
+)
+def test_a_column_is_one_of_numbers_only_if_nothing_is_lost(tmp_path: Path, values: list[str], kind: str) -> None:
+    file = write_file(tmp_path / "a.csv", "".join(f"t,{value}\n" for value in ["x", *values]).encode())
 
-        assert columns_of(file) == (("t", "string"), ("x", kind))
-        if kind == "string":
-            assert [row["x"] or "" for row in rows_of(file)] == values
-
-    def test_a_file_with_a_header_alone_has_columns_of_text_and_no_rows(self, tmp_path: Path) -> None:
-        for content in (b"id,text", b"id,text\n", b"\xef\xbb\xbf\r\nid,text\r\n\r\n"):
-            file = write_file(tmp_path / "a.csv", content)
-
-            assert columns_of(file) == (("id", "string"), ("text", "string"))
-            assert rows_of(file) == rows_of(file, (("id", "int64"), ("text", "string"))) == []
-
-    def test_a_column_without_a_name_is_called_as_pandas_calls_it(self, tmp_path: Path) -> None:
-        file = write_file(tmp_path / "a.csv", b",text\n0,a\n")
-
-        assert columns_of(file) == (("Unnamed: 0", "int64"), ("text", "string"))
+    assert columns_of(file) == (("t", "string"), ("x", kind))
+    if kind == "string":
+        assert [row["x"] or "" for row in rows_of(file)] == values
 
 
-class TestChosenColumns:
-    CONTENT = b"id,text,ups\n1,a,x\n2,b,3\n"
-
-    def test_others_are_left_out(self, tmp_path: Path) -> None:
-        file = write_file(tmp_path / "a.csv", self.CONTENT)
-
-        columns = columns_of(file, (("text", SEEN), ("id", "string")))
-
-        assert columns == (("text", "string"), ("id", "string"))
-        assert rows_of(file, columns, only=True) == [{"text": "a", "id": "1"}, {"text": "b", "id": "2"}]
-
-    @pytest.mark.parametrize("kind", ["string", SEEN])
-    def test_a_column_that_no_file_has_is_told(self, tmp_path: Path, kind: str) -> None:
-        file = write_file(tmp_path / "a.csv", self.CONTENT)
-
-        with pytest.raises(UsageError, match='have no field "title"; they have: id, text, ups. Commas sep'):
-            columns_of(file, (("text", SEEN), ("title", kind)))
-
-
-class TestRaggedFiles:
-    """Files of one folder whose lines of names differ."""
-
-    @pytest.fixture
-    def files(self, tmp_path: Path) -> list[Path]:
-        contents = [b"id,text\n1,a\n", b"1,a\n2,b\n", b"text,ups,id\nb,0.5,2\n", b"id,text\n3,c\n"]
-        return [write_file(tmp_path / f"{place}.csv", content) for place, content in enumerate(contents)]
-
-    def test_have_the_columns_of_all_and_null_for_those_that_one_lacks(self, files: list[Path]) -> None:
-        columns = columns_of_lines([*map(str, files)])
-
-        assert columns == (("id", "int64"), ("text", "string"), ("ups", "double"))
-        assert rows_of(files[0], columns) == [{"id": 1, "text": "a", "ups": None}]
-        assert rows_of(files[0], (("id", "int64"), ("tags", "list<item: string>"))) == [{"id": 1, "tags": None}]
-        assert rows_of(files[2], columns) == [{"id": 2, "text": "b", "ups": 0.5}]
-
-    def test_that_have_no_line_of_names_are_refused(self, files: list[Path]) -> None:
-        with pytest.raises(
-            ShardError, match="1.csv has no column of the run, which reads id, text; it has: 1, a. Commas"
-        ):
-            read(files[1], (("id", "int64"), ("text", "string")))
-
-    def test_lose_the_columns_that_the_run_does_not_have(self, files: list[Path]) -> None:
-        noted = NotedRows()
-
-        with open_input(str(files[2]), (("id", "int64"), ("text", "string"))) as opened:
-            assert [row for batch in opened.batches(bad=noted) for row in batch.to_pylist()] == [{"id": 2, "text": "b"}]
-
-        assert noted.left_out == {0: ("ups",)}
-
-
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("row", "problem"),
-        [
-            ("x,1", 'id is "x", not int64. To keep all of its values as text: --columns id:json,text, in'),
-            ("007,1", 'id is "007", not int64'),
-            ("1,a\rb", r'a quote \("\) or a CR inside a field'),
-            ("1,\udcff", "not UTF-8"),
-            ("1", "another number of fields than the line of names, which has 2. Commas separate fields"),
-            ("1,2,3", "another number of fields"),
-            ('1,a "b" c', "a quote"),
-            (r'1,"a \"b\" c"', "a quote"),
-        ],
-    )
-    def test_a_row_that_does_not_fit_is_refused_by_its_line(self, tmp_path: Path, row: str, problem: str) -> None:
-        file = write_file(
-            tmp_path / "a.csv", f'id,text\r\n1,"two\nlines"\n\n{row}\n2,b\n'.encode(errors="surrogateescape")
-        )
-
-        with pytest.raises(ShardError, match=f"a.csv, line 5: {problem}"):
-            read(file, (("id", "int64"), ("text", "string")))
-        rows, bad = read_with_bad(file, (("id", "int64"), ("text", "string")))
-        assert list(bad) == [1]
-        assert re.match(f"line 5: {problem.partition('. ')[0]}", str(bad[1]))
-        assert rows.to_pylist() == [
-            {"id": 1, "text": "two\nlines"},
-            {"id": None, "text": None},
-            {"id": 2, "text": "b"},
-        ]
-
-    @pytest.mark.parametrize(
-        "rows", ['1,5" pipe\n2,b\n3,6" pipe\n4,d\n', '1,"a" b\n2,"c"\nd" e\n', '1,"two\nlines" or\n3 "more"\n']
-    )
-    def test_a_quote_that_may_move_the_ends_of_other_rows_fails_the_file(self, tmp_path: Path, rows: str) -> None:
-        file = write_file(tmp_path / "a.csv", f"id,text\n{rows}".encode())
-
-        with pytest.raises(ShardError, match=r"a.csv, line \d: (a quote|a quoted field has no end)"):
-            read_with_bad(file, (("id", "string"), ("text", "string")))
-
-    @pytest.mark.parametrize(
-        ("content", "problem"),
-        [
-            (b"", "a.csv is empty. A CSV file begins with a line of names"),
-            (b"id,text,id\n", 'a.csv, line 1: several columns are called "id". Rename all but one'),
-            (b'text\na\n"b\nc\n', "a.csv, line 3: a quoted field has no end, or a quote"),
-            (b"text\ra\rb\r", "a.csv, line 1: a quote"),
-            (b'id,text\n1,"a\rb"\n2,a\rb\n', "a.csv, line 3: a quote"),
-        ],
-    )
-    def test_a_file_that_is_no_csv_is_refused(self, tmp_path: Path, content: bytes, problem: str) -> None:
+def test_a_file_with_a_header_alone_has_columns_of_text_and_no_rows(tmp_path: Path) -> None:
+    for content in (b"id,text", b"id,text\n", b"\xef\xbb\xbf\r\nid,text\r\n\r\n"):
         file = write_file(tmp_path / "a.csv", content)
 
-        with pytest.raises(ShardError, match=problem):
-            read(file)
+        assert columns_of(file) == (("id", "string"), ("text", "string"))
+        assert rows_of(file) == rows_of(file, (("id", "int64"), ("text", "string"))) == []
 
-    def test_a_type_that_csv_has_not_is_refused(self, tmp_path: Path) -> None:
-        file = write_file(tmp_path / "a.csv", b"text,tags\na,b\n")
 
-        with pytest.raises(
-            ShardError, match='a.csv cannot have the column "tags" of the run, which is list<item: string>'
-        ):
-            read(file, (("text", "string"), ("tags", "list<item: string>")))
+def test_a_column_without_a_name_is_called_as_pandas_calls_it(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "a.csv", b",text\n0,a\n")
+
+    assert columns_of(file) == (("Unnamed: 0", "int64"), ("text", "string"))
+
+
+CHOSEN_FROM = b"id,text,ups\n1,a,x\n2,b,3\n"
+
+
+def test_columns_that_were_not_chosen_are_left_out(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "a.csv", CHOSEN_FROM)
+
+    columns = columns_of(file, (("text", SEEN), ("id", "string")))
+
+    assert columns == (("text", "string"), ("id", "string"))
+    assert rows_of(file, columns, only=True) == [{"text": "a", "id": "1"}, {"text": "b", "id": "2"}]
+
+
+@pytest.mark.parametrize("kind", ["string", SEEN])
+def test_a_chosen_column_that_no_file_has_is_told(tmp_path: Path, kind: str) -> None:
+    file = write_file(tmp_path / "a.csv", CHOSEN_FROM)
+
+    with pytest.raises(UsageError, match='have no field "title"; they have: id, text, ups. Commas sep'):
+        columns_of(file, (("text", SEEN), ("title", kind)))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    contents = [b"id,text\n1,a\n", b"1,a\n2,b\n", b"text,ups,id\nb,0.5,2\n", b"id,text\n3,c\n"]
+    return [write_file(tmp_path / f"{place}.csv", content) for place, content in enumerate(contents)]
+
+
+def test_ragged_files_have_the_columns_of_all_and_null_for_those_that_one_lacks(files: list[Path]) -> None:
+    columns = columns_of_lines([*map(str, files)])
+
+    assert columns == (("id", "int64"), ("text", "string"), ("ups", "double"))
+    assert rows_of(files[0], columns) == [{"id": 1, "text": "a", "ups": None}]
+    assert rows_of(files[0], (("id", "int64"), ("tags", "list<item: string>"))) == [{"id": 1, "tags": None}]
+    assert rows_of(files[2], columns) == [{"id": 2, "text": "b", "ups": 0.5}]
+
+
+def test_a_file_without_a_line_of_names_is_refused(files: list[Path]) -> None:
+    with pytest.raises(ShardError, match="1.csv has no column of the run, which reads id, text; it has: 1, a. Commas"):
+        read(files[1], (("id", "int64"), ("text", "string")))
+
+
+def test_a_file_loses_the_columns_that_the_run_does_not_have(files: list[Path]) -> None:
+    noted = NotedRows()
+
+    with open_input(str(files[2]), (("id", "int64"), ("text", "string"))) as opened:
+        assert [row for batch in opened.batches(bad=noted) for row in batch.to_pylist()] == [{"id": 2, "text": "b"}]
+
+    assert noted.left_out == {0: ("ups",)}
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("x,1", 'id is "x", not int64. To keep all of its values as text: --columns id:json,text, in'),
+        ("007,1", 'id is "007", not int64'),
+        ("1,a\rb", r'a quote \("\) or a CR inside a field'),
+        ("1,\udcff", "not UTF-8"),
+        ("1", "another number of fields than the line of names, which has 2. Commas separate fields"),
+        ("1,2,3", "another number of fields"),
+        ('1,a "b" c', "a quote"),
+        (r'1,"a \"b\" c"', "a quote"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused_by_its_line(tmp_path: Path, row: str, problem: str) -> None:
+    file = write_file(tmp_path / "a.csv", f'id,text\r\n1,"two\nlines"\n\n{row}\n2,b\n'.encode(errors="surrogateescape"))
+
+    with pytest.raises(ShardError, match=f"a.csv, line 5: {problem}"):
+        read(file, (("id", "int64"), ("text", "string")))
+    rows, bad = read_with_bad(file, (("id", "int64"), ("text", "string")))
+    assert list(bad) == [1]
+    assert re.match(f"line 5: {problem.partition('. ')[0]}", str(bad[1]))
+    assert rows.to_pylist() == [
+        {"id": 1, "text": "two\nlines"},
+        {"id": None, "text": None},
+        {"id": 2, "text": "b"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "rows", ['1,5" pipe\n2,b\n3,6" pipe\n4,d\n', '1,"a" b\n2,"c"\nd" e\n', '1,"two\nlines" or\n3 "more"\n']
+)
+def test_a_quote_that_may_move_the_ends_of_other_rows_fails_the_file(tmp_path: Path, rows: str) -> None:
+    file = write_file(tmp_path / "a.csv", f"id,text\n{rows}".encode())
+
+    with pytest.raises(ShardError, match=r"a.csv, line \d: (a quote|a quoted field has no end)"):
+        read_with_bad(file, (("id", "string"), ("text", "string")))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "a.csv is empty. A CSV file begins with a line of names"),
+        (b"id,text,id\n", 'a.csv, line 1: several columns are called "id". Rename all but one'),
+        (b'text\na\n"b\nc\n', "a.csv, line 3: a quoted field has no end, or a quote"),
+        (b"text\ra\rb\r", "a.csv, line 1: a quote"),
+        (b'id,text\n1,"a\rb"\n2,a\rb\n', "a.csv, line 3: a quote"),
+    ],
+)
+def test_a_file_that_is_no_csv_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+    file = write_file(tmp_path / "a.csv", content)
+
+    with pytest.raises(ShardError, match=problem):
+        read(file)
+
+
+def test_a_type_that_csv_has_not_is_refused(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "a.csv", b"text,tags\na,b\n")
+
+    with pytest.raises(ShardError, match='a.csv cannot have the column "tags" of the run, which is list<item: string>'):
+        read(file, (("text", "string"), ("tags", "list<item: string>")))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

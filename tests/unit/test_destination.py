@@ -28,7 +28,7 @@ def repo_id(user: str = "me", model: str = EDU) -> str:
     ],
 )
 @pytest.mark.parametrize("user", ["me", "a-user-with-a-name-of-forty-characters-x"])
-def test_the_hub_takes_it_whatever_the_model_is_called(user: str, model: str) -> None:
+def test_the_hub_takes_the_default_repository_whatever_the_model_is_called(user: str, model: str) -> None:
     name = repo_id(user, model=model)
 
     validate_repo_id(name)
@@ -49,12 +49,12 @@ def test_the_hub_takes_it_whatever_the_model_is_called(user: str, model: str) ->
         ("hf://datasets/me/kept@refs/pr/3", "hf://datasets/me/kept-scores@pr-3"),
     ],
 )
-def test_scores_are_published_beside_it_before_rows_are_chosen_by_them(output: str, scores: str) -> None:
+def test_scores_are_published_beside_the_output_before_rows_are_chosen_by_them(output: str, scores: str) -> None:
     assert scores_beside(output) == scores
 
 
 @pytest.mark.parametrize("output", ["s3://bucket/", "hf://buckets/me/mine", "hf://datasets/me/" + 90 * "a"])
-def test_scores_need_a_place_beside_it(output: str) -> None:
+def test_scores_need_a_place_beside_the_output(output: str) -> None:
     with pytest.raises(UsageError, match="The scores are published beside the output, and"):
         scores_beside(output)
 

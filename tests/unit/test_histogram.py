@@ -27,7 +27,7 @@ def test_parts_add_up_to_the_whole(one: npt.NDArray[np.float32], other: npt.NDAr
     assert parts.rows == len(one) + len(other)
 
 
-def test_it_stays_small_whatever_the_scores_are() -> None:
+def test_a_histogram_stays_small_whatever_the_scores_are() -> None:
     scores = np.linspace(-1e30, 1e30, 10_001, dtype=np.float32)
 
     assert with_values(empty_histogram("none"), scores).rows_by_bin == {-400: 5000, 0: 1, 400: 5000}

@@ -73,150 +73,153 @@ def test_whatever_the_values_and_blocks_rows_are_what_python_wrote(
     assert beside_bad_rows[: len(rows)] == read_rows
 
 
-class TestTypes:
-    @pytest.mark.parametrize(
-        ("values", "kind"),
-        [
-            (['"2024-02-29T00:00:00Z"', '"2024-03-01T10:00:00Z"'], "string"),
-            (["1", "null", "-3"], "int64"),
-            (["1", "2.5"], "double"),
-            (["NaN", "-Infinity", "1"], "double"),
-            (["18446744073709551615", "0"], "uint64"),
-            (["true", "null"], "bool"),
-            (["null"], "json"),
-            (["{}", "null"], "json"),
-            (["[]", "[null]"], "list<item: json>"),
-            (["[" * 99 + "]" * 99], "list<item: " * 65 + "json" + ">" * 65),
-            ([json.dumps({str(key): 1}) for key in range(300)], "json"),
-            (['{"a: b, c": 1}'], "json"),
-            (['{"a.b": {"c": {}}}'], "struct<a.b: struct<c: json>>"),
-            (["[]", "null", '["a"]'], "list<item: string>"),
-            (["[[1], []]"], "list<item: list<item: int64>>"),
-            (['[{"a": 1}, {"b": "x"}]'], "list<item: struct<a: int64, b: string>>"),
-            (['{"a b": {"c": [1.5]}}'], "struct<a b: struct<c: list<item: double>>>"),
-        ],
-    )
-    def test_of_a_field(self, tmp_path: Path, values: list[str], kind: str) -> None:
-        content = "".join(f'{{"text": "t", "x": {value}}}\n' for value in values)
-        file = write_file(tmp_path / "a.jsonl", content.encode())
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (['"2024-02-29T00:00:00Z"', '"2024-03-01T10:00:00Z"'], "string"),
+        (["1", "null", "-3"], "int64"),
+        (["1", "2.5"], "double"),
+        (["NaN", "-Infinity", "1"], "double"),
+        (["18446744073709551615", "0"], "uint64"),
+        (["true", "null"], "bool"),
+        (["null"], "json"),
+        (["{}", "null"], "json"),
+        (["[]", "[null]"], "list<item: json>"),
+        (["[" * 99 + "]" * 99], "list<item: " * 65 + "json" + ">" * 65),
+        ([json.dumps({str(key): 1}) for key in range(300)], "json"),
+        (['{"a: b, c": 1}'], "json"),
+        (['{"a.b": {"c": {}}}'], "struct<a.b: struct<c: json>>"),
+        (["[]", "null", '["a"]'], "list<item: string>"),
+        (["[[1], []]"], "list<item: list<item: int64>>"),
+        (['[{"a": 1}, {"b": "x"}]'], "list<item: struct<a: int64, b: string>>"),
+        (['{"a b": {"c": [1.5]}}'], "struct<a b: struct<c: list<item: double>>>"),
+    ],
+)
+def test_the_type_of_a_field_is_that_of_its_values(tmp_path: Path, values: list[str], kind: str) -> None:
+    content = "".join(f'{{"text": "t", "x": {value}}}\n' for value in values)
+    file = write_file(tmp_path / "a.jsonl", content.encode())
 
-        assert columns_of(file) == (("text", "string"), ("x", kind))
-        assert len(read(file)) == len(values)
-
-    @pytest.mark.parametrize(
-        ("most", "other", "kind"),
-        [
-            ("3", "false", "int64"),
-            ('"a"', "1", "string"),
-            ('{"y": {"z": "a"}}', '{"y": {"z": {}}}', "struct<y: struct<z: string>>"),
-            ("-1", "18446744073709551615", "int64"),
-            ("1", "184467440737095516150", "int64"),
-            ("0.5", "1e400", "double"),
-            ("1", "[" * 600 + "]" * 600, "int64"),
-            ("1", '{"\\ud800": 1}', "int64"),
-        ],
-    )
-    def test_are_those_of_most_rows_wherever_the_others_are(
-        self, tmp_path: Path, most: str, other: str, kind: str
-    ) -> None:
-        for place in range(3):
-            values = [most, most]
-            values.insert(place, other)
-            file = write_file(tmp_path / "a.jsonl", "\n".join(f'{{"x": {value}}}' for value in values).encode())
-
-            assert columns_of(file) == (("x", kind),)
-            with pytest.raises(ShardError, match=f"a.jsonl, line {place + 1}: "):
-                read(file)
-
-    def test_that_no_other_column_holds_are_text(self, tmp_path: Path) -> None:
-        lines = '{"x": {}, "y": null}\n{"x": {"a": [1, "é"]}, "y": "text"}\n{"x": null, "y": 5}\n'
-        file = write_file(tmp_path / "a.jsonl", lines.encode())
-
-        rows = rows_of(file, (("x", "json"), ("y", "json")))
-
-        assert rows == [{"x": "{}", "y": None}, {"x": '{"a": [1, "é"]}', "y": "text"}, {"x": None, "y": "5"}]
-
-    def test_are_those_of_a_sample_of_all_files(self, tmp_path: Path) -> None:
-        values = ['{"a": null, "n": 1}', '{"a": {"x": 1}, "n": 2}', "<html>", '{"a": {"y": [0.5]}, "n": 2.5}']
-        files = [write_file(tmp_path / f"{place}.jsonl", value.encode()) for place, value in enumerate(values)]
-
-        columns = columns_of_lines([*map(str, files)])
-
-        assert columns == (("a", "struct<x: int64, y: list<item: double>>"), ("n", "double"))
-
-    def test_of_many_files_are_those_of_some_from_the_first_to_the_last(self, tmp_path: Path) -> None:
-        files = [write_file(tmp_path / f"{place:03}.jsonl", f'{{"of_{place}": 1}}'.encode()) for place in range(600)]
-
-        names = [name for name, _ in columns_of_lines([*map(str, files)])]
-
-        assert len(names) == 256
-        assert {"of_0", "of_599"} <= {*names}
+    assert columns_of(file) == (("text", "string"), ("x", kind))
+    assert len(read(file)) == len(values)
 
 
-class TestRowsThatDoNotFitTheRun:
-    COLUMNS = (
-        ("text", "string"),
-        ("n", "int64"),
-        ("f", "double"),
-        ("b", "bool"),
-        ("l", "list<item: string>"),
-        ("s", "struct<a: int64, l: list<item: struct<z: int64>>>"),
-        ("u", "uint64"),
-    )
+@pytest.mark.parametrize(
+    ("most", "other", "kind"),
+    [
+        ("3", "false", "int64"),
+        ('"a"', "1", "string"),
+        ('{"y": {"z": "a"}}', '{"y": {"z": {}}}', "struct<y: struct<z: string>>"),
+        ("-1", "18446744073709551615", "int64"),
+        ("1", "184467440737095516150", "int64"),
+        ("0.5", "1e400", "double"),
+        ("1", "[" * 600 + "]" * 600, "int64"),
+        ("1", '{"\\ud800": 1}', "int64"),
+    ],
+)
+def test_types_are_those_of_most_rows_wherever_the_others_are(tmp_path: Path, most: str, other: str, kind: str) -> None:
+    for place in range(3):
+        values = [most, most]
+        values.insert(place, other)
+        file = write_file(tmp_path / "a.jsonl", "\n".join(f'{{"x": {value}}}' for value in values).encode())
 
-    @pytest.mark.parametrize(
-        ("row", "problem"),
-        [
-            ('{"text": 3}', "text is 3, not string"),
-            ('{"n": "12345"}', 'n is "12345", not int64'),
-            ('{"n": 4.5}', "n is 4.5, not int64"),
-            ('{"n": true}', "n is true, not int64"),
-            ('{"n": 9223372036854775808}', "n is 9223372036854775808, not int64"),
-            ('{"u": -1}', "u is -1, not uint64"),
-            ('{"b": 0}', "b is 0, not bool"),
-            ('{"l": ["a", 1]}', r"l\[\] is 1, not string"),
-            ('{"l": {}}', "l is {}, not a list"),
-            ('{"s": "N/A"}', 's is "N/A", not an object'),
-            ('{"s": {"l": [{"z": "x"}]}}', r's.l\[\].z is "x", not int64'),
-            ('{"s": {"a": "%s"}}' % ("x" * 99), 's.a is "x{40}…", not int64'),
-            (r'{"text": "\ud800"}', "not valid JSON: half of a surrogate pair"),
-            ('{"s": {"a": 1, "a": 2}}', "not valid JSON: a stands twice in an object"),
-            ('{"f": 1e400}', "not valid JSON: a number is too large"),
-            ('{"text": "a"', "not valid JSON: .+"),
-            ('{"text": "a"} {"text": "b"}', r"not valid JSON: Extra data \(character 15\)"),
-            ('{"n": %s}' % ("1" * 5000), "not valid JSON: a number is too large"),
-            ("[", r"not a JSON object: each line has to be one, like {…}"),
-        ],
-    )
-    def test_are_refused_by_line_and_field(self, tmp_path: Path, row: str, problem: str) -> None:
-        good = '{"text": "a", "n": 1, "f": 1, "b": true, "l": [], "s": {"a": 1}, "u": 1}\n'
-        file = write_file(tmp_path / "a.jsonl", f"{good}\n{good}{row}\n{good}".encode())
+        assert columns_of(file) == (("x", kind),)
+        with pytest.raises(ShardError, match=f"a.jsonl, line {place + 1}: "):
+            read(file)
 
-        with pytest.raises(ShardError, match=f"a.jsonl, line 4: {problem}"):
-            read(file, self.COLUMNS)
-        rows, bad = read_with_bad(file, self.COLUMNS)
-        assert list(bad) == [2]
-        assert re.match(f"line 4: {problem}", str(bad[2]))
-        assert "12345" not in bad[2].reason  # by which rows are counted
-        assert rows["n"].to_pylist() == [1, 1, None, 1]
-        assert rows.slice(2, 1).to_pylist() == [dict.fromkeys(rows.schema.names)]
 
-    def test_say_the_line_the_field_the_value_and_the_type(self, tmp_path: Path) -> None:
-        lines = ['{"meta": {"rating": 5}}'] * 26 + ['{"meta": {"rating": "N/A"}}', '{"meta": {"rating": 4.0}}']
-        file = write_file(tmp_path / "a.jsonl", "\n".join(lines).encode())
+def test_a_column_of_json_holds_every_value_as_text(tmp_path: Path) -> None:
+    lines = '{"x": {}, "y": null}\n{"x": {"a": [1, "é"]}, "y": "text"}\n{"x": null, "y": 5}\n'
+    file = write_file(tmp_path / "a.jsonl", lines.encode())
 
-        rows, bad = read_with_bad(file, (("meta", "struct<rating: int64>"),))
+    rows = rows_of(file, (("x", "json"), ("y", "json")))
 
-        assert [str(row) for row in bad.values()] == ['line 27: meta.rating is "N/A", not int64']
-        assert bad[26].reason == "meta.rating is not int64"
-        assert "--columns meta:json" in bad[26].remedy
-        assert rows["meta"].to_pylist()[-2:] == [None, {"rating": 4}]
+    assert rows == [{"x": "{}", "y": None}, {"x": '{"a": [1, "é"]}', "y": "text"}, {"x": None, "y": "5"}]
 
-    def test_columns_that_only_parquet_has_are_refused(self, tmp_path: Path) -> None:
-        file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}])
 
-        with pytest.raises(ShardError, match='a.jsonl cannot have the column "text" of the run, which is dictionary<'):
-            read(file, (("text", "dictionary<values=string, indices=int32, ordered=0>"),))
+def test_types_are_those_of_a_sample_of_all_files(tmp_path: Path) -> None:
+    values = ['{"a": null, "n": 1}', '{"a": {"x": 1}, "n": 2}', "<html>", '{"a": {"y": [0.5]}, "n": 2.5}']
+    files = [write_file(tmp_path / f"{place}.jsonl", value.encode()) for place, value in enumerate(values)]
+
+    columns = columns_of_lines([*map(str, files)])
+
+    assert columns == (("a", "struct<x: int64, y: list<item: double>>"), ("n", "double"))
+
+
+def test_fields_of_many_files_are_those_of_some_from_the_first_to_the_last(tmp_path: Path) -> None:
+    files = [write_file(tmp_path / f"{place:03}.jsonl", f'{{"of_{place}": 1}}'.encode()) for place in range(600)]
+
+    names = [name for name, _ in columns_of_lines([*map(str, files)])]
+
+    assert len(names) == 256
+    assert {"of_0", "of_599"} <= {*names}
+
+
+OF_THE_RUN = (
+    ("text", "string"),
+    ("n", "int64"),
+    ("f", "double"),
+    ("b", "bool"),
+    ("l", "list<item: string>"),
+    ("s", "struct<a: int64, l: list<item: struct<z: int64>>>"),
+    ("u", "uint64"),
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ('{"text": 3}', "text is 3, not string"),
+        ('{"n": "12345"}', 'n is "12345", not int64'),
+        ('{"n": 4.5}', "n is 4.5, not int64"),
+        ('{"n": true}', "n is true, not int64"),
+        ('{"n": 9223372036854775808}', "n is 9223372036854775808, not int64"),
+        ('{"u": -1}', "u is -1, not uint64"),
+        ('{"b": 0}', "b is 0, not bool"),
+        ('{"l": ["a", 1]}', r"l\[\] is 1, not string"),
+        ('{"l": {}}', "l is {}, not a list"),
+        ('{"s": "N/A"}', 's is "N/A", not an object'),
+        ('{"s": {"l": [{"z": "x"}]}}', r's.l\[\].z is "x", not int64'),
+        ('{"s": {"a": "%s"}}' % ("x" * 99), 's.a is "x{40}…", not int64'),
+        (r'{"text": "\ud800"}', "not valid JSON: half of a surrogate pair"),
+        ('{"s": {"a": 1, "a": 2}}', "not valid JSON: a stands twice in an object"),
+        ('{"f": 1e400}', "not valid JSON: a number is too large"),
+        ('{"text": "a"', "not valid JSON: .+"),
+        ('{"text": "a"} {"text": "b"}', r"not valid JSON: Extra data \(character 15\)"),
+        ('{"n": %s}' % ("1" * 5000), "not valid JSON: a number is too large"),
+        ("[", r"not a JSON object: each line has to be one, like {…}"),
+    ],
+)
+def test_a_row_that_does_not_fit_the_run_is_refused_by_line_and_field(tmp_path: Path, row: str, problem: str) -> None:
+    good = '{"text": "a", "n": 1, "f": 1, "b": true, "l": [], "s": {"a": 1}, "u": 1}\n'
+    file = write_file(tmp_path / "a.jsonl", f"{good}\n{good}{row}\n{good}".encode())
+
+    with pytest.raises(ShardError, match=f"a.jsonl, line 4: {problem}"):
+        read(file, OF_THE_RUN)
+    rows, bad = read_with_bad(file, OF_THE_RUN)
+    assert list(bad) == [2]
+    assert re.match(f"line 4: {problem}", str(bad[2]))
+    assert "12345" not in bad[2].reason  # by which rows are counted
+    assert rows["n"].to_pylist() == [1, 1, None, 1]
+    assert rows.slice(2, 1).to_pylist() == [dict.fromkeys(rows.schema.names)]
+
+
+def test_a_bad_row_says_the_line_the_field_the_value_and_the_type(tmp_path: Path) -> None:
+    lines = ['{"meta": {"rating": 5}}'] * 26 + ['{"meta": {"rating": "N/A"}}', '{"meta": {"rating": 4.0}}']
+    file = write_file(tmp_path / "a.jsonl", "\n".join(lines).encode())
+
+    rows, bad = read_with_bad(file, (("meta", "struct<rating: int64>"),))
+
+    assert [str(row) for row in bad.values()] == ['line 27: meta.rating is "N/A", not int64']
+    assert bad[26].reason == "meta.rating is not int64"
+    assert "--columns meta:json" in bad[26].remedy
+    assert rows["meta"].to_pylist()[-2:] == [None, {"rating": 4}]
+
+
+def test_columns_that_only_parquet_has_are_refused(tmp_path: Path) -> None:
+    file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}])
+
+    with pytest.raises(ShardError, match='a.jsonl cannot have the column "text" of the run, which is dictionary<'):
+        read(file, (("text", "dictionary<values=string, indices=int32, ordered=0>"),))
 
 
 def test_fields_that_the_run_does_not_have_are_left_out_and_noted(tmp_path: Path) -> None:
@@ -239,52 +242,55 @@ def test_fields_that_the_run_does_not_have_are_left_out_and_noted(tmp_path: Path
     assert noted.left_out == {1: ('s[]."z.z"', "s[].y"), 3: ("more",), 4: ("x" * 100,)}
 
 
-class TestChosenColumns:
-    ROWS = (
-        b'{"edited": false, "id": 1, "text": "a", "gildings": {}, "meta": {"n": 1}}\n'
-        b'{"edited": 3, "text": "b", "meta": {"n": 2}, "ups": 1}\n'
-    )
+CHOSEN_FROM = (
+    b'{"edited": false, "id": 1, "text": "a", "gildings": {}, "meta": {"n": 1}}\n'
+    b'{"edited": 3, "text": "b", "meta": {"n": 2}, "ups": 1}\n'
+)
 
-    def test_others_are_left_out_whatever_they_hold(self, tmp_path: Path) -> None:
-        file = write_file(tmp_path / "a.jsonl", self.ROWS)
 
-        columns = columns_of(file, (("text", SEEN), ("ups", "double"), ("meta", SEEN), ("edited", "json")))
+def test_fields_that_were_not_chosen_are_left_out_whatever_they_hold(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "a.jsonl", CHOSEN_FROM)
 
-        assert columns == (("text", "string"), ("ups", "double"), ("meta", "struct<n: int64>"), ("edited", "json"))
-        assert rows_of(file, columns, only=True) == [
-            {"text": "a", "ups": None, "meta": {"n": 1}, "edited": "false"},
-            {"text": "b", "ups": 1.0, "meta": {"n": 2}, "edited": "3"},
-        ]
+    columns = columns_of(file, (("text", SEEN), ("ups", "double"), ("meta", SEEN), ("edited", "json")))
 
-    def test_others_are_left_out_also_beside_bad_rows_and_inside_of_objects(self, tmp_path: Path) -> None:
-        rows = b'{"x": 1, "x": 2, "meta": {"n": 1, "m": 2}}\n{"x": ' + b"[" * 9_999 + b"]" * 9_999 + b"}\n[\n"
-        file = write_file(tmp_path / "a.jsonl", rows)
+    assert columns == (("text", "string"), ("ups", "double"), ("meta", "struct<n: int64>"), ("edited", "json"))
+    assert rows_of(file, columns, only=True) == [
+        {"text": "a", "ups": None, "meta": {"n": 1}, "edited": "false"},
+        {"text": "b", "ups": 1.0, "meta": {"n": 2}, "edited": "3"},
+    ]
 
-        read_rows, bad = read_with_bad(file, (("meta", "struct<n: int64>"),), only=True)
 
-        assert read_rows["meta"].to_pylist() == [{"n": 1}, None, None]
-        assert list(bad) == [2]
+def test_fields_that_were_not_chosen_are_left_out_beside_bad_rows_and_inside_of_objects(tmp_path: Path) -> None:
+    rows = b'{"x": 1, "x": 2, "meta": {"n": 1, "m": 2}}\n{"x": ' + b"[" * 9_999 + b"]" * 9_999 + b"}\n[\n"
+    file = write_file(tmp_path / "a.jsonl", rows)
 
-    def test_a_misspelt_one_is_told_although_its_type_is_named(self, tmp_path: Path) -> None:
-        file = write_file(tmp_path / "a.jsonl", self.ROWS)
+    read_rows, bad = read_with_bad(file, (("meta", "struct<n: int64>"),), only=True)
 
-        with pytest.raises(UsageError, match=r'have no field "edlted"; .*\. Did you mean "edited"\?'):
-            columns_of(file, (("text", "string"), ("edlted", "string")))
+    assert read_rows["meta"].to_pylist() == [{"n": 1}, None, None]
+    assert list(bad) == [2]
 
-    @pytest.mark.parametrize(
-        ("column", "problem"),
-        [
-            ("title", 'of 2 files have no field "title"; they have: edited, id, text, gildings, meta, ups, more.'),
-            ("ups:float", "'float' is not a type of --columns: string, int64, double, bool or json."),
-        ],
-    )
-    def test_a_column_that_no_first_row_of_any_file_has_and_what_is_not_a_type_are_told(
-        self, tmp_path: Path, column: str, problem: str
-    ) -> None:
-        files = [write_file(tmp_path / "a.jsonl", self.ROWS), write_file(tmp_path / "b.jsonl", b'{"more": 1}')]
 
-        with pytest.raises(UsageError, match=problem):
-            columns_of_lines([*map(str, files)], (("text", SEEN), (column, SEEN)))
+def test_a_misspelt_column_is_told_although_its_type_is_named(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "a.jsonl", CHOSEN_FROM)
+
+    with pytest.raises(UsageError, match=r'have no field "edlted"; .*\. Did you mean "edited"\?'):
+        columns_of(file, (("text", "string"), ("edlted", "string")))
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        ("title", 'of 2 files have no field "title"; they have: edited, id, text, gildings, meta, ups, more.'),
+        ("ups:float", "'float' is not a type of --columns: string, int64, double, bool or json."),
+    ],
+)
+def test_a_column_that_no_first_row_of_any_file_has_and_what_is_not_a_type_are_told(
+    tmp_path: Path, column: str, problem: str
+) -> None:
+    files = [write_file(tmp_path / "a.jsonl", CHOSEN_FROM), write_file(tmp_path / "b.jsonl", b'{"more": 1}')]
+
+    with pytest.raises(UsageError, match=problem):
+        columns_of_lines([*map(str, files)], (("text", SEEN), (column, SEEN)))
 
 
 def test_lines_are_counted_one_at_a_time(tmp_path: Path) -> None:
@@ -299,127 +305,120 @@ def test_lines_are_counted_one_at_a_time(tmp_path: Path) -> None:
     assert most_bytes < BLOCK_BYTES + 4 * file.stat().st_size
 
 
-class TestBadRows:
-    def test_a_whole_number_that_no_double_holds_is_not_rounded(self, tmp_path: Path) -> None:
-        numbers = ["1.5", str(2**60), str(2**60 + 1), "1e300", "-9007199254740993", "null"]
-        lines = [f'{{"n": {number}, "inner": [{{"n": {number}}}]}}' for number in numbers]
-        file = write_file(tmp_path / "a.jsonl", "\n".join(lines).encode())
+def test_a_whole_number_that_no_double_holds_is_not_rounded(tmp_path: Path) -> None:
+    numbers = ["1.5", str(2**60), str(2**60 + 1), "1e300", "-9007199254740993", "null"]
+    lines = [f'{{"n": {number}, "inner": [{{"n": {number}}}]}}' for number in numbers]
+    file = write_file(tmp_path / "a.jsonl", "\n".join(lines).encode())
 
-        rows, bad = read_with_bad(file, (("n", "double"), ("inner", "list<item: struct<n: double>>")))
+    rows, bad = read_with_bad(file, (("n", "double"), ("inner", "list<item: struct<n: double>>")))
 
-        assert rows["n"].to_pylist() == [1.5, 2.0**60, None, 1e300, None, None]
-        assert [str(found) for found in bad.values()] == [
-            "line 3: n is 1152921504606846977, not double",
-            "line 5: n is -9007199254740993, not double",
-        ]
-
-    def test_an_object_over_several_lines_is_a_bad_row_for_each_even_if_lines_and_objects_are_equally_many(
-        self, tmp_path: Path
-    ) -> None:
-        file = write_file(tmp_path / "a.jsonl", b'{"text": "a"} {"text": "b"}\n{"text":\n"c"}\n{"text": "d"}\n')
-
-        rows, bad = read_with_bad(file, TEXT)
-
-        assert rows["text"].to_pylist() == [None, None, None, "d"]
-        assert {row.reason for row in bad.values()} == {"not valid JSON"}
-
-    def test_of_other_lines_make_no_difference_to_a_row(self, tmp_path: Path) -> None:
-        """A type that JSON does not have, of a run that begins with Parquet, is read by pyarrow alone."""
-        columns = (("day", "timestamp[s]"), ("text", "string"))
-        file = write_file(tmp_path / "a.jsonl", b'{"day": "2024-02-29"}\n[\n')
-
-        rows, bad = read_with_bad(file, columns)
-
-        assert rows["day"].to_pylist() == [datetime.datetime(2024, 2, 29), None]
-        assert list(bad) == [1]
+    assert rows["n"].to_pylist() == [1.5, 2.0**60, None, 1e300, None, None]
+    assert [str(found) for found in bad.values()] == [
+        "line 3: n is 1152921504606846977, not double",
+        "line 5: n is -9007199254740993, not double",
+    ]
 
 
-class TestCompression:
-    """Known by a file's first bytes, whatever its name says."""
+def test_an_object_over_several_lines_is_a_bad_row_for_each_even_if_lines_and_objects_are_equally_many(
+    tmp_path: Path,
+) -> None:
+    file = write_file(tmp_path / "a.jsonl", b'{"text": "a"} {"text": "b"}\n{"text":\n"c"}\n{"text": "d"}\n')
 
-    @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson.gz", "a.jsonl.zst", "A.JSONL", "a.json.GZ"])
-    @pytest.mark.parametrize("codec", ["gzip", "zstd", None])
-    def test_of_any_kind_under_any_name_is_read(self, tmp_path: Path, name: str, codec: str | None) -> None:
-        content = LINE * 3
-        (tmp_path / name).write_bytes(pa.compress(content, codec, asbytes=True) if codec else content)
+    rows, bad = read_with_bad(file, TEXT)
 
-        assert rows_of(tmp_path / name) == [{"text": "a"}] * 3
-
-    @pytest.mark.parametrize(
-        ("content", "rows"),
-        [
-            pytest.param(
-                SKIPPED_FRAME + pa.compress(LINE, "zstd", asbytes=True), 1, id="as pzstd and seekable zstd write"
-            ),
-            pytest.param(gzip.compress(LINE) + b"\0" * 1_000, 1, id="as tar, tapes and some object stores pad files"),
-            pytest.param(gzip.compress(LINE[:5]) + gzip.compress(LINE[5:] + LINE), 2, id="of several members"),
-            pytest.param(gzip.compress(b""), 0, id="of nothing"),
-        ],
-    )
-    def test_in_several_parts_with_others_or_none_between_them_is_one_file(
-        self, tmp_path: Path, content: bytes, rows: int
-    ) -> None:
-        (tmp_path / "a.jsonl").write_bytes(content)
-
-        assert rows_of(tmp_path / "a.jsonl", TEXT) == [{"text": "a"}] * rows
-
-    @pytest.mark.parametrize(
-        ("start", "kind"),
-        [(b"PK\x03\x04", "a zip"), (b"BZh9", "a bzip2"), (b"\xfd7zXZ\0", "an xz"), (b"PAR1", "a Parquet")],
-    )
-    def test_that_is_not_known_is_told(self, tmp_path: Path, start: bytes, kind: str) -> None:
-        (tmp_path / "a.jsonl").write_bytes(start + b"\0" * 100)
-
-        with pytest.raises(ShardError, match=f"a.jsonl is {kind} file, whatever its name says. Unpack it"):
-            read(tmp_path / "a.jsonl")
+    assert rows["text"].to_pylist() == [None, None, None, "d"]
+    assert {row.reason for row in bad.values()} == {"not valid JSON"}
 
 
-class TestDamage:
-    @pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
-    def test_a_truncated_file_is_refused(self, tmp_path: Path, ending: str) -> None:
-        whole = write_json_lines(
-            tmp_path / f"whole{ending}", [{"text": f"text {row}"} for row in range(1000)]
-        ).read_bytes()
-        for left in (0, 5, len(whole) // 2, len(whole) - 1):
-            cut = tmp_path / f"cut{ending}"
-            cut.write_bytes(whole[:left])
+def test_a_row_is_the_same_beside_bad_rows(tmp_path: Path) -> None:
+    """A type that JSON does not have, of a run that begins with Parquet, is read by pyarrow alone."""
+    columns = (("day", "timestamp[s]"), ("text", "string"))
+    file = write_file(tmp_path / "a.jsonl", b'{"day": "2024-02-29"}\n[\n')
 
-            with pytest.raises(
-                ShardError,
-                match=r"Reading .*cut.jsonl.*: (not a readable .* Replace it, then repeat|the file is empty, so)",
-            ):
-                read(cut, TEXT)
+    rows, bad = read_with_bad(file, columns)
 
-    def test_a_long_distance_zstd_file_is_told_how_to_mend(self, tmp_path: Path) -> None:
-        """As the Reddit dumps are compressed. The header asks for a window of 2 GiB."""
-        (tmp_path / "a.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8" + b"\0" * 20)
+    assert rows["day"].to_pylist() == [datetime.datetime(2024, 2, 29), None]
+    assert list(bad) == [1]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson.gz", "a.jsonl.zst", "A.JSONL", "a.json.GZ"])
+@pytest.mark.parametrize("codec", ["gzip", "zstd", None])
+def test_a_compressed_file_is_read_whatever_its_name_says(tmp_path: Path, name: str, codec: str | None) -> None:
+    content = LINE * 3
+    (tmp_path / name).write_bytes(pa.compress(content, codec, asbytes=True) if codec else content)
+
+    assert rows_of(tmp_path / name) == [{"text": "a"}] * 3
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        pytest.param(SKIPPED_FRAME + pa.compress(LINE, "zstd", asbytes=True), 1, id="as pzstd and seekable zstd write"),
+        pytest.param(gzip.compress(LINE) + b"\0" * 1_000, 1, id="as tar, tapes and some object stores pad files"),
+        pytest.param(gzip.compress(LINE[:5]) + gzip.compress(LINE[5:] + LINE), 2, id="of several members"),
+        pytest.param(gzip.compress(b""), 0, id="of nothing"),
+    ],
+)
+def test_compressed_parts_with_others_or_none_between_them_are_one_file(
+    tmp_path: Path, content: bytes, rows: int
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(content)
+
+    assert rows_of(tmp_path / "a.jsonl", TEXT) == [{"text": "a"}] * rows
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [(b"PK\x03\x04", "a zip"), (b"BZh9", "a bzip2"), (b"\xfd7zXZ\0", "an xz"), (b"PAR1", "a Parquet")],
+)
+def test_a_file_of_another_format_is_told_by_its_first_bytes(tmp_path: Path, start: bytes, kind: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(start + b"\0" * 100)
+
+    with pytest.raises(ShardError, match=f"a.jsonl is {kind} file, whatever its name says. Unpack it"):
+        read(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
+def test_a_truncated_file_is_refused(tmp_path: Path, ending: str) -> None:
+    whole = write_json_lines(tmp_path / f"whole{ending}", [{"text": f"text {row}"} for row in range(1000)]).read_bytes()
+    for left in (0, 5, len(whole) // 2, len(whole) - 1):
+        cut = tmp_path / f"cut{ending}"
+        cut.write_bytes(whole[:left])
 
         with pytest.raises(
-            ShardError, match="compressed with zstd --long. Compress it again without: zstd -dc --long=31"
+            ShardError,
+            match=r"Reading .*cut.jsonl.*: (not a readable .* Replace it, then repeat|the file is empty, so)",
         ):
-            read(tmp_path / "a.jsonl.zst", TEXT)
+            read(cut, TEXT)
 
 
-class TestLayout:
-    def test_blank_lines_a_byte_order_mark_and_other_line_ends_are_no_rows(self, tmp_path: Path) -> None:
-        content = b'\xef\xbb\xbf\n{"text": "a"}\r\n\r\n \t\n  {"text": "b"}\n{"text": "c"}'
-        file = write_file(tmp_path / "a.jsonl", content)
+def test_a_long_distance_zstd_file_is_told_how_to_mend(tmp_path: Path) -> None:
+    """As the Reddit dumps are compressed. The header asks for a window of 2 GiB."""
+    (tmp_path / "a.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8" + b"\0" * 20)
 
-        assert [row["text"] for row in rows_of(file)] == ["a", "b", "c"]
+    with pytest.raises(ShardError, match="compressed with zstd --long. Compress it again without: zstd -dc --long=31"):
+        read(tmp_path / "a.jsonl.zst", TEXT)
 
-    @pytest.mark.parametrize("content", [b"", b"\n\n \n", b"\xef\xbb\xbf"])
-    def test_an_empty_file_has_no_rows_but_says_no_columns(self, tmp_path: Path, content: bytes) -> None:
-        file = write_file(tmp_path / "a.jsonl", content)
 
-        assert rows_of(file, TEXT) == []
-        with pytest.raises(ShardError, match="a.jsonl has no row with a field"):
-            columns_of(file)
+def test_blank_lines_a_byte_order_mark_and_other_line_ends_are_no_rows(tmp_path: Path) -> None:
+    content = b'\xef\xbb\xbf\n{"text": "a"}\r\n\r\n \t\n  {"text": "b"}\n{"text": "c"}'
+    file = write_file(tmp_path / "a.jsonl", content)
 
-    def test_a_row_longer_than_the_bound_is_refused(self, tmp_path: Path) -> None:
-        file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}, {"text": "x" * (3 << 20)}])
-        limits = {"block_bytes": 1 << 20, "most_record_bytes": 1 << 20}
+    assert [row["text"] for row in rows_of(file)] == ["a", "b", "c"]
 
-        with pytest.raises(
-            ShardError, match="a.jsonl, line 2: a row is longer than 1 MiB. Convert the file to Parquet"
-        ):
-            list(JsonLines(partial(open, file, "rb"), "a.jsonl", TEXT, **limits).batches())
+
+@pytest.mark.parametrize("content", [b"", b"\n\n \n", b"\xef\xbb\xbf"])
+def test_an_empty_file_has_no_rows_but_says_no_columns(tmp_path: Path, content: bytes) -> None:
+    file = write_file(tmp_path / "a.jsonl", content)
+
+    assert rows_of(file, TEXT) == []
+    with pytest.raises(ShardError, match="a.jsonl has no row with a field"):
+        columns_of(file)
+
+
+def test_a_row_longer_than_the_bound_is_refused(tmp_path: Path) -> None:
+    file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}, {"text": "x" * (3 << 20)}])
+    limits = {"block_bytes": 1 << 20, "most_record_bytes": 1 << 20}
+
+    with pytest.raises(ShardError, match="a.jsonl, line 2: a row is longer than 1 MiB. Convert the file to Parquet"):
+        list(JsonLines(partial(open, file, "rb"), "a.jsonl", TEXT, **limits).batches())

@@ -27,7 +27,7 @@ OTHERS = {
 }
 
 
-def test_others_descriptions_of_other_columns_and_rows_are_not_kept() -> None:
+def test_metadata_that_describes_other_columns_and_rows_is_not_kept() -> None:
     assert kept_schema(INPUT.with_metadata(OTHERS), a_spec()).metadata is None
 
 

@@ -20,8 +20,6 @@ from shardsift.worker.training.train import ModelFolder, model_output
 
 NAMES = [
     "a::b",
-    "a::b::c-scores",
-    "simplecache::b",
     "s3:",
     "a://b",
     "a/b::c://d",
@@ -33,15 +31,11 @@ NAMES = [
     "-a",
     "~",
     "~root",
-    "a~b",
     "x[1]",
-    "[x]",
     "*",
-    "a**b",
     "a@b",
     "{a}",
     "a,b",
-    "k=v",
     "naïve",
 ]
 
@@ -120,7 +114,7 @@ def test_only_what_begins_with_a_protocol_is_a_url(path: str) -> None:
 @pytest.mark.parametrize(
     "url", ["hf://datasets/a/b", "s3://b", "S3A://b", "zip://a.parquet::/x.zip", "simplecache::s3://b/x"]
 )
-def test_a_url_is_one(url: str) -> None:
+def test_a_protocol_makes_a_url(url: str) -> None:
     assert is_url(url)
 
 

@@ -80,17 +80,17 @@ def test_what_is_no_manifest_says_nothing(content: bytes | None) -> None:
     assert read_manifest(content) is None
 
 
-class TestTheDigestOfTheFiles:
-    def test_does_not_depend_on_the_order_or_on_who_made_the_files(self) -> None:
-        a, b = RECEIPTS
-        later = replace(b, provenance=replace(b.provenance, worker="w2", attempt=2, finished_at=2e9))
+def test_the_digest_of_the_files_does_not_depend_on_their_order_or_on_who_made_them() -> None:
+    a, b = RECEIPTS
+    later = replace(b, provenance=replace(b.provenance, worker="w2", attempt=2, finished_at=2e9))
 
-        assert files_digest([later, a]) == files_digest([a, b])
+    assert files_digest([later, a]) == files_digest([a, b])
 
-    @pytest.mark.parametrize("change", [{"sha256": "cd" * 32}, {"path": "data/c.parquet"}])
-    @pytest.mark.parametrize("which", ["data", "scores"])
-    def test_changes_with_their_content_and_place(self, which: str, change: dict[str, str]) -> None:
-        a, b = RECEIPTS
-        other = replace(b, **{which: replace(getattr(b, which), **change)})
 
-        assert len({files_digest([a, other]), files_digest([a, b]), files_digest([a])}) == 3
+@pytest.mark.parametrize("change", [{"sha256": "cd" * 32}, {"path": "data/c.parquet"}])
+@pytest.mark.parametrize("which", ["data", "scores"])
+def test_the_digest_of_the_files_changes_with_their_content_and_place(which: str, change: dict[str, str]) -> None:
+    a, b = RECEIPTS
+    other = replace(b, **{which: replace(getattr(b, which), **change)})
+
+    assert len({files_digest([a, other]), files_digest([a, b]), files_digest([a])}) == 3

@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(config={"architectures": "\n"})
 @example(config={"auto_map": ["x"]})
 @example(config={"shardsift_threshold": 10**400})
-def test_whatever_it_holds_there_is_an_answer_or_one_sentence(config: dict[str, Any], folder: Path) -> None:
+def test_whatever_a_config_holds_there_is_an_answer_or_one_sentence(config: dict[str, Any], folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
     shape = shape_of(SimpleNamespace(**sizes_in(config)))

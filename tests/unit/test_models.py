@@ -20,20 +20,20 @@ def told(*models: str) -> list[tuple[str, str | None, str]]:
     return [(*with_revision(model), column) for column, model in models_by_column(models).items()]
 
 
-def test_each_of_several_has_columns_and_a_revision_of_its_own() -> None:
+def test_each_of_several_models_has_columns_and_a_revision_of_its_own() -> None:
     assert told(EDU, TOX) == [
         ("HuggingFaceFW/fineweb-edu-classifier", None, "edu_score"),
         ("unitary/toxic-bert", "abc123", "tox_score"),
     ]
 
 
-def test_a_single_one_needs_no_name() -> None:
+def test_a_single_model_needs_no_name() -> None:
     assert told("me/m") == [("me/m", None, "score")]
     assert told("me/m@v2") == [("me/m", "v2", "score")]
     assert told("edu=me/m@v2") == [("me/m", "v2", "edu_score")]
 
 
-def test_a_folder_may_have_an_equals_sign_and_an_at(tmp_path: Path) -> None:
+def test_a_model_folder_may_have_an_equals_sign_and_an_at(tmp_path: Path) -> None:
     (tmp_path / "a=b@c").mkdir()
 
     assert told(f"{tmp_path}/a=b@c") == [(f"{tmp_path}/a=b@c", None, "score")]
@@ -50,7 +50,7 @@ def test_a_folder_may_have_an_equals_sign_and_an_at(tmp_path: Path) -> None:
         ((), "--model is empty"),
     ],
 )
-def test_what_does_not_go_together_is_refused(models: tuple[str, ...], says: str) -> None:
+def test_models_that_do_not_go_together_are_refused(models: tuple[str, ...], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         told(*models)
 
@@ -65,28 +65,30 @@ def test_python_takes_a_name_several_or_a_dict() -> None:
     ]
 
 
-class TestOfAWorker:
-    def test_are_named_by_one_setting(self) -> None:
-        assert Settings(model="me/m").models == (("me/m", None),)
-        assert Settings(model="me/m@v2").models == (("me/m", "v2"),)
-        assert Settings(model="me/m", model_revision="v2").models == (("me/m", "v2"),)
-        assert Settings(model='["me/m"]', model_revision="v2").models == (("me/m", "v2"),)
-        assert Settings(model="me/m, me/n@v2").models == (("me/m", None), ("me/n", "v2"))
+def test_the_models_of_a_worker_are_named_by_one_setting() -> None:
+    assert Settings(model="me/m").models == (("me/m", None),)
+    assert Settings(model="me/m@v2").models == (("me/m", "v2"),)
+    assert Settings(model="me/m", model_revision="v2").models == (("me/m", "v2"),)
+    assert Settings(model='["me/m"]', model_revision="v2").models == (("me/m", "v2"),)
+    assert Settings(model="me/m, me/n@v2").models == (("me/m", None), ("me/n", "v2"))
 
-    def test_may_be_folders_with_commas(self, tmp_path: Path) -> None:
-        odd = tmp_path / "a,b@c"
-        odd.mkdir()
 
-        assert Settings(model=str(odd)).models == ((str(odd), None),)
-        assert Settings(model=json.dumps([f"{odd}@sha256-1", "me/n"])).models == (
-            (str(odd), "sha256-1"),
-            ("me/n", None),
-        )
+def test_a_worker_may_serve_folders_with_commas(tmp_path: Path) -> None:
+    odd = tmp_path / "a,b@c"
+    odd.mkdir()
 
-    def test_that_cannot_be_read_are_an_error_that_says_what_to_write(self) -> None:
-        with pytest.raises(UsageError, match=r'is no JSON list of models, like \["me/one", "me/other"\]'):
-            _ = Settings(model='["me/m"').models
+    assert Settings(model=str(odd)).models == ((str(odd), None),)
+    assert Settings(model=json.dumps([f"{odd}@sha256-1", "me/n"])).models == (
+        (str(odd), "sha256-1"),
+        ("me/n", None),
+    )
 
-    def test_have_no_common_revision(self) -> None:
-        with pytest.raises(UsageError, match="Name a revision of each as MODEL@REVISION"):
-            _ = Settings(model="me/m,me/n", model_revision="v2").models
+
+def test_models_of_a_worker_that_cannot_be_read_are_an_error_that_says_what_to_write() -> None:
+    with pytest.raises(UsageError, match=r'is no JSON list of models, like \["me/one", "me/other"\]'):
+        _ = Settings(model='["me/m"').models
+
+
+def test_models_of_a_worker_have_no_common_revision() -> None:
+    with pytest.raises(UsageError, match="Name a revision of each as MODEL@REVISION"):
+        _ = Settings(model="me/m,me/n", model_revision="v2").models

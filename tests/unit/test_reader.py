@@ -160,59 +160,59 @@ def test_broken_pages_are_refused_while_they_are_read(tmp_path: Path) -> None:
         windows_of(file)
 
 
-class TestBadRows:
-    """Of lines, each a row: bad ones come null, with the reason, in their window."""
+TEXT = (("text", "string"),)
 
-    COLUMNS = (("text", "string"),)
 
-    def windows(self, folder: Path, lines: list[str], share: float, **changes: Any) -> list[Window]:
-        file = write_file(folder / "a.jsonl", "\n".join(lines).encode())
-        spec = a_spec(columns=self.COLUMNS, max_bad_rows=share, window_rows=100)
-        return windows_of(file, spec=spec, **changes)
+def windows_of_lines(folder: Path, lines: list[str], share: float, **changes: Any) -> list[Window]:
+    file = write_file(folder / "a.jsonl", "\n".join(lines).encode())
+    spec = a_spec(columns=TEXT, max_bad_rows=share, window_rows=100)
+    return windows_of(file, spec=spec, **changes)
 
-    def test_are_told_by_their_window(self, tmp_path: Path) -> None:
-        lines = ['{"text": "a"}'] * 250
-        for row in (7, 99, 100, 249):
-            lines[row] = "null"
 
-        windows = self.windows(tmp_path, lines, 4 / 250)
+def test_bad_rows_are_told_by_their_window(tmp_path: Path) -> None:
+    lines = ['{"text": "a"}'] * 250
+    for row in (7, 99, 100, 249):
+        lines[row] = "null"
 
-        assert spans(windows) == [(0, 100), (100, 100), (200, 50)]
-        assert [list(window.bad) for window in windows] == [[7, 99], [0], [49]]
-        assert windows[1].bad[0].place == "line 101"
-        assert [window.rows["text"].null_count for window in windows] == [2, 1, 1]
+    windows = windows_of_lines(tmp_path, lines, 4 / 250)
 
-    def test_that_are_too_many_fail_the_shard_with_the_first_of_them_and_the_share_that_would_do(
-        self, tmp_path: Path
-    ) -> None:
-        lines = ['{"text": "a"}', "null", "", '{"text": 1}', "{", *["}"] * 8, *['{"text": "b"}'] * 88]
+    assert spans(windows) == [(0, 100), (100, 100), (200, 50)]
+    assert [list(window.bad) for window in windows] == [[7, 99], [0], [49]]
+    assert windows[1].bad[0].place == "line 101"
+    assert [window.rows["text"].null_count for window in windows] == [2, 1, 1]
 
-        with pytest.raises(
-            ShardError,
-            match="Shard 000_00000: 11 rows of 100 cannot be read, and --max-bad-rows 0.05 allows 10; --max-bad-rows 0.11 would "
-            r"do. line 2: not a JSON object.*; line 4: text is 1, not string; line 5: not valid JSON: .*; and 8 more\.",
-        ):
-            self.windows(tmp_path, lines, 0.05)
-        assert len(self.windows(tmp_path, lines, 0.11)) == 1
 
-    def test_of_a_small_shard_are_judged_with_those_of_the_run(self, tmp_path: Path) -> None:
-        """One line of 75 is more than 1 %."""
-        windows = self.windows(tmp_path, ["null"] * 10 + ['{"text": "a"}'] * 65, 0.01)
+def test_too_many_bad_rows_fail_the_shard_with_the_first_of_them_and_the_share_that_would_do(tmp_path: Path) -> None:
+    lines = ['{"text": "a"}', "null", "", '{"text": 1}', "{", *["}"] * 8, *['{"text": "b"}'] * 88]
 
-        assert len(windows[0].bad) == 10
-        with pytest.raises(ShardError, match="1 row of 75 cannot be read, and --max-bad-rows 0 allows 0"):
-            self.windows(tmp_path, ["null"] + ['{"text": "a"}'] * 74, 0)
+    with pytest.raises(
+        ShardError,
+        match="Shard 000_00000: 11 rows of 100 cannot be read, and --max-bad-rows 0.05 allows 10; --max-bad-rows 0.11 would "
+        r"do. line 2: not a JSON object.*; line 4: text is 1, not string; line 5: not valid JSON: .*; and 8 more\.",
+    ):
+        windows_of_lines(tmp_path, lines, 0.05)
+    assert len(windows_of_lines(tmp_path, lines, 0.11)) == 1
 
-    def test_of_parquet_count_too(self, tmp_path: Path) -> None:
-        raw = pa.array([b"\xff"] * 11 + [b"good"] * 189, pa.binary())
-        pq.write_table(pa.table({"text": raw.view(pa.string())}), tmp_path / "a.parquet")
-        spec = a_spec(columns=self.COLUMNS, max_bad_rows=0.01, window_rows=10)
 
-        with (
-            open_input(str(tmp_path / "a.parquet")) as file,
-            pytest.raises(ShardError, match="11 rows of 200 cannot be read.*--max-bad-rows 0.055 would do"),
-        ):
-            list(read_windows(file, a_shard("000_00000", uri=str(tmp_path / "a.parquet")), spec))
+def test_bad_rows_of_a_small_shard_are_judged_with_those_of_the_run(tmp_path: Path) -> None:
+    """One line of 75 is more than 1 %."""
+    windows = windows_of_lines(tmp_path, ["null"] * 10 + ['{"text": "a"}'] * 65, 0.01)
+
+    assert len(windows[0].bad) == 10
+    with pytest.raises(ShardError, match="1 row of 75 cannot be read, and --max-bad-rows 0 allows 0"):
+        windows_of_lines(tmp_path, ["null"] + ['{"text": "a"}'] * 74, 0)
+
+
+def test_bad_rows_of_parquet_count_too(tmp_path: Path) -> None:
+    raw = pa.array([b"\xff"] * 11 + [b"good"] * 189, pa.binary())
+    pq.write_table(pa.table({"text": raw.view(pa.string())}), tmp_path / "a.parquet")
+    spec = a_spec(columns=TEXT, max_bad_rows=0.01, window_rows=10)
+
+    with (
+        open_input(str(tmp_path / "a.parquet")) as file,
+        pytest.raises(ShardError, match="11 rows of 200 cannot be read.*--max-bad-rows 0.055 would do"),
+    ):
+        list(read_windows(file, a_shard("000_00000", uri=str(tmp_path / "a.parquet")), spec))
 
 
 def test_as_many_rows_may_be_bad_as_the_share_says_and_in_any_case_a_few() -> None:

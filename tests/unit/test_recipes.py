@@ -48,7 +48,7 @@ def used(model: str | Model, **given: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.model)
 class TestEachRecipe:
-    def test_sets_options_of_a_run_with_its_model_to_values_that_they_take(self, recipe: Recipe) -> None:
+    def test_a_recipe_sets_options_of_a_run_with_its_model_to_values_that_they_take(self, recipe: Recipe) -> None:
         types = get_type_hints(RunOptions, include_extras=True)
 
         assert recipe.options
@@ -61,7 +61,9 @@ class TestEachRecipe:
         assert "{}" in (recipe.hypothesis_template or "{}")
         assert used(recipe.model, labels=("a", "b") if recipe.zero_shot else ()) == recipe.options
 
-    def test_is_called_checked_if_a_test_compares_its_scores_with_the_authors_code(self, recipe: Recipe) -> None:
+    def test_a_recipe_is_called_checked_if_a_test_compares_its_scores_with_the_authors_code(
+        self, recipe: Recipe
+    ) -> None:
         tests = [test for name, test in CHECKED_BY.items() if recipe.model.startswith(name)]
 
         assert (recipe.checked == "checked") == bool(tests)
@@ -74,38 +76,38 @@ def test_no_model_has_two_recipes() -> None:
     assert len(names) == len(set(names)) >= 20
 
 
-class TestWhoseOptionWins:
-    @pytest.mark.parametrize(
-        ("model", "given"),
-        [
-            (PDFS, {"max_tokens": 512}),
-            (PDFS, {"passages": "stride:256"}),
-            (EDU, {"min_score": 2.0}),
-            (TOPICS, {"text_column": "{title}"}),
-            (TOPICS, {"function_to_apply": "none"}),
-            (NLI, {"labels": ("a",), "hypothesis_template": "About {}."}),
-        ],
-    )
-    def test_the_users_option_wins(self, model: str, given: dict[str, Any]) -> None:
-        assert not used(model, **given).keys() & given.keys()
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        (PDFS, {"max_tokens": 512}),
+        (PDFS, {"passages": "stride:256"}),
+        (EDU, {"min_score": 2.0}),
+        (TOPICS, {"text_column": "{title}"}),
+        (TOPICS, {"function_to_apply": "none"}),
+        (NLI, {"labels": ("a",), "hypothesis_template": "About {}."}),
+    ],
+)
+def test_the_users_option_wins(model: str, given: dict[str, Any]) -> None:
+    assert not used(model, **given).keys() & given.keys()
 
-    @pytest.mark.parametrize(
-        "chosen", [{"where": "int_score >= 3"}, {"keep_all": True}, {"function_to_apply": "sigmoid"}]
-    )
-    def test_another_choice_of_rows_or_function_leaves_out_the_threshold(self, chosen: dict[str, Any]) -> None:
-        assert used(EDU, **chosen) == {}
 
-    def test_the_other_options_are_still_the_recipes(self) -> None:
-        assert used(PDFS, max_tokens=512) == {"passages": "finepdfs"}
-        assert used(TOPICS, text_column="content") == {"max_tokens": 8192, "function_to_apply": "softmax"}
-        assert used(PDFS, text_pair_column="summary") == {"max_tokens": 2048}  # passages are of a single text
+@pytest.mark.parametrize("chosen", [{"where": "int_score >= 3"}, {"keep_all": True}, {"function_to_apply": "sigmoid"}])
+def test_another_choice_of_rows_or_function_leaves_out_the_threshold(chosen: dict[str, Any]) -> None:
+    assert used(EDU, **chosen) == {}
 
-    def test_a_function_of_the_user_leaves_out_the_rounded_score_which_is_for_raw_ones(self) -> None:
-        model = Model(name=EDU, revision="1", labels=("LABEL_0",))
 
-        assert [adds_int_score(model, function) for function in ("none", "sigmoid")] == [True, False]
-        assert not adds_int_score(replace(model, revision="sha256-1"), "none")  # a folder
-        assert not adds_int_score(replace(model, name=PDFS), "none")
+def test_options_that_the_user_does_not_set_are_still_the_recipes() -> None:
+    assert used(PDFS, max_tokens=512) == {"passages": "finepdfs"}
+    assert used(TOPICS, text_column="content") == {"max_tokens": 8192, "function_to_apply": "softmax"}
+    assert used(PDFS, text_pair_column="summary") == {"max_tokens": 2048}  # passages are of a single text
+
+
+def test_a_function_of_the_user_leaves_out_the_rounded_score_which_is_for_raw_ones() -> None:
+    model = Model(name=EDU, revision="1", labels=("LABEL_0",))
+
+    assert [adds_int_score(model, function) for function in ("none", "sigmoid")] == [True, False]
+    assert not adds_int_score(replace(model, revision="sha256-1"), "none")  # a folder
+    assert not adds_int_score(replace(model, name=PDFS), "none")
 
 
 @pytest.mark.parametrize(
@@ -129,24 +131,24 @@ def test_the_user_is_told_the_options_as_arguments_of_a_shell() -> None:
     )
 
 
-class TestTheCommand:
-    def test_shows_each_model_with_its_options(self) -> None:
-        shown = CliRunner().invoke(cli, ["recipes"]).stdout
+def test_the_command_shows_each_model_with_its_options() -> None:
+    shown = CliRunner().invoke(cli, ["recipes"]).stdout
 
-        lines = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
-        assert "--max-tokens 2048 --passages finepdfs" in lines[PDFS]
-        assert {recipe.model for recipe in RECIPES} <= set(lines)
-        assert lines[NLI].rstrip().endswith("Needs --labels.")
-        assert max(len(line.rstrip()) for line in shown.splitlines()) <= 165
+    lines = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
+    assert "--max-tokens 2048 --passages finepdfs" in lines[PDFS]
+    assert {recipe.model for recipe in RECIPES} <= set(lines)
+    assert lines[NLI].rstrip().endswith("Needs --labels.")
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 165
 
-    def test_prints_json_for_scripts(self) -> None:
-        found = json.loads(CliRunner().invoke(cli, ["recipes", "--json"]).stdout)
 
-        assert [recipe["model"] for recipe in found] == [recipe.model for recipe in RECIPES]
-        assert found[0] == {
-            "model": EDU,
-            "checked": "checked",
-            "source": f"https://huggingface.co/{EDU}",
-            "note": "Adds int_score, the rounded score.",
-            "options": {"min_score": 3.0},
-        }
+def test_the_command_prints_json_for_scripts() -> None:
+    found = json.loads(CliRunner().invoke(cli, ["recipes", "--json"]).stdout)
+
+    assert [recipe["model"] for recipe in found] == [recipe.model for recipe in RECIPES]
+    assert found[0] == {
+        "model": EDU,
+        "checked": "checked",
+        "source": f"https://huggingface.co/{EDU}",
+        "note": "Adds int_score, the rounded score.",
+        "options": {"min_score": 3.0},
+    }

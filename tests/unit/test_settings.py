@@ -57,17 +57,16 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         check_state_dir(Settings(state_dir=tmp_path / "file/state"))
 
 
-class TestEnvironment:
-    @pytest.mark.parametrize("prefix", ["", "SHARDSIFT_"])
-    def test_redis_and_its_password_file_have_two_names(
-        self, monkeypatch: pytest.MonkeyPatch, prefix: str, password_file: Path
-    ) -> None:
-        monkeypatch.setenv(f"{prefix}REDIS_URL", "redis://host:6379/0")
-        monkeypatch.setenv(f"{prefix}REDIS_PASSWORD_FILE", str(password_file))
+@pytest.mark.parametrize("prefix", ["", "SHARDSIFT_"])
+def test_redis_and_its_password_file_have_two_names(
+    monkeypatch: pytest.MonkeyPatch, prefix: str, password_file: Path
+) -> None:
+    monkeypatch.setenv(f"{prefix}REDIS_URL", "redis://host:6379/0")
+    monkeypatch.setenv(f"{prefix}REDIS_PASSWORD_FILE", str(password_file))
 
-        settings = Settings()
+    settings = Settings()
 
-        assert settings.redis == RedisAddress(host="host", password=ODD_PASSWORD)
+    assert settings.redis == RedisAddress(host="host", password=ODD_PASSWORD)
 
 
 def test_a_misspelled_variable_is_told_with_the_right_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,28 +79,26 @@ def test_a_misspelled_variable_is_told_with_the_right_name(monkeypatch: pytest.M
         read_settings()
 
 
-class TestProcess:
-    """docs/settings.md groups the settings by the processes that read them, so each group must be true."""
+def test_a_setting_that_says_what_unset_means_shows_no_default() -> None:
+    lines = (ROOT / "docs/settings.md").read_text().splitlines()
+    rows = [line.split(" | ", 2) for line in lines if "Unset:" in line]
 
-    def test_one_that_says_what_unset_means_shows_no_default(self) -> None:
-        lines = (ROOT / "docs/settings.md").read_text().splitlines()
-        rows = [line.split(" | ", 2) for line in lines if "Unset:" in line]
+    assert len(rows) > 8
+    assert {default for _, default, _ in rows} == {""}
 
-        assert len(rows) > 8
-        assert {default for _, default, _ in rows} == {""}
 
-    def test_every_setting_is_grouped_by_the_processes_that_read_it(self) -> None:
-        readers = readers_of_settings()
+def test_every_setting_is_grouped_by_the_processes_that_read_it() -> None:
+    readers = readers_of_settings()
 
-        grouped = {
-            name: [process for process in Process if process in field.metadata]
-            for name, field in Settings.model_fields.items()
-            if not field.exclude
-        }
+    grouped = {
+        name: [process for process in Process if process in field.metadata]
+        for name, field in Settings.model_fields.items()
+        if not field.exclude
+    }
 
-        assert grouped == {
-            name: [Process.SEVERAL if len(readers[name]) > 1 else next(iter(readers[name]))] for name in grouped
-        }
+    assert grouped == {
+        name: [Process.SEVERAL if len(readers[name]) > 1 else next(iter(readers[name]))] for name in grouped
+    }
 
 
 def readers_of_settings() -> dict[str, set[Process]]:

@@ -58,7 +58,7 @@ def test_names_of_real_datasets_are_accepted(name: str) -> None:
         "\ud800",
     ],
 )
-def test_other_names_are_refused(name: str) -> None:
+def test_names_that_lead_out_of_the_output_or_no_disk_takes_are_refused(name: str) -> None:
     assert not is_safe_name(name)
     with pytest.raises(ValueError, match="Rename it: no control .* and 512 characters in all"):
         a_shard(name)

@@ -52,89 +52,94 @@ CHANGES: dict[str, Any] = {
 TEXT = st.text(st.characters(codec="utf-8"), max_size=60)
 
 
-class TestRunId:
-    def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
-        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.9b46301afbf5"
-
-    @pytest.mark.parametrize("field", [field.name for spec in (RunSpec, Scoring) for field in fields(spec)])
-    def test_each_field_makes_another_run(self, field: str) -> None:
-        assert a_spec(**{field: CHANGES[field]}).run_id != a_spec().run_id
-
-    def test_a_model_of_the_same_name_with_another_revision_or_label_makes_another_run(self) -> None:
-        models = MODEL, replace(MODEL, revision="other"), replace(MODEL, labels=("good",))
-
-        assert len({a_spec(model=model).run_id for model in models}) == 3
-
-    @pytest.mark.parametrize(
-        ("changes", "head"),
-        [
-            ({}, "cc-main-2024-10.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uris": ("/data/My Shards/*.parquet",)}, "my-shards.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uris": ("/data/shards/a.parquet",)}, "a.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uris": ("s3://bucket/folder/",)}, "folder.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uris": ("*.parquet",)}, "input.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uris": ("/home/me/*.parquet",)}, "input.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uris": ("/daten/übergrößen",)}, "bergr-en.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uris": ("/数据",)}, "x.fineweb-edu-classifier."),
-            ({"model": OTHER_MODEL}, "cc-main-2024-10.other."),
-        ],
-    )
-    def test_its_head_tells_input_and_model(self, changes: dict[str, Any], head: str) -> None:
-        assert a_spec(**changes).run_id.startswith(head)
-
-    @given(crawl=TEXT | st.none(), input_uri=TEXT, model_name=TEXT)
-    def test_it_is_a_run_id_whatever_the_names(self, crawl: str | None, input_uri: str, model_name: str) -> None:
-        model = Model(name=model_name, revision="1", labels=("a",))
-
-        assert is_run_id(a_spec(crawl=crawl, input_uris=(input_uri,), model=model).run_id)
-
-    @pytest.mark.parametrize("text", ["", ".hidden", "-x", "A", "a b", "a/b", "a\n", "a:b", "a*", "é", "a" * 82])
-    def test_what_could_reach_another_key_or_folder_is_no_run_id(self, text: str) -> None:
-        assert not is_run_id(text)
+def test_an_id_stays_what_it_was_in_earlier_releases() -> None:
+    assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.9b46301afbf5"
 
 
-class TestJson:
-    @pytest.mark.parametrize("field", [None, *CHANGES])
-    def test_a_spec_comes_back_as_it_was(self, field: str | None) -> None:
-        spec = a_spec(**({field: CHANGES[field]} if field else {}))
-
-        assert RunSpec.from_json(spec.to_json()) == spec
-        assert RunSpec.from_json(spec.to_json()).run_id == spec.run_id
-
-    def test_a_field_with_its_default_is_left_out_so_that_a_new_one_keeps_all_ids(self) -> None:
-        scoring = Scoring(model=OTHER_MODEL, dtype="auto", text_columns=("text",), score_column="score")
-        chosen = replace(scoring, zero_shot=ZeroShot(labels=("a", "b")), scores_from=OTHER_MODEL)
-        required = {field.name: getattr(a_spec(), field.name) for field in fields(RunSpec) if field.default is MISSING}
-        spec = RunSpec(**{**required, "scorings": (scoring, chosen)})
-
-        found = json.loads(spec.to_json())
-        plain, full = found["scorings"]
-
-        assert set(found) == set(required)
-        assert set(plain) == _required(Scoring)
-        assert set(full) == _required(Scoring) | {"zero_shot", "scores_from"}
-        assert set(full["zero_shot"]) == _required(ZeroShot)
-        assert set(plain["model"]) == set(full["scores_from"]) == _required(Model)
-
-    @pytest.mark.parametrize("text", ["", "{}", "[]", '{"input_uris": 5}', "null"])
-    def test_anything_else_is_refused(self, text: str) -> None:
-        with pytest.raises(ValidationError):
-            RunSpec.from_json(text)
+@pytest.mark.parametrize("field", [field.name for spec in (RunSpec, Scoring) for field in fields(spec)])
+def test_each_field_makes_another_run(field: str) -> None:
+    assert a_spec(**{field: CHANGES[field]}).run_id != a_spec().run_id
 
 
-class TestQueue:
-    def test_it_names_model_revision_and_dtype(self) -> None:
-        on_hub = Model(name="org/Big Model_v2", revision="0123456789abcdef", labels=("a",))
-        folder = Model(name="/models/mine", revision="sha256-0123456789abcdef", labels=("a",))
+def test_a_model_of_the_same_name_with_another_revision_or_label_makes_another_run() -> None:
+    models = MODEL, replace(MODEL, revision="other"), replace(MODEL, labels=("good",))
 
-        assert on_hub.queue("float32") == "score.sequence-classifier.big-model-v2.0123456789ab.float32"
-        assert folder.queue("auto") == "score.sequence-classifier.mine.0123456789ab.auto"
+    assert len({a_spec(model=model).run_id for model in models}) == 3
 
-    def test_a_run_of_several_models_has_the_queue_of_all_of_them_and_counts_each_once(self) -> None:
-        (one,), (other,) = a_spec().scorings, a_spec(model=OTHER_MODEL).scorings
-        queue = a_spec(scorings=(one, other, replace(one, score_column="again"))).queue
 
-        assert queue == f"{one.queue}+{other.queue}"
+@pytest.mark.parametrize(
+    ("changes", "head"),
+    [
+        ({}, "cc-main-2024-10.fineweb-edu-classifier."),
+        ({"crawl": None, "input_uris": ("/data/My Shards/*.parquet",)}, "my-shards.fineweb-edu-classifier."),
+        ({"crawl": None, "input_uris": ("/data/shards/a.parquet",)}, "a.fineweb-edu-classifier."),
+        ({"crawl": None, "input_uris": ("s3://bucket/folder/",)}, "folder.fineweb-edu-classifier."),
+        ({"crawl": None, "input_uris": ("*.parquet",)}, "input.fineweb-edu-classifier."),
+        ({"crawl": None, "input_uris": ("/home/me/*.parquet",)}, "input.fineweb-edu-classifier."),
+        ({"crawl": None, "input_uris": ("/daten/übergrößen",)}, "bergr-en.fineweb-edu-classifier."),
+        ({"crawl": None, "input_uris": ("/数据",)}, "x.fineweb-edu-classifier."),
+        ({"model": OTHER_MODEL}, "cc-main-2024-10.other."),
+    ],
+)
+def test_the_head_of_an_id_tells_input_and_model(changes: dict[str, Any], head: str) -> None:
+    assert a_spec(**changes).run_id.startswith(head)
+
+
+@given(crawl=TEXT | st.none(), input_uri=TEXT, model_name=TEXT)
+def test_an_id_is_one_whatever_the_names(crawl: str | None, input_uri: str, model_name: str) -> None:
+    model = Model(name=model_name, revision="1", labels=("a",))
+
+    assert is_run_id(a_spec(crawl=crawl, input_uris=(input_uri,), model=model).run_id)
+
+
+@pytest.mark.parametrize("text", ["", ".hidden", "-x", "A", "a b", "a/b", "a\n", "a:b", "a*", "é", "a" * 82])
+def test_what_could_reach_another_key_or_folder_is_no_run_id(text: str) -> None:
+    assert not is_run_id(text)
+
+
+@pytest.mark.parametrize("field", [None, *CHANGES])
+def test_a_spec_comes_back_as_it_was(field: str | None) -> None:
+    spec = a_spec(**({field: CHANGES[field]} if field else {}))
+
+    assert RunSpec.from_json(spec.to_json()) == spec
+    assert RunSpec.from_json(spec.to_json()).run_id == spec.run_id
+
+
+def test_a_field_with_its_default_is_left_out_so_that_a_new_one_keeps_all_ids() -> None:
+    scoring = Scoring(model=OTHER_MODEL, dtype="auto", text_columns=("text",), score_column="score")
+    chosen = replace(scoring, zero_shot=ZeroShot(labels=("a", "b")), scores_from=OTHER_MODEL)
+    required = {field.name: getattr(a_spec(), field.name) for field in fields(RunSpec) if field.default is MISSING}
+    spec = RunSpec(**{**required, "scorings": (scoring, chosen)})
+
+    found = json.loads(spec.to_json())
+    plain, full = found["scorings"]
+
+    assert set(found) == set(required)
+    assert set(plain) == _required(Scoring)
+    assert set(full) == _required(Scoring) | {"zero_shot", "scores_from"}
+    assert set(full["zero_shot"]) == _required(ZeroShot)
+    assert set(plain["model"]) == set(full["scores_from"]) == _required(Model)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"input_uris": 5}', "null"])
+def test_what_is_no_json_of_a_spec_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError):
+        RunSpec.from_json(text)
+
+
+def test_a_queue_names_model_revision_and_dtype() -> None:
+    on_hub = Model(name="org/Big Model_v2", revision="0123456789abcdef", labels=("a",))
+    folder = Model(name="/models/mine", revision="sha256-0123456789abcdef", labels=("a",))
+
+    assert on_hub.queue("float32") == "score.sequence-classifier.big-model-v2.0123456789ab.float32"
+    assert folder.queue("auto") == "score.sequence-classifier.mine.0123456789ab.auto"
+
+
+def test_a_run_of_several_models_has_the_queue_of_all_of_them_and_counts_each_once() -> None:
+    (one,), (other,) = a_spec().scorings, a_spec(model=OTHER_MODEL).scorings
+    queue = a_spec(scorings=(one, other, replace(one, score_column="again"))).queue
+
+    assert queue == f"{one.queue}+{other.queue}"
 
 
 @pytest.mark.parametrize(

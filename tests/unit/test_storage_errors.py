@@ -139,8 +139,6 @@ TRANSIENT: list[tuple[Exception, str]] = [
     (made(hub_errors.BucketBatchError, 200), "the Hub did not change every file"),
     (made(hub_errors.LocalEntryNotFoundError), "the network failed"),  # "not in the cache, and the network is away"
     (made(hub_errors.OfflineModeIsEnabled), "the network failed"),
-    (made(hub_errors.FileMetadataError), "the network failed"),
-    (made(hub_errors.XetDownloadError), ""),
     (made(pa.ArrowMemoryError), "out of memory"),
     (ConnectionResetError(), "the network failed (ConnectionResetError)"),
     (TimeoutError(LONG), "the network failed"),
@@ -153,26 +151,19 @@ TRANSIENT: list[tuple[Exception, str]] = [
     (of_xet("client error (429 Too Many Requests)"), "429"),
     (of_xet("server error (503 Service Unavailable)", ConnectionError), "503"),
     (of_package("EndpointConnectionError", "botocore"), "the network failed"),
-    (of_package("ServerDisconnectedError", "aiohttp.client"), "the network failed"),
     (of_package("ClientResponseError", "aiohttp.client", status=503), "the network failed"),
-    (of_package("ClientResponseError", "aiohttp.client", status=429), "the network failed"),
     (of_package("ServiceRequestError", "azure.core"), "the network failed"),
 ]
 TRANSIENT_OF_MACHINE: list[tuple[Exception, str]] = [
     (of_package("NoCredentialsError", "botocore"), NO_CREDENTIALS),
-    (of_package("UnauthorizedSSOTokenError", "botocore"), NO_CREDENTIALS),
-    (of_package("ProfileNotFound", "botocore"), NO_CREDENTIALS),
     (of_package("RefreshError", "google.auth"), NO_CREDENTIALS),
     (of_package("ClientAuthenticationError", "azure.core"), NO_CREDENTIALS),
     (of_s3("ExpiredToken"), NO_CREDENTIALS),
-    (of_s3("RequestTimeTooSkewed"), NO_CREDENTIALS),
 ]
 OF_SHARD: list[tuple[Exception, str]] = [
     *((made(HfHubHTTPError, status), f"the Hub answered {status}") for status in (400, 404, 410, 413, 422)),
-    (made(hub_errors.RevisionNotFoundError, 404), "no longer on the Hub"),
     (made(hub_errors.RemoteEntryNotFoundError, 404), "no longer on the Hub"),
     (made(hub_errors.EntryNotFoundError), "the file does not exist"),
-    (made(hub_errors.HFValidationError), "first line second line"),
     (made(pa.ArrowInvalid), "not a readable Parquet file"),
     (made(pa.ArrowNotImplementedError), "not a readable Parquet file"),
     (OSError(LONG), "the file cannot be read and may be damaged"),  # pyarrow's for a truncated file
@@ -194,12 +185,10 @@ OF_MACHINE: list[tuple[Exception, str]] = [
         "Check the name and HF_TOKEN",
     ),  # the Hub's answer for a private one
     (hidden(made(hub_errors.RepositoryNotFoundError, 404)), "Check the name and HF_TOKEN"),
-    (hidden(made(hub_errors.BucketNotFoundError, 404)), "Check the name and HF_TOKEN"),
     (made(hub_errors.GatedRepoError, 403), "Accept its terms on the Hub"),
     (hidden(made(hub_errors.GatedRepoError, 403)), "Accept its terms on the Hub"),
     (made(hub_errors.LocalTokenNotFoundError), "Check HF_TOKEN."),
     (of_xet("client error (403 Forbidden)"), "domain: http://hub). If it is about the token, give HF_TOKEN"),
-    (of_xet("client error (401 Unauthorized)", ConnectionError), "give HF_TOKEN the rights"),
     (PermissionError("Access Denied"), "Check the token or the file permissions."),  # hf_xet's, without an errno
     *((of_s3(code), "Check the key of this machine") for code in ("AccessDenied", "InvalidAccessKeyId")),
     *((of_path(code), os.strerror(getattr(errno, code))) for code in ("EACCES", "EPERM", "EROFS")),

@@ -72,7 +72,7 @@ class TestInABucket:
         files.rm("/b", recursive=True)
 
     @pytest.mark.parametrize("uri", ["b/t", "b", "b/t/x=1", "b/t/x=1/a.parquet", "b/t/*/a.parquet", "b/*/*/*.parquet"])
-    def test_a_table_is_refused_too(self, uri: str) -> None:
+    def test_a_table_in_a_bucket_is_refused_however_it_is_named(self, uri: str) -> None:
         assert "memory:///b/t is a Delta table" in refusal(f"memory://{uri}")
         assert list_files("memory://b/plain").files
 

@@ -33,7 +33,7 @@ def digest(texts: list[str | None]) -> str:
         ),
     ],
 )
-def test_it_is_the_same_however_the_texts_are_held(held: pa.Array) -> None:
+def test_a_digest_is_the_same_however_the_texts_are_held(held: pa.Array) -> None:
     assert text_digest(plain_texts(held)) == digest(TEXTS)
 
 
@@ -50,7 +50,7 @@ def test_it_is_the_same_however_the_texts_are_held(held: pa.Array) -> None:
         [],
     ],
 )
-def test_other_texts_have_another(others: list[str | None]) -> None:
+def test_other_texts_have_another_digest(others: list[str | None]) -> None:
     assert digest(others) != digest(TEXTS)
 
 

@@ -19,7 +19,7 @@ def test_a_duration_is_a_number_with_a_unit(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "m", "90", "10 minutes", "-5s", "1e3", "٣s"])
-def test_anything_else_is_refused_with_examples(text: str) -> None:
+def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match="such as 90s, 10m or 2h"):
         parse_duration(text)
 

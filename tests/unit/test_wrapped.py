@@ -33,6 +33,6 @@ def test_a_fact_goes_on_below_its_value() -> None:
     ]
 
 
-def test_what_fits_stays_as_it_is() -> None:
+def test_a_line_that_fits_stays_as_it_is() -> None:
     for line in ("", "published", "progress ████▒▒▒░░░  37% of shards done", f"run      {RUN}"):
         assert wrapped(line, 80) == line

@@ -76,115 +76,119 @@ def environment(hub: HubServer, tmp_path: Path) -> dict[str, str]:
     return hub.client_env(tmp_path / "home")
 
 
-class TestTheHub:
-    def test_a_crawl_is_pinned_to_the_commit_and_names_mirror_its_folder(
-        self, hub: HubServer, environment: dict[str, str]
-    ) -> None:
-        (source,) = ask(environment, ("crawl", CRAWLS[0]))
+def test_a_crawl_is_pinned_to_the_commit_and_names_mirror_its_folder(
+    hub: HubServer, environment: dict[str, str]
+) -> None:
+    (source,) = ask(environment, ("crawl", CRAWLS[0]))
 
-        commit = hub.commits(REPO)[0].oid
-        assert source["revision"] == commit
-        assert source["uris"] == [f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/*.parquet"]
-        assert [shard["name"] for shard in source["shards"]] == [f"{CRAWLS[0]}/000_0000{i}" for i in range(2)]
-        assert source["shards"][0]["uri"] == f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/000_00000.parquet"
-        assert source["shards"][0]["size_bytes"] == hub.files(REPO)[f"data/{CRAWLS[0]}/000_00000.parquet"]
-        assert source["rows"] == 20
-        assert source["identities_now"] == [shard["identity"] for shard in source["shards"]]
-        content = hub.read(REPO, f"data/{CRAWLS[0]}/000_00000.parquet")
-        assert source["shards"][0]["identity"] == f"sha256:{hashlib.sha256(content).hexdigest()}"
+    commit = hub.commits(REPO)[0].oid
+    assert source["revision"] == commit
+    assert source["uris"] == [f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/*.parquet"]
+    assert [shard["name"] for shard in source["shards"]] == [f"{CRAWLS[0]}/000_0000{i}" for i in range(2)]
+    assert source["shards"][0]["uri"] == f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/000_00000.parquet"
+    assert source["shards"][0]["size_bytes"] == hub.files(REPO)[f"data/{CRAWLS[0]}/000_00000.parquet"]
+    assert source["rows"] == 20
+    assert source["identities_now"] == [shard["identity"] for shard in source["shards"]]
+    content = hub.read(REPO, f"data/{CRAWLS[0]}/000_00000.parquet")
+    assert source["shards"][0]["identity"] == f"sha256:{hashlib.sha256(content).hexdigest()}"
 
-    def test_other_forms_find_the_same_files_under_names_of_the_data_folder(
-        self, hub: HubServer, environment: dict[str, str]
-    ) -> None:
-        whole, folder, file, sample, lines, named_data = ask(
+
+def test_other_forms_of_a_uri_find_the_same_files_under_names_of_the_data_folder(
+    hub: HubServer, environment: dict[str, str]
+) -> None:
+    whole, folder, file, sample, lines, named_data = ask(
+        environment,
+        ("list", f"hf://datasets/{REPO}/data"),
+        ("list", f"hf://datasets/{REPO}@main/data/{CRAWLS[1]}"),
+        ("list", f"hf://datasets/{REPO}/data/{CRAWLS[1]}/000_00001.parquet"),
+        ("list", f"hf://datasets/{REPO}/sample/10BT"),
+        ("list", f"hf://datasets/{REPO}/en/*.json.gz"),
+        ("list", f"hf://datasets/data/data/data/{CRAWLS[1]}"),
+    )
+
+    both = [f"{CRAWLS[1]}/000_00000", f"{CRAWLS[1]}/000_00001"]
+    assert [shard["name"] for shard in whole["shards"]] == [
+        f"{crawl}/000_0000{number}" for crawl in CRAWLS for number in range(2)
+    ]
+    assert [shard["name"] for shard in folder["shards"]] == both
+    assert [shard["name"] for shard in file["shards"]] == both[1:]
+    assert [shard["name"] for shard in sample["shards"]] == ["000"]
+    assert [shard["name"] for shard in lines["shards"]] == ["c4-train.00000-of-00001"]
+    assert lines["rows"] == 7
+    content = hub.read(REPO, "en/c4-train.00000-of-00001.json.gz")
+    kinds = ("sha256:" + hashlib.sha256(content).hexdigest(), "git:")  # a small file may not be in LFS
+    assert lines["identities_now"][0].startswith(kinds)
+    assert [shard["name"] for shard in named_data["shards"]] == both
+
+
+def test_what_the_hub_does_not_have_is_told_with_what_there_is(environment: dict[str, str]) -> None:
+    crawl, dataset, revision, empty, path, no_repository = (
+        answer["error"]
+        for answer in ask(
             environment,
-            ("list", f"hf://datasets/{REPO}/data"),
-            ("list", f"hf://datasets/{REPO}@main/data/{CRAWLS[1]}"),
-            ("list", f"hf://datasets/{REPO}/data/{CRAWLS[1]}/000_00001.parquet"),
-            ("list", f"hf://datasets/{REPO}/sample/10BT"),
-            ("list", f"hf://datasets/{REPO}/en/*.json.gz"),
-            ("list", f"hf://datasets/data/data/data/{CRAWLS[1]}"),
+            ("crawl", "CC-MAIN-1999-01"),
+            ("list", "hf://datasets/org/nowhere/data"),
+            ("list", f"hf://datasets/{REPO}@nope/data"),
+            ("list", f"hf://datasets/{REPO}/data/nope/*.parquet"),
+            ("list", f"hf://datasets/{REPO}/data/nope"),
+            ("list", "hf://nowhere"),
         )
-
-        both = [f"{CRAWLS[1]}/000_00000", f"{CRAWLS[1]}/000_00001"]
-        assert [shard["name"] for shard in whole["shards"]] == [
-            f"{crawl}/000_0000{number}" for crawl in CRAWLS for number in range(2)
-        ]
-        assert [shard["name"] for shard in folder["shards"]] == both
-        assert [shard["name"] for shard in file["shards"]] == both[1:]
-        assert [shard["name"] for shard in sample["shards"]] == ["000"]
-        assert [shard["name"] for shard in lines["shards"]] == ["c4-train.00000-of-00001"]
-        assert lines["rows"] == 7
-        content = hub.read(REPO, "en/c4-train.00000-of-00001.json.gz")
-        kinds = ("sha256:" + hashlib.sha256(content).hexdigest(), "git:")  # a small file may not be in LFS
-        assert lines["identities_now"][0].startswith(kinds)
-        assert [shard["name"] for shard in named_data["shards"]] == both
-
-    def test_what_is_not_there_is_told_with_what_there_is(self, environment: dict[str, str]) -> None:
-        crawl, dataset, revision, empty, path, no_repository = (
-            answer["error"]
-            for answer in ask(
-                environment,
-                ("crawl", "CC-MAIN-1999-01"),
-                ("list", "hf://datasets/org/nowhere/data"),
-                ("list", f"hf://datasets/{REPO}@nope/data"),
-                ("list", f"hf://datasets/{REPO}/data/nope/*.parquet"),
-                ("list", f"hf://datasets/{REPO}/data/nope"),
-                ("list", "hf://nowhere"),
-            )
-        )
-
-        assert crawl.startswith(
-            "The crawl 'CC-MAIN-1999-01' cannot be read. The crawls are listed at https://huggingface.co/"
-        )
-        assert dataset.startswith("The Hub shows no such repository to this HF_TOKEN: hf://datasets/org/nowhere/")
-        assert revision.startswith("The Hub shows no such revision to this HF_TOKEN: ")
-        assert "No input files at" in empty
-        assert "/data/nope" in path
-        assert no_repository.startswith("hf://nowhere cannot be read: Repository id must be 'namespace/name'")
-
-    @pytest.mark.parametrize(
-        ("path", "fault", "says"),
-        [
-            (f"/api/datasets/{REPO}", {"status": 403, "headers": GATED}, "this repository is gated. Accept its terms"),
-            (f"/datasets/{REPO}/resolve/", {"status": 403, "headers": GATED}, "this repository is gated. Accept"),
-            (f"/api/datasets/{REPO}", {**JSON, "body": b"[]"}, "the Hub's answer cannot be used"),
-            (f"/api/datasets/{REPO}/tree/", {**JSON, "body": b'{"error": "login"}'}, "the Hub's answer"),
-            (f"/api/datasets/{REPO}/tree/", {**JSON, "body": b"{}"}, "the Hub's answer"),
-        ],
     )
-    def test_what_the_hub_answers_instead_is_told(
-        self, hub: HubServer, environment: dict[str, str], path: str, fault: dict[str, Any], says: str
-    ) -> None:
-        hub.fault(path, times=9, **fault)
 
-        (answer,) = ask(environment, ("list", f"hf://datasets/{REPO}/data"))
-
-        hub.forget_faults()
-        assert says in answer["error"]
-        assert f"hf://datasets/{REPO}" in answer["error"]
-
-    def test_a_hub_that_cannot_be_asked_is_one_line(self, environment: dict[str, str]) -> None:
-        (answer,) = ask({**environment, "HF_HUB_OFFLINE": "1"}, ("list", f"hf://datasets/{REPO}/data"))
-
-        assert answer["error"].startswith(f"Listing hf://datasets/{REPO}/data")
-        assert "the network failed" in answer["error"]
-        assert "\n" not in answer["error"]
-
-    @pytest.mark.parametrize(
-        ("file", "body"),
-        [
-            ("en/c4-train.00000-of-00001.json.gz", b"<!DOCTYPE html><title>Sign in to the network</title>"),
-            (f"data/{CRAWLS[0]}/000_00000.parquet", b""),
-        ],
+    assert crawl.startswith(
+        "The crawl 'CC-MAIN-1999-01' cannot be read. The crawls are listed at https://huggingface.co/"
     )
-    def test_an_answer_that_is_not_the_files_bytes_is_asked_for_again(
-        self, hub: HubServer, environment: dict[str, str], file: str, body: bytes
-    ) -> None:
-        hub.fault(f"/resolve/.*{file}", method="GET", status=200, body=body)
+    assert dataset.startswith("The Hub shows no such repository to this HF_TOKEN: hf://datasets/org/nowhere/")
+    assert revision.startswith("The Hub shows no such revision to this HF_TOKEN: ")
+    assert "No input files at" in empty
+    assert "/data/nope" in path
+    assert no_repository.startswith("hf://nowhere cannot be read: Repository id must be 'namespace/name'")
 
-        first, second = ask_process(READ, [f"hf://datasets/{REPO}/{file}"] * 2, environment)
 
-        assert first.startswith("TransientError")
-        assert "the network failed" in first
-        assert second == (7 if file.endswith(".gz") else 10)
+@pytest.mark.parametrize(
+    ("path", "fault", "says"),
+    [
+        (f"/api/datasets/{REPO}", {"status": 403, "headers": GATED}, "this repository is gated. Accept its terms"),
+        (f"/datasets/{REPO}/resolve/", {"status": 403, "headers": GATED}, "this repository is gated. Accept"),
+        (f"/api/datasets/{REPO}", {**JSON, "body": b"[]"}, "the Hub's answer cannot be used"),
+        (f"/api/datasets/{REPO}/tree/", {**JSON, "body": b'{"error": "login"}'}, "the Hub's answer"),
+        (f"/api/datasets/{REPO}/tree/", {**JSON, "body": b"{}"}, "the Hub's answer"),
+    ],
+)
+def test_what_the_hub_answers_instead_is_told(
+    hub: HubServer, environment: dict[str, str], path: str, fault: dict[str, Any], says: str
+) -> None:
+    hub.fault(path, times=9, **fault)
+
+    (answer,) = ask(environment, ("list", f"hf://datasets/{REPO}/data"))
+
+    hub.forget_faults()
+    assert says in answer["error"]
+    assert f"hf://datasets/{REPO}" in answer["error"]
+
+
+def test_a_hub_that_cannot_be_asked_is_one_line(environment: dict[str, str]) -> None:
+    (answer,) = ask({**environment, "HF_HUB_OFFLINE": "1"}, ("list", f"hf://datasets/{REPO}/data"))
+
+    assert answer["error"].startswith(f"Listing hf://datasets/{REPO}/data")
+    assert "the network failed" in answer["error"]
+    assert "\n" not in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("file", "body"),
+    [
+        ("en/c4-train.00000-of-00001.json.gz", b"<!DOCTYPE html><title>Sign in to the network</title>"),
+        (f"data/{CRAWLS[0]}/000_00000.parquet", b""),
+    ],
+)
+def test_an_answer_that_is_not_the_files_bytes_is_asked_for_again(
+    hub: HubServer, environment: dict[str, str], file: str, body: bytes
+) -> None:
+    hub.fault(f"/resolve/.*{file}", method="GET", status=200, body=body)
+
+    first, second = ask_process(READ, [f"hf://datasets/{REPO}/{file}"] * 2, environment)
+
+    assert first.startswith("TransientError")
+    assert "the network failed" in first
+    assert second == (7 if file.endswith(".gz") else 10)
