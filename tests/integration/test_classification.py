@@ -1,6 +1,5 @@
 """Models with several labels: the scores of a transformers pipeline, a column for each label, and filters on all of them."""
 
-import json
 import math
 import re
 import shutil
@@ -16,28 +15,21 @@ import shardsift
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.producer.planning.options import RunOptions
-from shardsift.producer.planning.plan import condition, plan_run
-from support.models import tiny_classifier
+from shardsift.producer.planning.plan import plan_run
+from support.models import configured, tiny_classifier, with_labels
 from support.outputs import published_rows
 from support.processes import call_command
 from support.small_run import publish
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-LABELS = {"0": "POSITIVE", "1": "so-so", "2": "climate change"}
+LABELS = ("POSITIVE", "so-so", "climate change")
 COLUMNS = ["score_POSITIVE", "score_so_so", "score_climate_change"]
 TEXTS = ["Light becomes sugar.", "Buy now!", "The mitochondrion is the powerhouse of the cell."]
 
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tiny_classifier(tmp_path_factory.mktemp("models") / "three", labels=len(LABELS))
-    return with_config(folder, id2label=LABELS, label2id={label: int(number) for number, label in LABELS.items()})
-
-
-def with_config(model: Path, **changes: object) -> Path:
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | changes))
-    return model
+    return with_labels(tiny_classifier(tmp_path_factory.mktemp("models") / "three", labels=len(LABELS)), LABELS)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +44,7 @@ def with_config(model: Path, **changes: object) -> Path:
 def test_scores_are_those_of_the_pipeline_by_default(
     problem: str | None, function: str, classifier: Path, tmp_path: Path
 ) -> None:
-    model = with_config(Path(shutil.copytree(classifier, tmp_path / "model")), problem_type=problem)
+    model = configured(Path(shutil.copytree(classifier, tmp_path / "model")), problem_type=problem)
     told = pipeline("text-classification", model=str(model), top_k=None)(TEXTS)
     of_pipeline = [{one["label"]: one["score"] for one in scores} for scores in told]
 
@@ -103,8 +95,7 @@ def rows_in_histogram(card: str, column: str) -> int:
 
 @pytest.fixture
 def two_labels(tmp_path: Path) -> Path:
-    folder = tiny_classifier(tmp_path / "two", labels=2)
-    return with_config(folder, id2label={"0": "0", "1": "1"}, label2id={"0": 0, "1": 1})
+    return with_labels(tiny_classifier(tmp_path / "two", labels=2), ("0", "1"))
 
 
 @pytest.mark.parametrize(
@@ -140,18 +131,6 @@ def test_the_user_is_told_what_a_threshold_keeps_and_the_condition_that_is_named
     assert (of_one.returncode, of_one.stderr) == (0, "")
 
 
-def test_a_stored_score_is_filtered_by_no_threshold_that_keeps_every_row(
-    two_labels: Path, shards: Path, tmp_path: Path
-) -> None:
-    options = RunOptions(
-        input_uris=(str(shards),), output_uri=str(tmp_path / "out"), models=(str(two_labels),), keep_all=True
-    )
-    scorings = plan_run(options).spec.scorings
-
-    with pytest.raises(UsageError, match="Name a label"):
-        condition(RunOptions(min_score=0.4), scorings)
-
-
 @pytest.mark.parametrize(
     ("threshold", "where"),
     [
@@ -165,7 +144,7 @@ def test_a_stored_score_is_filtered_by_no_threshold_that_keeps_every_row(
 def test_a_model_of_one_score_is_filtered_by_its_own_threshold_or_the_user_must_say_one(
     threshold: object, where: str | None, tiny_model: Path, shards: Path, tmp_path: Path
 ) -> None:
-    model = with_config(Path(shutil.copytree(tiny_model, tmp_path / "model")), shardsift_threshold=threshold)
+    model = configured(Path(shutil.copytree(tiny_model, tmp_path / "model")), shardsift_threshold=threshold)
     options = RunOptions(input_uris=(str(shards),), output_uri=str(tmp_path / "out"), models=(str(model),))
 
     if where:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AutoModelForSequenceClassification, BartConfig, BartForSequenceClassification, PreTrainedModel
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from transformers.activations import GELUActivation
 
 from shardsift.worker.scoring.backends.cpu import (
@@ -21,7 +21,6 @@ from shardsift.worker.scoring.backends.cpu import (
 )
 from shardsift.worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from shardsift.worker.scoring.backends.padded import Padded
-from shardsift.worker.scoring.device import convert
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 from support.families import family_classifier
@@ -30,7 +29,12 @@ from support.models import with_lively_scores
 pytestmark = pytest.mark.usefixtures("one_thread")
 EVERYDAY, OTHERS = ("BART", "BERT", "DeBERTa-v3", "ModernBERT"), ("DistilBERT", "RoBERTa", "XLM-R")
 NAMES = [*EVERYDAY, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
-PAD, BEGIN, END = 1, 0, 2
+END = 2  # of BART
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return family_classifier("BART", tmp_path_factory.mktemp("bart"), labels=3)
 
 
 def padded(model: PreTrainedModel) -> Padded:
@@ -57,29 +61,6 @@ def texts_of(lengths: list[int], *, ends: int = 1, after_the_end: int = 0) -> To
     return Tokens(ids=np.concatenate(texts).astype(np.int32), offsets=offsets)
 
 
-def bart() -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = BartConfig(
-        vocab_size=100,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        max_position_embeddings=64,
-        num_labels=3,
-        pad_token_id=PAD,
-        bos_token_id=BEGIN,
-        eos_token_id=END,
-        decoder_start_token_id=END,
-    )
-    model = with_lively_scores(BartForSequenceClassification(config)).eval()
-    convert(model, "float32")
-    return model
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_fused_linear_layers_which_take_gelu_in_give_the_same_logits(name: str, tmp_path: Path) -> None:
     folder = family_classifier(name, tmp_path / "model", labels=3)
@@ -97,15 +78,6 @@ def test_fused_linear_layers_which_take_gelu_in_give_the_same_logits(name: str, 
     assert (padded(model).logits(texts) - whole).abs().max() < 1e-5
 
 
-def test_a_format_that_onednn_does_not_multiply_leaves_the_model_as_it_is(tmp_path: Path) -> None:
-    model = AutoModelForSequenceClassification.from_pretrained(family_classifier("BERT", tmp_path / "model")).double()
-
-    assert not fuse_linear_layers(model.base_model)
-
-    assert isinstance(model.bert.encoder.layer[0].output.dense, torch.nn.Linear)
-
-
-@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize(
     "texts",
     [
@@ -116,15 +88,14 @@ def test_a_format_that_onednn_does_not_multiply_leaves_the_model_as_it_is(tmp_pa
         pytest.param(texts_of([9, 30, 12], ends=2, after_the_end=4), id="that go on after the end"),
     ],
 )
-def test_barts_last_decoder_layer_is_computed_for_the_heads_position_alone(texts: Tokens, fused: bool) -> None:
-    model = bart()
+def test_barts_last_decoder_layer_is_computed_for_the_heads_position_alone(texts: Tokens, bart: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(bart).eval()
     whole = padded(model).logits(texts)
 
-    assert reduce_last_decoder_layer(model)
-    assert not fused or fuse_linear_layers(model.base_model)
-
+    for change in (reduce_last_decoder_layer, lambda model: fuse_linear_layers(model.base_model)):
+        assert change(model)
+        assert (padded(model).logits(texts) - whole).abs().max() < 1e-5
     assert whole.abs().max() > 0.1
-    assert (padded(model).logits(texts) - whole).abs().max() < 1e-5
 
 
 HIDDEN = torch.arange(64).expand(40, 1, 64, 64) >= torch.arange(24, 64)[:, None, None, None]  # all but 24 keys, 25, …
@@ -149,14 +120,6 @@ def test_attention_by_products_attends_as_torchs_own_does(hidden: torch.Tensor |
 
     torchs = scaled_dot_product_attention(query, key, value, None if hidden is None else ~hidden, scale=0.5)
     assert (attended - torchs.transpose(1, 2)).abs().max() < 1e-5
-
-
-def test_attention_of_a_long_text_is_left_to_torch_for_its_memory() -> None:
-    query, key, value = torch.randn(3, 1, 2, 3_000, 8, generator=torch.Generator().manual_seed(0))
-
-    attended, _ = attend(torch.nn.Identity(), query, key, value, None)
-
-    assert torch.equal(attended, scaled_dot_product_attention(query, key, value).transpose(1, 2))
 
 
 @pytest.mark.parametrize("pad_left", [False, True])

@@ -9,15 +9,12 @@ import pytest
 import torch
 
 from shardsift.fleet.run.flops import shape_of
-from shardsift.worker.scoring import DeviceUse, Place, ScorerInfo
+from shardsift.worker.scoring import DeviceUse, ScorerInfo
 from shardsift.worker.scoring.device import device_use
 from shardsift.worker.scoring.load import load_classifier
-from shardsift.worker.scoring.peak import matmul_peak
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.service.device_meter import DeviceMeter
 from support.odd_texts import real_texts
-
-NOWHERE = Place(shard="", source_identity="", first_row=0)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,15 +44,6 @@ def operations(scorer: SequenceClassifier) -> float:
     """That it has counted."""
     assert scorer.work
     return scorer.work.seconds_at_peak * scorer.work.peak
-
-
-def test_the_peak_is_measured_once_in_a_process(tiny: SequenceClassifier) -> None:
-    counting(tiny)
-    before = matmul_peak.cache_info()
-
-    assert counting(tiny).info.matmul_peak == counting(tiny).info.matmul_peak
-
-    assert matmul_peak.cache_info().misses == before.misses
 
 
 def test_the_measurement_changes_no_score(tiny: SequenceClassifier) -> None:
@@ -138,11 +126,6 @@ def test_a_model_whose_operations_cannot_be_counted_has_no_share(tiny: SequenceC
     assert unknown.info.matmul_peak is None
 
 
-def test_the_cpu_has_neither_memory_nor_utilisation_of_its_own(tiny: SequenceClassifier) -> None:
-    assert DeviceMeter("cpu", [counting(tiny)]).use() == DeviceUse()
-    assert DeviceMeter("cpu", [OwnScorer()]).use() == DeviceUse()
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_a_gpu_says_how_much_of_its_memory_is_taken_and_how_busy_it_is() -> None:
     held = torch.zeros(1 << 28, device="cuda")  # 1 GiB
@@ -158,12 +141,3 @@ def test_a_gpu_says_how_much_of_its_memory_is_taken_and_how_busy_it_is() -> None
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_driver_that_does_not_answer_leaves_the_figures_out() -> None:
     assert device_use(torch.device("cuda")) == DeviceUse()
-
-
-def test_the_share_is_never_above_the_whole(tiny: SequenceClassifier) -> None:
-    metered = counting(tiny)
-    meter = DeviceMeter("cpu", [metered])
-
-    metered.score(real_texts(4))
-
-    assert meter.peak_share(1e-9) == 1.0

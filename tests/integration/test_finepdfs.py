@@ -82,15 +82,10 @@ def test_scores_are_those_of_the_card(classifier: SequenceClassifier, model: Pat
     card = Card(model)
     scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, passages="finepdfs"))
 
-    scores = scorer.score_encoded(scorer.encode([*TEXTS, None]), lambda rows: True, None)
+    scores, of_nothing = (
+        scorer.score_encoded(scorer.encode(texts), lambda rows: True, None) for texts in ([*TEXTS, None], [None])
+    )
 
     assert scores.errors == {len(TEXTS): "null text"}
+    assert of_nothing.errors == {0: "null text"}
     assert scores.values[:-1, 0] == pytest.approx([card.score(text) for text in TEXTS], abs=1e-5)
-
-
-def test_a_window_without_texts_is_scored(classifier: SequenceClassifier) -> None:
-    scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, passages="finepdfs"))
-
-    scores = scorer.score_encoded(scorer.encode([None, None]), lambda rows: True, None)
-
-    assert list(scores.errors) == [0, 1]

@@ -1,14 +1,12 @@
 """If a library's error contains a signed URL, its secrets do not reach the ledger, events or logs."""
 
-import io
-import logging
 import traceback
 from collections.abc import Iterator
 from threading import Thread
 from typing import Any
 
 import pytest
-from celery import Celery, signals
+from celery import Celery
 
 from shardsift.fleet.ledger import Claim, Ledger
 from support.ledger_states import claimed
@@ -93,23 +91,3 @@ def test_an_event_shows_an_error_and_its_causes_without_it(
     assert "RuntimeError: Reading" in failed["traceback"]
     assert SHOWN in failed["traceback"]
     assert SECRET not in str(events)
-
-
-@pytest.mark.parametrize("is_set_up", [signals.after_setup_logger, signals.after_setup_task_logger])
-def test_a_log_line_and_its_traceback_are_written_without_it(app: Celery, is_set_up: Any) -> None:
-    written = io.StringIO()
-    handler = logging.StreamHandler(written)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-    logger = logging.Logger("of a process")
-    logger.addHandler(handler)
-
-    is_set_up.send(sender=None, logger=logger)
-    is_set_up.send(sender=None, logger=logger)
-    try:
-        raise OSError(SIGNED)
-    except OSError:
-        logger.exception("Reading %s failed", SIGNED)
-
-    assert written.getvalue().startswith(f"ERROR Reading {SHOWN} failed\nTraceback")
-    assert f"OSError: {SHOWN}" in written.getvalue()
-    assert SECRET not in written.getvalue()

@@ -4,6 +4,7 @@ import json
 import shutil
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -14,6 +15,7 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.scorers.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
 from shardsift.worker.scoring import ModelError
 from shardsift.worker.service.serving import load_untuned_model
+from support.models import configured
 
 
 @pytest.fixture
@@ -32,15 +34,6 @@ def change(model: Path) -> None:
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-
-
-def test_a_folder_that_is_what_it_was_is_loaded(model: Path) -> None:
-    revision = resolve_classifier(str(model), None).revision
-
-    scorer = load_untuned_model(settings_for(model, revision))
-
-    assert scorer.outputs == 1
-    assert resolve_classifier(str(model), revision).revision == revision
 
 
 def test_a_folder_that_was_changed_is_neither_resolved_again_nor_loaded(model: Path) -> None:
@@ -81,13 +74,6 @@ def saved_names(weights: Path) -> list[str]:
         return list(file.keys())
 
 
-def test_a_file_that_cannot_be_read_is_named(model: Path) -> None:
-    (model / "vocab.bin").symlink_to("/proc/self/mem")  # can be opened, but not read, by any user
-
-    with pytest.raises(UsageError, match=r"vocab\.bin cannot be read: Input/output error"):
-        resolve_classifier(str(model), None)
-
-
 def test_a_folder_without_a_tokenizer_is_refused(model: Path) -> None:
     """Transformers would make one up, whose every word is the same token."""
     for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
@@ -103,8 +89,7 @@ def test_a_tokenizer_of_only_a_sentencepiece_file_is_read_or_told_what_it_needs(
     with (model / "tokenizer.model").open("wb") as file:
         lines = iter([f"the quick brown fox {number} jumps" for number in range(500)])
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=lines, model_writer=file, vocab_size=60)
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"tokenizer_class": "LlamaTokenizer"}))
+    configured(model, tokenizer_class="LlamaTokenizer")
 
     if "protobuf" in {name.name for name in distributions()}:
         assert load_untuned_model(settings_for(model, None)).score(["the quick fox"]).errors == {}
@@ -113,50 +98,34 @@ def test_a_tokenizer_of_only_a_sentencepiece_file_is_read_or_told_what_it_needs(
             load_untuned_model(settings_for(model, None))
 
 
-@pytest.mark.parametrize("length", ["512", -1, True])
-def test_a_length_that_is_no_number_is_told(model: Path, length: object) -> None:
-    config = json.loads((model / "tokenizer_config.json").read_text())
-    (model / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": length}))
-
-    with pytest.raises(ModelError, match=f"model_max_length={length!r}, which is no number of tokens"):
-        load_untuned_model(settings_for(model, None))
-
-
-def configure(model: Path, file: str = "config.json", **values: object) -> None:
-    config = json.loads((model / file).read_text())
-    (model / file).write_text(json.dumps(config | values))
-
-
 @pytest.mark.parametrize("part", ["x", {"vocab_size": 3}, [1]])
 def test_a_part_of_the_config_that_is_no_config_changes_no_score(model: Path, part: object) -> None:
     expected = load_untuned_model(settings_for(model, None)).score(["a text"]).values
 
-    configure(model, text_config=part, return_dict=False)
+    configured(model, text_config=part, return_dict=False)
 
     assert load_untuned_model(settings_for(model, None)).score(["a text"]).values == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("tokens", [1, 2])
-def test_a_length_without_room_for_text_is_told(model: Path, tokens: int) -> None:
-    configure(model, "tokenizer_config.json", model_max_length=tokens)
+CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
 
-    with pytest.raises(ModelError, match=f"limit of tokens is {tokens}, and its tokenizer adds 2 to each text"):
+
+@pytest.mark.parametrize(
+    ("file", "values", "says"),
+    [
+        *((TOKENIZER, {"model_max_length": length}, "which is no number of tokens") for length in ("512", -1, True)),
+        (TOKENIZER, {"model_max_length": 2}, "limit of tokens is 2, and its tokenizer adds 2 to each text"),
+        (CONFIG, {"num_labels": 3}, r"classifier\.bias has the shape 1, and by its config\.json 3"),
+        (CONFIG, {"max_position_embeddings": 10**30}, "Overflow when unpacking long"),  # torch's, with a trace
+    ],
+)
+def test_a_config_that_its_weights_or_tokenizer_contradict_is_told_in_one_line(
+    model: Path, file: str, values: dict[str, Any], says: str
+) -> None:
+    configured(model, file, **values)
+
+    with pytest.raises(ModelError, match=says) as refused:
         load_untuned_model(settings_for(model, None))
 
-
-def test_weights_of_another_shape_than_the_config_says_are_named(model: Path) -> None:
-    configure(model, num_labels=3)
-
-    with pytest.raises(ModelError, match=r"classifier\.bias has the shape 1, and by its config\.json 3"):
-        load_untuned_model(settings_for(model, None))
-
-
-def test_an_error_of_torch_is_told_without_its_trace(model: Path) -> None:
-    configure(model, max_position_embeddings=10**30)
-
-    with pytest.raises(ModelError) as error:
-        load_untuned_model(settings_for(model, None))
-
-    assert "Overflow when unpacking long" in str(error.value)
-    assert "\n" not in str(error.value)
-    assert "frame #" not in str(error.value)
+    assert "\n" not in str(refused.value)
+    assert "frame #" not in str(refused.value)

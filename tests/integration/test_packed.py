@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from torch._inductor.utils import run_and_get_code
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
@@ -194,36 +193,6 @@ def test_one_compilation_serves_every_batch_of_a_size(kind: str) -> None:
         torch._dynamo.reset()  # of other models and sizes
         with torch._dynamo.config.patch(error_on_recompile=True):
             check_graphed(kind, batches)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_weights_are_frozen_so_that_their_products_are_joined() -> None:
-    torch._dynamo.reset()
-    graphed = Graphed(packed(made("bert"), CPU, attention=stand_in), tokens=SIZE, longest=500)
-
-    _, code = run_and_get_code(graphed.logits, random_tokens(BATCHES["that is full"]))
-
-    assert "_frozen_param" in "".join(code)
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_batches_of_another_kind_run_packed_if_they_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    eager = packed(made("bert"), CPU, attention=stand_in)
-    graphed, fresh = (Graphed(eager, tokens=SIZE, longest=500) for _ in range(2))
-    tokens = random_tokens(BATCHES["that is full"])
-    with_types = replace(tokens, types=np.ones(len(tokens.ids), dtype=np.int8))
-    graphed.logits(tokens)
-    for one in (graphed, fresh):
-        monkeypatch.setattr(one, "_run", failing)
-
-    assert torch.equal(graphed.logits(with_types), eager.logits(with_types))
-    with pytest.raises(RuntimeError, match="no room for a graph"):  # at the trial, which then takes another way
-        fresh.logits(tokens)
-
-
-def failing(*_: object, **__: object) -> torch.Tensor:
-    raise RuntimeError("no room for a graph")
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "modernbert, mean"])

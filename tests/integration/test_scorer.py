@@ -1,6 +1,5 @@
-"""Real models get the same scores as from the transformers pipeline, for all batches, orders and odd texts."""
+"""A real model gets the same scores in all batches, and rows and models that cannot be scored are told."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,8 @@ from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.families import family_classifier
+from support.models import configured
 from support.odd_texts import real_texts
-from support.reference import reference_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,16 +31,6 @@ def bert_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def scorer(bert_model: Path) -> SequenceClassifier:
     return load_classifier(str(bert_model), "float32")
-
-
-# --- the pipeline's scores --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["", "\x00", "  \n\t ", "\u200b\ufeff", "word", "漢字 and émoji 😀"])
-def test_an_odd_text_has_the_pipelines_score(bert_model: Path, scorer: SequenceClassifier, text: str) -> None:
-    values = scorer.score([text]).values
-
-    assert np.abs(values[0, 0] - reference_scores([text], bert_model)[0]) < 1e-4
 
 
 # --- what a score depends on ------------------------------------------------------------------------------------------
@@ -90,9 +79,7 @@ def test_a_batch_of_padded_texts_is_launched_without_looking_at_a_value(scorer: 
 
 def test_a_scorers_revision_is_the_one_that_was_asked_for(bert_model: Path, tmp_path: Path) -> None:
     """Old releases of transformers wrote into a config.json which commit of the Hub its model was made from."""
-    model = shutil.copytree(bert_model, tmp_path / "model")
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"_commit_hash": "0123abc"}))
+    model = configured(shutil.copytree(bert_model, tmp_path / "model"), _commit_hash="0123abc")
 
     for revision in (None, "4567def"):
         assert load_classifier(str(model), "float32", revision=revision, parity_rows=0).revision == revision
@@ -137,26 +124,6 @@ def test_on_a_gpu_with_too_little_memory_for_a_batch_all_rows_are_scored(minilm_
     assert np.abs(scores.values - expected).max() < 5e-2
 
 
-# --- progress and its end ---------------------------------------------------------------------------------------------
-
-
-def test_scoring_that_stops_at_any_batch_and_resumes_gives_the_undisturbed_bytes(scorer: SequenceClassifier) -> None:
-    small = replace(scorer, max_batch_tokens=512)
-    encoded = small.encode([*real_texts(50), None])
-    undisturbed = small.score_encoded(encoded)
-    batches = 0
-
-    for end in range(1, 50, 7):
-        first = small.score_encoded(encoded, lambda rows, end=end: rows < end)
-        rest = small.score_encoded(encoded, earlier=first)
-        batches += not first.has_all_rows
-        assert rest.values.tobytes() == undisturbed.values.tobytes()
-        assert rest.errors == undisturbed.errors
-        assert rest.has_all_rows
-
-    assert batches > 3
-
-
 # --- models that are refused ------------------------------------------------------------------------------------------
 
 
@@ -167,8 +134,3 @@ def test_an_encoder_without_a_head_is_refused(tmp_path: Path, bert_model: Path) 
 
     with pytest.raises(ModelError, match="no trained classification head"):
         load_classifier(str(tmp_path), "float32")
-
-
-def test_a_missing_folder_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"The model .*nowhere does not load as a sequence classifier"):
-        load_classifier(str(tmp_path / "nowhere"), "float32")

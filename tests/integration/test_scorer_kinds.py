@@ -7,7 +7,6 @@ import pytest
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from shardsift.fleet.scorers.kinds import ScorerKind, check_requirements, resolve_model, scorer_kind
-from shardsift.fleet.scorers.sequence_classifier import configured_threshold
 
 PACKAGE = """
 from shardsift.fleet.errors import UsageError
@@ -46,12 +45,6 @@ def test_a_package_adds_a_kind_of_its_own() -> None:
     assert model == Model(name="words", revision="1", labels=("words",), scorer="word-count")
     assert model.queue("auto") == "score.word-count.words.1.auto"
     assert scorer_kind("word-count").load(model, "its settings") == "words on its settings"
-
-
-def test_a_file_of_another_kind_that_is_no_config_of_ours_says_no_threshold(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("words: 3")
-
-    assert configured_threshold(Model(name=str(tmp_path), revision="1", labels=("words",), scorer="word-count")) is None
 
 
 @pytest.mark.usefixtures("word_count")

@@ -117,15 +117,6 @@ def test_a_rank_that_dies_is_told_at_once_and_fails_the_next_batch(llama: Path) 
     assert told == [f"Rank 1 (process {rank.pid}) has ended: process 0 terminated with signal SIGKILL."]
 
 
-@pytest.mark.parametrize("way", ["layers", pytest.param("tensor", marks=pytest.mark.slow)])
-def test_sixteen_bits_pass_the_parity_gate_too(llama: Path, way: str, tmp_path: Path) -> None:
-    sharding = Sharding(devices=RANKS, way=way, max_memory={"cpu": "800KB"}, scratch_dir=tmp_path)  # type: ignore[arg-type]
-
-    with divided(llama, "bfloat16", sharding) as (scorer, _):
-        assert scorer.info.parity is not None
-        assert scorer.info.parity.max_error < 0.1
-
-
 def test_a_family_without_a_plan_is_divided_by_layers_and_the_log_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,8 +1,7 @@
 """Passages, labels and pairs have the scores of transformers: of a plain model on the same ids, or of its pipelines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer, plain_texts
-from shardsift.worker.scoring.tokenizing.tokens import plan_batches
 from support.families import FAMILIES
 from support.nli import nli_classifier, pipeline_scores
 from support.parity import assert_close
@@ -101,14 +99,23 @@ class Plain:
         return [*frame[: self.before], *part, *frame[self.before :]]
 
 
-@pytest.mark.parametrize(("kind", "pool"), [("head+tail", "max"), ("head+middle+tail", "mean"), ("stride:10", "mean")])
-@pytest.mark.parametrize("multi_label", [None, False, True], ids=["", "labels", "each label alone"])
-@pytest.mark.parametrize("family", EVERY_FAMILY)
+PASSAGES = (("head+tail", "max"), ("head+middle+tail", "mean"), ("stride:10", "mean"))
+LABELLING = (None, False, True)  # not at all, together, each label alone
+
+
+def combined() -> Iterator[Any]:
+    """Each family with each kind of passages and each labelling, and over the families each kind with each labelling."""
+    for shift, family in enumerate(FAMILIES):
+        for number, (kind, pool) in enumerate(PASSAGES):
+            labelling = None if family in DECODERS else LABELLING[(number + shift) % len(LABELLING)]
+            marks = () if family in EVERYDAY else pytest.mark.slow
+            yield pytest.param(family, labelling, kind, pool, marks=marks)
+
+
+@pytest.mark.parametrize(("family", "multi_label", "kind", "pool"), [*combined()])
 def test_passages_have_the_pooled_scores_of_a_plain_model(
     family: str, multi_label: bool | None, kind: str, pool: str, models: Callable[[str], Path]
 ) -> None:
-    if multi_label is not None and family in DECODERS:
-        pytest.skip("not a model for labels")
     labels = None if multi_label is None else hypotheses(LABELS, multi_label=multi_label)
     plain = Plain(models(family), labels.texts if labels else ())
     by_text = [plain.logits(text, kind) for text in LONGER]
@@ -200,12 +207,13 @@ def test_a_tokenizer_that_cuts_texts_at_their_beginning_is_followed(bert: Sequen
 
 
 def test_a_text_without_a_token_is_errored_in_each_reading(models: Callable[[str], Path]) -> None:
-    scorer = loaded(models("GPT-2")).reading(Reading(passages="head+tail"))  # GPT-2 adds no special tokens
+    scorer = loaded(models("GPT-2"))  # which adds no special tokens
 
-    scores = scored(scorer, [None, "", "Buy now!", ""])
+    for reading in (Reading(), Reading(passages="head+tail")):
+        scores = scored(scorer.reading(reading), [None, "", "Buy now!", ""])
 
-    assert scores.errors == {0: "null text", 1: "no token in the text", 3: "no token in the text"}
-    assert np.isfinite(scores.values).all(axis=1).tolist() == [False, False, True, False]
+        assert scores.errors == {0: "null text", 1: "no token in the text", 3: "no token in the text"}
+        assert np.isfinite(scores.values).all(axis=1).tolist() == [False, False, True, False]
 
 
 def test_an_empty_text_beside_a_hypothesis_is_scored(bert: SequenceClassifier) -> None:
@@ -213,10 +221,6 @@ def test_an_empty_text_beside_a_hypothesis_is_scored(bert: SequenceClassifier) -
 
     assert scores.errors == {0: "null text"}
     assert np.isfinite(scores.values[1]).all()
-
-
-def test_a_reading_is_made_once(bert: SequenceClassifier) -> None:
-    assert bert.reading(Reading(passages="head+tail")) is bert.reading(Reading(passages="head+tail"))
 
 
 @pytest.mark.parametrize(
@@ -251,14 +255,3 @@ def test_a_resumed_window_of_labels_has_the_same_bytes(bert: SequenceClassifier)
     assert 0 < len(partial.missing) < len(encoded.row_of_text)
     assert whole.errors == resumed.errors == {len(TEXTS): "null text"}
     assert whole.values.tobytes() == resumed.values.tobytes()
-
-
-def test_the_pairs_of_a_text_share_a_batch_if_they_fit(bert: SequenceClassifier) -> None:
-    scorer = bert.reading(Reading(hypotheses=hypotheses(LABELS)))
-    sequences = scorer.encode([f"{'word ' * number}end" for number in range(30)]).sequences
-
-    batches = plan_batches(sequences.batch_lengths, max_batch_tokens=20 * int(sequences.batch_lengths.max()))
-
-    texts_of_batches = [set((batch // len(LABELS)).tolist()) for batch in batches]
-    shared = sum(len(one & other) for one, other in pairwise(texts_of_batches))
-    assert shared < len(batches)  # at most the text at the edge of a batch is split

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import (
@@ -30,13 +32,23 @@ def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
     return folder
 
 
+def configured(model: Path, file: str = "config.json", **values: Any) -> Path:
+    """The folder, after a change of these values in one of its JSON files."""
+    config = json.loads((model / file).read_text())
+    (model / file).write_text(json.dumps(config | values))
+    return model
+
+
+def with_labels(model: Path, labels: Sequence[str]) -> Path:
+    """The folder, after its outputs were given these names."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    return configured(model, id2label=dict(enumerate(labels)), label2id=numbers)
+
+
 def without_dropout(model: Path, folder: Path) -> Path:
     """A copy, because dropout draws other random numbers for other batches."""
     copy = shutil.copytree(model, folder)
-    config = json.loads((copy / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (copy / "config.json").write_text(json.dumps(config))
-    return copy
+    return configured(copy, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def minilm_classifier(folder: Path) -> Path:

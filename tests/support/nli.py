@@ -1,6 +1,5 @@
 """Tiny random models of natural language inference, of every family, and the scores of transformers' pipeline."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,16 +7,14 @@ from typing import Any
 import numpy as np
 
 from support.families import family_classifier
+from support.models import with_labels
 
 _LABELS = ("contradiction", "neutral", "entailment")
 
 
 def nli_classifier(folder: Path, family: str, labels: Sequence[str] = _LABELS) -> Path:
     model = family_classifier(family, folder, labels=len(labels))
-    config = json.loads((model / "config.json").read_text())
-    named = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
-    (model / "config.json").write_text(json.dumps(config | named))
-    return model
+    return with_labels(model, labels)
 
 
 def pipeline_scores(
