@@ -58,9 +58,7 @@ def undisturbed(base: Path, data: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 def trained(spec: TrainOptions, say: Callable[[str], None] = lambda line: None) -> TrainReport:
-    report = train(spec, device="cpu", say=say)
-    assert report is not None
-    return report
+    return train(spec, device="cpu", say=say)
 
 
 def stop_at(step: int) -> Callable[[str], None]:
@@ -74,7 +72,6 @@ def stop_at(step: int) -> Callable[[str], None]:
 
 
 def losses(report: TrainReport, name: str = "loss") -> list[float]:
-    assert report.steps is not None
     return [entry[name] for entry in report.steps.losses if name in entry]
 
 
@@ -82,7 +79,6 @@ def test_training_lowers_the_loss_and_leaves_only_a_model(undisturbed: TrainRepo
     losses_held_out = losses(undisturbed, "eval_loss")
 
     assert losses_held_out[-1] < losses_held_out[0]
-    assert undisturbed.steps is not None
     assert (undisturbed.steps.done, undisturbed.steps.planned, undisturbed.steps.resumed_from) == (24, 24, None)
     assert [file.name for file in Path(undisturbed.options.output).parent.iterdir()] == ["model"]
 
@@ -111,7 +107,6 @@ def test_a_stopped_training_goes_on_and_ends_as_if_undisturbed(spec: TrainOption
 
     report = trained(spec)
 
-    assert report.steps is not None
     assert report.steps.resumed_from == 10
     assert report.held_out == undisturbed.held_out
     assert losses(report, "eval_loss") == losses(undisturbed, "eval_loss")
@@ -138,7 +133,6 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_not_used(spec: TrainOpt
 
     report = trained(spec)
 
-    assert report.steps is not None
     assert report.steps.resumed_from == 8
     assert report.held_out == undisturbed.held_out
 

@@ -29,26 +29,17 @@ from shardsift.fleet.errors import ShardsiftError, UsageError
 from shardsift.fleet.process.command_line import check_chart
 from shardsift.fleet.process.tuned import FILE_NAME, Key, Tuned, find_tuned, read_tuned, store_tuned
 from shardsift.fleet.run.flops import Shape, shape_of
-from shardsift.worker.scoring import EncodedRows
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 from shardsift.worker.tuning.trials import Method, Setting, Trial, best_of, budget_candidates, run_trials
 from shardsift.worker.tuning.tune import trial_texts
 from shardsift.worker.tuning.tune_options import TuneOptions, parse_budgets
+from support.families import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 SMALL = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-SMALL_BART = {
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 1,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-}
 
 
 def quiet(_line: str) -> None:
@@ -65,7 +56,7 @@ def quiet(_line: str) -> None:
         (DistilBertConfig(vocab_size=50, dim=32, n_layers=2, n_heads=4, hidden_dim=48), {}),
         (ModernBertConfig(**SMALL, pad_token_id=0), {}),
         (Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=16), {}),
-        (BartConfig(vocab_size=50, **SMALL_BART), {}),
+        (BartConfig(vocab_size=50, **FAMILIES["BART"].sizes), {}),
     ],
     ids=lambda value: getattr(value, "model_type", ""),
 )
@@ -119,34 +110,8 @@ class SmallMemory:
         return torch.zeros(len(batch), 1)
 
 
-def some_rows(lengths: list[int]) -> EncodedRows:
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    tokens = Tokens(ids=np.zeros(offsets[-1], np.int32), offsets=offsets)
-    return EncodedRows(
-        rows=len(lengths),
-        sequences=tokens,
-        offsets=np.arange(len(lengths) + 1),
-        row_of_text=np.arange(len(lengths)),
-        errors={},
-    )
-
-
-def a_scorer(backend: Any) -> SequenceClassifier:
-    tokenizer: Any = None  # the rows are encoded
-    return SequenceClassifier(
-        model="m",
-        revision=None,
-        backend=backend,
-        tokenizer=tokenizer,
-        device=CPU,
-        dtype="float32",
-        outputs=1,
-        max_batch_tokens=1,
-    )
-
-
-def test_a_budget_whose_batches_had_to_be_halved_does_not_count() -> None:
-    scorer, rows = a_scorer(SmallMemory(1_000)), some_rows([100] * 40)
+def test_a_budget_whose_batches_had_to_be_halved_does_not_count(scorer: SequenceClassifier) -> None:
+    scorer, rows = replace(scorer, backend=SmallMemory(1_000)), scorer.encode(["word " * 98] * 40)  # of 100 tokens
 
     candidates = budget_candidates(scorer, [rows], (500, 1_000, 2_000))
     trials = run_trials(candidates, rows=40, repeats=1, device=CPU, say=quiet)
