@@ -23,7 +23,6 @@ def test_scores_come_back_bit_by_bit_with_errors_and_what_is_missing(missing: li
 
     (back,) = from_bytes(to_bytes([scores], [DIGEST]), ROWS, [DIGEST])
 
-    assert back is not None
     assert back.values.tobytes() == scores.values.tobytes()
     assert back.errors == scores.errors
     assert back.missing.tolist() == missing
@@ -58,7 +57,6 @@ def test_a_window_finds_its_own_scores_and_no_others() -> None:
 
     assert resumed.scores_of(0, ROWS, [DIGEST]) == [None]
     (found,) = resumed.scores_of(8192, ROWS, [DIGEST])
-    assert found is not None
     assert found.has_all_rows
 
 
@@ -68,6 +66,5 @@ def test_a_scoring_whose_texts_changed_is_scored_again_and_the_other_is_not() ->
     first, second = from_bytes(to_bytes(both, ["d1", "d2"]), ROWS, ["other", "d2"])
 
     assert first is None
-    assert second is not None
     assert second.values.tobytes() == both[1].values.tobytes()
     assert second.missing.tolist() == [5, 6]

@@ -57,7 +57,6 @@ def test_after_a_quarter_of_even_shards_the_estimate_is_within_15_percent(shards
 
     left = remaining(counts, pace, running)
 
-    assert left is not None
     assert (left.low + left.high) / 2 == pytest.approx(end - time, rel=0.15)
     assert left.low <= end - time <= left.high
 
@@ -69,7 +68,6 @@ def test_the_range_of_uneven_shards_is_wide_at_first_and_gets_narrower() -> None
         *_, end = at(0, shards=200, workers=4, seconds=takes)
         counts, pace, running, _ = at(end * share, shards=200, workers=4, seconds=takes)
         left = remaining(counts, pace, running)
-        assert left is not None
         assert left.low <= end * (1 - share) <= left.high
         spans.append(round((left.high - left.low) / (left.high + left.low), 6))
 
@@ -93,8 +91,6 @@ def test_the_shard_of_a_silent_worker_waits_for_its_lease_and_is_begun_again() -
 
     before, left = remaining(counts, pace, running), remaining(counts, pace, [gone, running[1]])
 
-    assert before is not None
-    assert left is not None
     assert (left.low + left.high) / 2 == pytest.approx(max(40.0 + SECONDS, 1.5 * SECONDS))
     assert left.high > before.high
     assert remaining(counts, pace, [gone]) is None
@@ -110,8 +106,6 @@ def test_the_time_left_does_not_shrink_when_a_worker_dies(workers: int) -> None:
 
     before, left = remaining(counts, pace, running), remaining(without, pace, running[1:])
 
-    assert before is not None
-    assert left is not None
     assert left.low > before.low
     assert left.worker_seconds > before.worker_seconds  # the dead worker's rows are scored again
 

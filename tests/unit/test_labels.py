@@ -23,7 +23,6 @@ def test_labels_are_taken_as_they_are_named() -> None:
     found = zero_shot(ScoreOptions(labels=(" sport", "politics ", "food, drink")), NLI)
 
     assert found == ZeroShot(labels=("sport", "politics", "food, drink"))
-    assert found is not None
     assert found.hypotheses[2] == "This example is food, drink."
 
 

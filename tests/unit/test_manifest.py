@@ -42,7 +42,6 @@ def test_a_manifest_says_what_was_written() -> None:
 
     read = read_manifest(written.to_parquet())
 
-    assert read is not None
     assert replace(read, receipts=receipts) == written
     assert read.to_parquet() == written.to_parquet()
     assert [
@@ -71,7 +70,6 @@ def test_the_receipts_of_many_shards_take_less_than_400_bytes_each() -> None:
     held_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert read is not None
     assert held_bytes < 400 * len(read.receipts)
 
 

@@ -84,11 +84,13 @@ def test_a_worker_may_serve_folders_with_commas(tmp_path: Path) -> None:
     )
 
 
-def test_models_of_a_worker_that_cannot_be_read_are_an_error_that_says_what_to_write() -> None:
-    with pytest.raises(UsageError, match=r'is no JSON list of models, like \["me/one", "me/other"\]'):
-        _ = Settings(model='["me/m"').models
-
-
-def test_models_of_a_worker_have_no_common_revision() -> None:
-    with pytest.raises(UsageError, match="Name a revision of each as MODEL@REVISION"):
-        _ = Settings(model="me/m,me/n", model_revision="v2").models
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (Settings(model='["me/m"'), r'is no JSON list of models, like \["me/one", "me/other"\]'),
+        (Settings(model="me/m,me/n", model_revision="v2"), "Name a revision of each as MODEL@REVISION"),
+    ],
+)
+def test_models_of_a_worker_that_cannot_be_read_are_told(settings: Settings, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        _ = settings.models

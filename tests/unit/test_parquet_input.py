@@ -141,12 +141,6 @@ def test_views_are_read_as_the_plain_types_that_are_the_same_in_parquet(
     assert rows.take([1, 0])["x"].to_pylist() == [None, value]
 
 
-def test_json_in_a_file_that_arrow_has_not_written_stays_json(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"x": pa.array(["{}"], pa.json_())}), tmp_path / "a.parquet", store_schema=False)
-
-    assert read(tmp_path / "a.parquet").schema.field("x").type == pa.json_()
-
-
 class Counted(AbstractFileSystem):
     """A file on a far machine, which counts the bytes that are fetched of it."""
 

@@ -39,7 +39,7 @@ ENCODINGS = ["dictionary", "PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY
 
 
 @settings(
-    max_examples=8,
+    max_examples=5,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],  # to shrink takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture],

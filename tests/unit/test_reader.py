@@ -18,7 +18,7 @@ from shardsift.fleet.inputs.open_input import open_input
 from shardsift.fleet.run.output_columns import describe_columns
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.worker.shard.reader import Window, read_windows
-from support.line_files import write_csv, write_file, write_json_lines
+from support.line_files import write_file, write_json_lines
 from support.records import a_shard, a_spec
 
 
@@ -99,18 +99,6 @@ def test_windows_are_the_same_for_the_same_rows_in_each_format_and_do_not_depend
         window.rows.to_pylist() for window in windows_of(parquet, **sizes)
     ]
     assert spans(windows) == spans(windows_of(jsonl, **sizes)) == spans(windows_of(parquet, **sizes))
-
-
-@pytest.mark.parametrize("name", ["s.parquet", "s.jsonl.zst", "s.csv.gz"])
-def test_a_row_limit_ends_a_file_and_moves_no_window_that_it_leaves_whole(tmp_path: Path, name: str) -> None:
-    rows = [{"text": "a text", "place": place} for place in range(3000)]
-    write = {"s.jsonl.zst": write_json_lines, "s.csv.gz": write_csv}.get(name)
-    file = write(tmp_path / name, rows) if write else write_rows(tmp_path / name, ["a text"] * 3000, row_group_rows=900)
-
-    limited = windows_of(file, window_rows=800, row_limit=1700)
-
-    assert spans(limited) == [(0, 800), (800, 800), (1600, 100)]
-    assert places(limited) == list(range(1700))
 
 
 @pytest.mark.parametrize("row_group_rows", [100, 10_000])

@@ -88,10 +88,6 @@ UNKNOWN_COMMAND = "ERR unknown command 'EVALSHA', with args beginning with: '9f6
         ),
         (REPLICA, "Name its primary"),
         (f"{REPLICA} script: 9f6c, on @user_script:27.", "Name its primary"),
-        (
-            f"ERR Error running script (call to f_9f6c): @user_script:27: @user_script: 27: -{REPLICA}",
-            "Name its primary",
-        ),
         ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", "Name its primary"),
         ("LOADING Valkey is loading the dataset in memory", "Redis does not answer (Valkey is loading"),
         ("MISCONF Errors writing to the AOF file: No space left on device", "Its log says more"),

@@ -117,7 +117,6 @@ def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> No
     found = stored.scores_of(0, ["texts", "others"])
     assert stored.scores_of(0, ["others", "texts"]) is None
 
-    assert found is not None
     assert [part.errors for part in found] == [part.errors for part in scores]
     assert row_errors(found, spec.scorings) == errors
     again = with_scores(window, found, errors, SHARD, spec)
