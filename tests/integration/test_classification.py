@@ -1,7 +1,6 @@
 """Models with several labels: the scores of a transformers pipeline, a column for each label, and filters on all of them."""
 
 import math
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 LABELS = ("POSITIVE", "so-so", "climate change")
 COLUMNS = ["score_POSITIVE", "score_so_so", "score_climate_change"]
 TEXTS = ["Light becomes sugar.", "Buy now!", "The mitochondrion is the powerhouse of the cell."]
+
+
+@pytest.fixture
+def options(shards: Path, tmp_path: Path) -> RunOptions:
+    return RunOptions(input_uris=(str(shards),), output_uri=str(tmp_path / "out"), dtype="float32")
 
 
 @pytest.fixture(scope="module")
@@ -59,35 +63,20 @@ def test_scores_are_those_of_the_pipeline_by_default(
 
 
 def test_rows_are_kept_by_label_and_by_the_score_of_each(
-    classifier: Path, shards: Path, ledger: Ledger, tmp_path: Path
+    classifier: Path, options: RunOptions, ledger: Ledger, tmp_path: Path
 ) -> None:
     scorer = shardsift.load_scorer(classifier, dtype="float32", device="cpu", parity_rows=0)
-    output, where = (
-        tmp_path / "out",
-        "label in ('so-so', 'climate change') and score_climate_change - score_POSITIVE > 0.7",
-    )
-    options = RunOptions(
-        input_uris=(str(shards),), output_uri=str(output), models=(str(classifier),), dtype="float32", where=where
-    )
+    where = "label in ('so-so', 'climate change') and score_climate_change - score_POSITIVE > 0.7"
+    options = replace(options, models=(str(classifier),), where=where)
 
     spec = publish(ledger, scorer.scorer, options, scratch=tmp_path / "scratch")
 
-    kept, scores = published_rows(output).to_pandas(), published_rows(output, "scores").to_pandas()
+    kept, scores = (published_rows(tmp_path / "out", kind).to_pandas() for kind in ("data", "scores"))
     expected = scores.query(where.replace("(", "[").replace(")", "]"))
     assert 0 < len(kept) < len(scores)
     added = ["shard", "row", *spec.output_columns]
     assert kept[added].to_dict("records") == expected[added].to_dict("records")
-    card = (output / "README.md").read_text()
-    of_filter = ["score_POSITIVE", "score_climate_change"]  # are shown first
-    assert re.findall("^`(.*)`:$", card, re.MULTILINE) == [*of_filter, "score_so_so"]
-    assert all(rows_in_histogram(card, column) == len(scores) for column in COLUMNS)
-    assert shardsift.verify(output).faults == ()
-
-
-def rows_in_histogram(card: str, column: str) -> int:
-    """The sum of the rows of all lines."""
-    table = card.partition(f"\n`{column}`:\n")[2].partition("```text\n")[2].partition("\n```")[0]
-    return sum(int(line.split()[1]) for line in table.splitlines()[1:])
+    assert shardsift.verify(tmp_path / "out").faults == ()
 
 
 # --- a threshold that means something ---------------------------------------------------------------------------------
@@ -108,12 +97,10 @@ def two_labels(tmp_path: Path) -> Path:
     ],
 )
 def test_a_threshold_that_keeps_every_row_or_none_is_refused(
-    choice: dict[str, Any], refusal: str, two_labels: Path, shards: Path, tmp_path: Path
+    choice: dict[str, Any], refusal: str, two_labels: Path, options: RunOptions
 ) -> None:
-    options = RunOptions(input_uris=(str(shards),), output_uri=str(tmp_path / "out"), models=(str(two_labels),))
-
     with pytest.raises(UsageError, match=refusal):
-        plan_run(replace(options, **choice))
+        plan_run(replace(options, models=(str(two_labels),), **choice))
 
 
 def test_the_user_is_told_what_a_threshold_keeps_and_the_condition_that_is_named_works(
@@ -142,10 +129,10 @@ def test_the_user_is_told_what_a_threshold_keeps_and_the_condition_that_is_named
     ],
 )
 def test_a_model_of_one_score_is_filtered_by_its_own_threshold_or_the_user_must_say_one(
-    threshold: object, where: str | None, tiny_model: Path, shards: Path, tmp_path: Path
+    threshold: object, where: str | None, tiny_model: Path, options: RunOptions, tmp_path: Path
 ) -> None:
     model = configured(Path(shutil.copytree(tiny_model, tmp_path / "model")), shardsift_threshold=threshold)
-    options = RunOptions(input_uris=(str(shards),), output_uri=str(tmp_path / "out"), models=(str(model),))
+    options = replace(options, models=(str(model),))
 
     if where:
         assert plan_run(options).spec.where == where

@@ -7,14 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from transformers.activations import GELUActivation
 
 from shardsift.worker.scoring.backends.cpu import (
     CPU_ATTENTION,
     ONEDNN_FAMILIES,
-    attend,
     attend_by_products,
     fuse_linear_layers,
     products_are_faster,
@@ -96,30 +94,6 @@ def test_barts_last_decoder_layer_is_computed_for_the_heads_position_alone(texts
         assert change(model)
         assert (padded(model).logits(texts) - whole).abs().max() < 1e-5
     assert whole.abs().max() > 0.1
-
-
-HIDDEN = torch.arange(64).expand(40, 1, 64, 64) >= torch.arange(24, 64)[:, None, None, None]  # all but 24 keys, 25, …
-LATER = torch.ones(64, 64, dtype=torch.bool).triu(1).expand(40, 1, 64, 64)
-
-
-@pytest.mark.parametrize(
-    "hidden",
-    [
-        pytest.param(None, id="no key"),
-        pytest.param(HIDDEN, id="padding"),
-        pytest.param(HIDDEN[:, :, :1], id="padding, from one query"),
-        pytest.param(HIDDEN | LATER, id="padding and later keys"),
-    ],
-)
-def test_attention_by_products_attends_as_torchs_own_does(hidden: torch.Tensor | None) -> None:
-    states = torch.randn(3, 40, 64, 4, 8, generator=torch.Generator().manual_seed(0)).transpose(2, 3)
-    query, key, value = states[0][:, :, : 64 if hidden is None else hidden.shape[2]], states[1], states[2]
-    mask = None if hidden is None else torch.zeros(hidden.shape).masked_fill(hidden, torch.finfo(torch.float32).min / 2)
-
-    attended, _ = attend(torch.nn.Identity(), query, key, value, mask, scaling=0.5)
-
-    torchs = scaled_dot_product_attention(query, key, value, None if hidden is None else ~hidden, scale=0.5)
-    assert (attended - torchs.transpose(1, 2)).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("pad_left", [False, True])

@@ -40,28 +40,19 @@ def test_a_machine_without_a_gpu_scores_on_the_cpu(caplog: pytest.LogCaptureFixt
 
 @no_gpu
 @pytest.mark.parametrize("sign", ["nvidia-smi lists 1 GPUs", "CUDA_VISIBLE_DEVICES=0"])
-class TestALostGpu:
-    @pytest.fixture(autouse=True)
-    def machine(self, sign: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        if sign.startswith("nvidia-smi"):
-            install_nvidia_smi(tmp_path)
-        else:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+def test_torch_with_cuda_refuses_a_machine_that_has_lost_its_gpu_and_torch_for_the_cpu_warns(
+    sign: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if sign.startswith("nvidia-smi"):
+        install_nvidia_smi(tmp_path)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
 
-    def test_torch_with_cuda_refuses_a_machine_that_has_lost_its_gpu(
-        self, sign: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    with pytest.raises(ModelError, match=f"{sign}, but torch .* finds no GPU.*SHARDSIFT_DEVICE=cpu"):
+        choose_device("auto")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with caplog.at_level(logging.WARNING):
+        assert choose_device("auto").type in ("cpu", "mps")
 
-        with pytest.raises(ModelError, match=f"{sign}, but torch .* finds no GPU.*SHARDSIFT_DEVICE=cpu"):
-            choose_device("auto")
-
-    def test_torch_for_the_cpu_warns_on_a_machine_that_has_lost_its_gpu(
-        self, sign: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setattr(torch.version, "cuda", None)
-
-        with caplog.at_level(logging.WARNING):
-            assert choose_device("auto").type in ("cpu", "mps")
-
-        assert sign in caplog.text
+    assert sign in caplog.text

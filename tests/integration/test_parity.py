@@ -13,7 +13,7 @@ from shardsift.fleet.ledger import Claim
 from shardsift.fleet.run.receipt import empty_histogram
 from shardsift.worker.scoring import DeviceFault, ModelError, NoRoom, ParityError
 from shardsift.worker.scoring.device import TOLERANCES, Candidate, Way, best_device, candidates, multiplies_bfloat16
-from shardsift.worker.scoring.load import BackendName, load_classifier
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity import ParityTrial, check_parity, first_faithful
 from shardsift.worker.scoring.saved_model import SavedModel, saved_model
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
@@ -106,8 +106,6 @@ def test_the_tolerances_are_those_that_the_docs_state() -> None:
 def test_a_scorer_knows_how_close_it_is_to_the_model_itself(tiny_model: Path) -> None:
     exact, rounded = (load_classifier(str(tiny_model), dtype).parity for dtype in ("float32", "bfloat16"))
 
-    assert exact is not None
-    assert rounded is not None
     assert exact.rows == rounded.rows >= 16
     assert exact.max_error < 1e-4 < rounded.max_error < 0.2
     assert exact.reference.tobytes() == rounded.reference.tobytes()
@@ -126,54 +124,30 @@ def test_a_model_that_overflows_in_float16_is_refused_in_it(tmp_path: Path, tiny
 # --- every model is served ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[*EVEN_HEADS, pytest.param("large random weights", marks=pytest.mark.slow)])
-def hard_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """A model whose ranks or logits differ from the reference in 16 bits, or even with other batches. Its folder is its kind."""
-    folder = tmp_path_factory.mktemp("models") / request.param
-    if request.param in EVEN_HEADS:
-        return even_classifier(folder, tiny_model, request.param)
-    return chaotic_classifier(folder, tiny_model)
+@pytest.mark.parametrize("head", EVEN_HEADS)
+def test_a_model_of_nearly_equal_logits_is_served_in_every_format(head: str, tmp_path: Path, tiny_model: Path) -> None:
+    model = str(even_classifier(tmp_path / "model", tiny_model, head))
+
+    for dtype in ("auto", "float32", "bfloat16", "float16"):
+        info = load_classifier(model, dtype).info
+
+        assert dtype in ("auto", info.dtype)
+        assert np.isfinite(info.parity.max_error)
 
 
-@pytest.mark.parametrize(("dtype", "backend"), [("auto", "auto"), ("float32", "padded")])
-def test_auto_and_float32_serve_every_model(hard_model: Path, dtype: str, backend: BackendName) -> None:
-    info = load_classifier(str(hard_model), dtype, backend=backend).info
-
-    assert info.parity is not None
-    assert np.isfinite(info.parity.max_error)
-    assert info.dtype == "float32" or dtype == "auto"
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_nearly_equal_logits_are_no_reason_to_refuse_a_format_and_advice_can_be_followed(
-    hard_model: Path, dtype: str
-) -> None:
-    refusal = _refusal_of(str(hard_model), dtype)
-
-    if hard_model.name in EVEN_HEADS:
-        assert not refusal
-    else:
-        assert "Enqueue the run with --dtype auto, which ends with float32." in refusal
-
-
-def _refusal_of(model: str, dtype: str) -> str:
-    try:
-        load_classifier(model, dtype)
-    except ParityError as error:
-        return str(error)
-    return ""
-
-
-@pytest.mark.skipif(not multiplies_bfloat16(best_device()), reason="auto tries no 16 bits here")
-def test_auto_ends_with_float32_and_the_log_and_the_scorer_say_so(
+def test_auto_ends_with_float32_as_the_refusal_of_16_bits_the_log_and_the_scorer_say(
     tmp_path: Path, tiny_model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = str(chaotic_classifier(tmp_path / "model", tiny_model))
 
+    with pytest.raises(ParityError, match=r"Enqueue the run with --dtype auto, which ends with float32\."):
+        load_classifier(model, "bfloat16")
     info = load_classifier(model, "auto").info
 
-    assert (info.dtype, info.refused_dtypes[-1:]) == ("float32", ("bfloat16",))
-    assert "scores differently in bfloat16" in caplog.text
+    assert info.dtype == "float32"
+    if multiplies_bfloat16(best_device()):  # otherwise auto tries no 16 bits here
+        assert info.refused_dtypes[-1:] == ("bfloat16",)
+        assert "scores differently in bfloat16" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -259,7 +233,6 @@ def test_a_wrong_backend_is_refused_and_the_plain_one_serves_the_models_own_scor
 
     served = load_classifier("wrong", "float32", load=lambda: wrong(tiny_model))
 
-    assert served.info.parity is not None
     assert served.info.parity.max_error < 1e-4
 
 
@@ -303,7 +276,6 @@ def test_the_receipt_says_for_how_many_samples_the_filter_decides_differently(
     (made,) = scoring_receipts(claim.spec, [replace(scorer, parity=tried, refused_dtypes=("bfloat16",))], counts)
 
     assert made.refused_dtypes == ("bfloat16",)
-    assert made.parity is not None
     assert made.parity.flipped_share == flipped
     assert (made.parity.rows, made.parity.max_error) == (4, pytest.approx(0.02, abs=1e-6))
     assert (made.dtype, made.backend, made.max_batch_tokens) == ("float32", "padded", 2048)

@@ -71,7 +71,6 @@ def test_a_loaded_scorer_says_in_one_line_what_it_is_and_has_passed_the_gate(
 
     assert repr(scorer) == f"<Scorer {scorer.model.name}@{revision} float32 on cpu, 1 output>"
     assert repr(three_labels).endswith("float32 on cpu, 3 outputs>")
-    assert scorer.info.parity is not None
     assert scorer.info.parity.rows == 4
 
 

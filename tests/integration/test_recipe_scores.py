@@ -27,7 +27,6 @@ def logits_of_the_card(model: Path, **truncation: Any) -> torch.Tensor:
 def scores(model: Path, recipe_of_model: str) -> np.ndarray[Any, Any]:
     """A folder has no recipe, so its options are given."""
     recipe = recipe_of(recipe_of_model)
-    assert recipe is not None
     options = {name: value for name, value in recipe.options.items() if name not in ("int_score", "min_score")}
     scorer = shardsift.load_scorer(model, dtype="float32", device="cpu", parity_rows=0)
     return scorer.score(TEXTS, **options)

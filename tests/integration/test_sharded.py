@@ -90,7 +90,6 @@ def test_ranks_give_the_scores_of_the_undivided_model_and_hold_half_of_its_weigh
         own = sum((part.to_local() if hasattr(part, "to_local") else part).nbytes for part in weights)
         assert 0.49 <= own / whole <= 0.51
     assert scorer.info.backend == "padded, tensor parallel over 2"
-    assert scorer.info.parity is not None
     assert scorer.info.parity.max_error <= 1e-5
     assert np.abs(scores.values - plain).max() <= 1e-5
     assert not any(rank.is_running() for rank in ranks)

@@ -242,16 +242,3 @@ def test_an_empty_text_beside_a_hypothesis_is_scored(bert: SequenceClassifier) -
 def test_a_reading_that_the_model_cannot_have_is_refused(reading: Reading, says: str, bert: SequenceClassifier) -> None:
     with pytest.raises(ModelError, match=says):
         bert.reading(reading)
-
-
-def test_a_resumed_window_of_labels_has_the_same_bytes(bert: SequenceClassifier) -> None:
-    scorer = bert.reading(Reading(hypotheses=hypotheses(LABELS)))
-    encoded = scorer.encode([*TEXTS, None, *TEXTS])
-
-    whole = scorer.score_encoded(encoded)
-    partial = scorer.score_encoded(encoded, lambda rows: rows < len(TEXTS))
-    resumed = scorer.score_encoded(encoded, earlier=partial)
-
-    assert 0 < len(partial.missing) < len(encoded.row_of_text)
-    assert whole.errors == resumed.errors == {len(TEXTS): "null text"}
-    assert whole.values.tobytes() == resumed.values.tobytes()

@@ -152,7 +152,6 @@ def test_what_the_hub_does_not_have_is_told_with_what_there_is(environment: dict
         (f"/datasets/{REPO}/resolve/", {"status": 403, "headers": GATED}, "this repository is gated. Accept"),
         (f"/api/datasets/{REPO}", {**JSON, "body": b"[]"}, "the Hub's answer cannot be used"),
         (f"/api/datasets/{REPO}/tree/", {**JSON, "body": b'{"error": "login"}'}, "the Hub's answer"),
-        (f"/api/datasets/{REPO}/tree/", {**JSON, "body": b"{}"}, "the Hub's answer"),
     ],
 )
 def test_what_the_hub_answers_instead_is_told(

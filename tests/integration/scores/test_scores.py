@@ -202,13 +202,6 @@ def test_of_several_score_columns_one_must_be_named_unless_the_filter_does(score
         run.column("edu")
 
 
-def test_no_row_is_near_to_what_is_no_number(scored: Scored) -> None:
-    run = scored_run(scored.output, scored.settings)
-
-    with pytest.raises(UsageError, match="--near nan is not a number"):
-        rows_of_run_near(run, None, near=math.nan, count=1, source=())
-
-
 def test_the_rows_nearest_to_a_threshold_come_with_url_and_text_of_the_input(scored: Scored) -> None:
     run = scored_run(scored.output, scored.settings)
 
@@ -240,6 +233,8 @@ def test_parts_and_counts_that_cannot_be_are_told(scored: Scored) -> None:
             run.edges(parts)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"^count=-1 is wrong: the least is 1"):
         run.near(2.5, count=-1)
+    with pytest.raises(UsageError, match="--near nan is not a number"):
+        rows_of_run_near(run, None, near=math.nan, count=1, source=())
 
 
 def test_without_the_input_the_rows_have_no_text(scored: Scored) -> None:

@@ -27,16 +27,6 @@ def test_any_text_has_the_ids_of_a_full_encode(encoders: tuple[TextTokenizer, An
     assert ids == full_encode(theirs, texts)
 
 
-@pytest.mark.parametrize("max_tokens", [3, 512])
-def test_real_texts_have_the_ids_of_a_full_encode(folder: Path, max_tokens: int) -> None:
-    ours, theirs = (AutoTokenizer.from_pretrained(folder) for _ in range(2))
-    texts = real_texts(100)
-
-    ids = encode(TextTokenizer(ours, max_tokens=max_tokens), texts)
-
-    assert ids == full_encode(theirs, texts, max_tokens=max_tokens)
-
-
 def test_words_that_can_be_split_in_equally_good_ways_have_the_ids_of_a_full_encode(folder: Path) -> None:
     """As rulers of one sign can: a copy of the tokenizer whose scores differ in the last bit would split some otherwise."""
     ours, theirs = (AutoTokenizer.from_pretrained(folder) for _ in range(2))

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import pickle
 import signal
 import string
 import subprocess
@@ -11,14 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
 import torch
-from transformers import DebertaV2Tokenizer
 
 from shardsift.worker.scoring import DeviceFault
 from shardsift.worker.scoring.load import load_classifier, with_tokenizer_processes
@@ -50,7 +47,7 @@ def children() -> set[psutil.Process]:
 
 
 def test_processes_give_the_ids_of_one_thread(saved: Callable[[str], Path]) -> None:
-    folder = saved("RoBERTa, BART")
+    folder = saved("XLM-RoBERTa")  # a pickled Unigram tokenizer splits some rulers in another way
     alone = TextTokenizer(read_tokenizer(str(folder), None), max_tokens=128)
     processes = started(folder, 2)
     shared = alone.in_processes(processes)
@@ -65,32 +62,6 @@ def test_processes_give_the_ids_of_one_thread(saved: Callable[[str], Path]) -> N
         assert same(*(one.take(np.arange(len(one))) for one in (ours, theirs)))
     assert len(shared.encode(TEXTS.slice(0, 0))) == 0
     processes.close()
-
-
-def test_a_word_that_can_be_split_in_equally_good_ways_is_split_as_in_one_thread(tmp_path: Path) -> None:
-    """A pickled tokenizer splits some of these words otherwise."""
-    texts = pa.array(save_tokenizer_of_ties(tmp_path), pa.large_string())
-    tokenizer = read_tokenizer(str(tmp_path), None)
-    alone, pickled = (TextTokenizer(one, max_tokens=16) for one in (tokenizer, pickle.loads(pickle.dumps(tokenizer))))
-    processes = started(tmp_path, 1)
-
-    assert same(alone.in_processes(processes).encode(texts), alone.encode(texts))
-    assert not same(pickled.encode(texts), alone.encode(texts))
-    processes.close()
-
-
-def save_tokenizer_of_ties(folder: Path) -> list[str]:
-    """Save a Unigram tokenizer. Returns words whose splits 1 + 2 and 2 + 1 have equal scores, but for rounding."""
-    random, pieces, words = Random(0), [("▁", -1.0)], []
-    for number in range(200):
-        first, second, third = (chr(0x4E00 + 3 * number + place) for place in range(3))
-        of_two, of_third, of_first = (-15 * random.random() for _ in range(3))
-        pieces += [(first + second, of_two), (third, of_third), (first, of_first)]
-        pieces += [(second + third, of_two + of_third - of_first)]
-        words.append(first + second + third)
-    vocab = [*((token, 0.0) for token in ("[PAD]", "[CLS]", "[SEP]", "[UNK]")), *pieces, ("[MASK]", 0.0)]
-    DebertaV2Tokenizer(vocab=vocab).save_pretrained(folder)
-    return words
 
 
 def same(ours: Tokens, theirs: Tokens) -> bool:
