@@ -117,9 +117,3 @@ def test_the_python_of_the_page_runs(tmp_path: Path, tiny_model: Path) -> None:
     scores = names["df"]["score"].compute()
     assert names["table"]["label"].to_pylist()[0] == names["posts"]["label"][0]
     assert len(pd.read_parquet(tmp_path / "kept")) == (scores >= 3).sum()
-
-
-def test_the_page_shows_every_file() -> None:
-    scripts = {file.name for file in FOLDER.glob("*.py")} - {"side_by_side.py"}
-
-    assert scripts == set(re.findall(r"\.\./examples/coming_from/(\w+\.py)", (ROOT / PAGE).read_text()))

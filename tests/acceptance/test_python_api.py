@@ -66,22 +66,6 @@ def run_into_kept(model: Path) -> shardsift.RunStatus:
     return shardsift.run(input="./shards/*.parquet", output="./kept", model=model, **options)
 
 
-@pytest.mark.slow
-def test_five_lines_of_a_notebook_in_a_fresh_process(notebook: Path, tiny_model: Path) -> None:
-    lines = f"""
-        import shardsift
-        imported = sorted({HEAVY} & set(sys.modules))
-        scorer = shardsift.load_scorer({str(tiny_model)!r})
-        scores = scorer.score(["Light becomes sugar.", "Buy now!", None])
-        print(imported, scorer, scores.shape, scores.dtype)
-    """
-
-    done = run_command("python", "-c", f"import sys\n{textwrap.dedent(lines)}", environment={})
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"\[\] <Scorer \S+/tiny-bert@[0-9a-f]{7} \w+ on \w+, 1 output> \(3,\) float32\n", done.stdout)
-
-
 def test_every_public_name_is_found_without_torch_and_a_users_own_celery_stays_current() -> None:
     code = """
         import pydoc, sys, celery, shardsift

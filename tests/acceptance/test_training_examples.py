@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,9 +90,3 @@ def test_other_ways_to_load_rows_end_with_the_same_loss(base: Path, tmp_path: Pa
     lines = report_in(tmp_path)
     assert_exact_ways_agree(lines)
     assert all(line["is_exact"] for line in lines)
-
-
-def test_the_page_shows_every_file() -> None:
-    scripts = {file.name for file in FOLDER.glob("*.py")} - {"train_side_by_side.py"}
-
-    assert scripts == set(re.findall(r"\.\./examples/training/(\w+\.py)", (ROOT / "docs/training.md").read_text()))

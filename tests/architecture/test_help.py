@@ -29,9 +29,3 @@ def test_help_has_an_example_and_keeps_text_in_brackets(path: tuple[str, ...]) -
     assert shown.exit_code == 0
     assert "Example:" in shown.output or path[-1] in (*PROGRAMS, "serve")
     assert [found for text in texts for found in re.findall(r"\[[^]]*\]", text) if found not in shown.output] == []
-
-
-def test_some_help_has_brackets() -> None:
-    texts = [text for program in PROGRAMS for path in commands(program) for text in written(path)]
-
-    assert any("shardsift[" in text for text in texts)

@@ -11,7 +11,6 @@ import pytest
 
 from support.disturbed_runs import ALL_ROWS, WINDOW_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
-from support.leftovers import is_alive
 from support.waiting import wait_until
 
 
@@ -71,26 +70,6 @@ def test_a_shard_that_kills_three_processes_is_failed_with_the_reason_and_the_ot
 
 
 @pytest.mark.faults
-def test_a_failed_shard_is_retried_on_request_and_continues_where_it_died(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    # The first kill counts against the next shard too, which the process has begun. Of two more each, one is the third.
-    faults.at("shardsift.fleet.storage.folder:FolderOutput.store_receipt", "before", "kill", times=4)
-    ledger = runs.fleet.ledger
-    run_id = runs.enqueue()
-
-    with runs.served():
-        wait_until(lambda: not ledger.counts(run_id).open, description="all shards are done or failed")
-        failed = ledger.counts(run_id).failed
-        assert runs.fleet.producer("retry", run_id).returncode == 0
-        runs.wait_until_published(run_id)
-
-    assert failed == 1
-    assert faults.rows_scored() <= ALL_ROWS + WINDOW_ROWS
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-
-
-@pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_killed_process_loses_at_most_a_window_and_its_shard_continues_within_five_seconds(
     number: signal.Signals, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
@@ -122,23 +101,6 @@ def process_start_seconds(runs: DisturbedRuns) -> float:
         child_of(worker)
         wait_until(lambda: "is loaded" in runs.fleet.log("another").read_text(), description="a model is loaded")
     return time.monotonic() - began
-
-
-@pytest.mark.faults
-def test_after_a_fault_of_the_device_another_process_continues(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.at("shardsift.worker.shard.window_scoring:WindowScoring.launch", "before", "device fault")
-    run_id = runs.enqueue()
-
-    with runs.finalizer(), runs.worker() as worker:
-        first = child_of(worker)
-        runs.wait_until_published(run_id)
-        second = child_of(worker)
-
-    assert first.pid != second.pid
-    assert not is_alive(first)
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 
 @pytest.mark.faults

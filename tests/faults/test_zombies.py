@@ -23,12 +23,6 @@ def thaw(worker: Child) -> None:
     os.kill(worker.pid, signal.SIGCONT)
 
 
-def freeze(worker: Child) -> None:
-    child = child_of(worker)
-    os.kill(worker.pid, signal.SIGSTOP)
-    os.kill(child.pid, signal.SIGSTOP)
-
-
 def receipts_of(runs: DisturbedRuns, run_id: str, shard: str) -> list[Path]:
     return list((runs.output / ".shardsift" / run_id / "receipts" / shard).glob("*.json"))
 
@@ -71,25 +65,6 @@ def test_a_worker_that_comes_back_after_another_did_its_shard_drops_its_output_a
     assert runs.faults.rows_scored() <= ALL_ROWS + SHARD_ROWS
     assert runs.staged_files(run_id) == []
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_a_worker_that_was_frozen_three_times_during_a_shard_still_finishes_it(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    """A machine that is paused now and then, without other workers: its expired leases are not crashes."""
-    faults.use_stand_in(seconds_a_batch=0.5)
-    run_id = runs.enqueue()
-
-    with runs.finalizer(), runs.worker("w1") as worker:
-        for rows in (4, 8, 12, 16):
-            runs.wait_for_rows(run_id, rows)
-            freeze(worker)
-            wait_until(lambda: not runs.fleet.ledger.counts(run_id).running, description="its lease runs out")
-            thaw(worker)
-        wait_until(lambda: runs.fleet.ledger.counts(run_id).done == 1, description="the shard is done")
-
-    assert runs.fleet.ledger.counts(run_id).failed == 0
 
 
 @pytest.mark.faults
