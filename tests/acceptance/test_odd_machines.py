@@ -26,35 +26,40 @@ def test_a_terminal_without_unicode_shows_what_it_can() -> None:
 
 
 def test_our_own_files_are_read_in_a_locale_without_unicode(tmp_path: Path) -> None:
-    script = "import sys; from pathlib import Path; from shardsift.fleet.ledger import Ledger\n"
-    script += "from shardsift.fleet.process.settings import Settings\n"
-    script += "from shardsift.producer.local.redis import embedded_redis\n"
-    script += "with embedded_redis(Path(sys.argv[1])) as url: print(Ledger.connect(Settings(redis_url=url)).run_ids())"
-
-    done = subprocess.run(
-        [str(BIN / "python"), "-c", script, str(tmp_path / "data")],
-        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = with_an_embedded_redis("print(Ledger.connect(Settings(redis_url=url)).run_ids())", tmp_path, LC_ALL="C")
 
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_working_folder_that_was_deleted_is_told(tmp_path: Path) -> None:
-    script = 'cd "$1" && rmdir "$1" && exec "$2" run --input x --model me/none --output out'
-    (tmp_path / "gone").mkdir()
+def test_a_long_temporary_folder_holds_no_socket_that_is_too_long(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
 
-    done = subprocess.run(
-        ["/bin/sh", "-c", script, "sh", str(tmp_path / "gone"), str(BIN / "producer")],
-        env={**os.environ, "SHARDSIFT_STATE_DIR": str(tmp_path / "state"), "HF_HUB_OFFLINE": "1", "REDIS_URL": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = with_an_embedded_redis("print(url)", tmp_path, TMPDIR=str(folder))
+
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.strip()) < 100
+
+
+def with_an_embedded_redis(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    script = f"""
+import sys
+from pathlib import Path
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.local.redis import embedded_redis
+with embedded_redis(Path(sys.argv[1])) as url:
+    {code}
+"""
+    return run_command("python", "-c", script, folder / "data", environment={"PYTHONUTF8": "0", **environment})
+
+
+def test_a_working_folder_that_was_deleted_is_told(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    script = f"cd '{tmp_path}/gone' && rmdir '{tmp_path}/gone' && exec '{BIN}/producer' run --input x --model me/none --output o"
+    machine = {"SHARDSIFT_STATE_DIR": str(tmp_path / "state"), "HF_HUB_OFFLINE": "1", "REDIS_URL": ""}
+
+    done = subprocess.run(["sh", "-c", script], env=os.environ | machine, capture_output=True, text=True, check=False)
 
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
@@ -72,22 +77,3 @@ def test_a_user_without_a_home_is_told_to_set_one(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert done.stderr == "producer: This user has no home folder. Set HOME to a folder that it may write.\n"
-
-
-def test_a_long_temporary_folder_holds_no_socket_that_is_too_long(tmp_path: Path) -> None:
-    folder = tmp_path / ("long" * 30)
-    folder.mkdir()
-    script = "import sys; from pathlib import Path; from shardsift.producer.local.redis import embedded_redis\n"
-    script += "with embedded_redis(Path(sys.argv[1])) as url: print(url)"
-
-    done = subprocess.run(
-        [str(BIN / "python"), "-c", script, str(tmp_path / "data")],
-        env={**os.environ, "TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.strip()) < 100

@@ -33,6 +33,7 @@ STATUS = [f"shardsift.producer.{name}" for name in LOOK]
         pytest.param(
             LIGHT_SIDE, {"torch", "transformers", "sentence_transformers", "shardsift.worker"}, id="the light side"
         ),
+        pytest.param(["shardsift.worker.cli", "shardsift.worker.app"], {"torch"}, id="the parent of a worker"),
         pytest.param(STATUS, {"numpy", "pyarrow", "duckdb", "huggingface_hub", "celery"}, id="a look at a run"),
         pytest.param(
             ["shardsift.worker.scoring.load"],

@@ -91,32 +91,25 @@ def test_the_drivers_cuda_version_is_read(programs: Path, header: str, version: 
 
 
 @no_gpu
-def test_torch_for_the_cpu_on_a_machine_with_a_gpu_is_wrong(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install_nvidia_smi(programs)
-    monkeypatch.setattr(torch.version, "cuda", None)
-
-    line = torch_line()
-
-    assert line.result is Result.WRONG
-    assert "nvidia-smi lists 1 GPUs, but torch" in line.says
-    assert "for the CPU only" in line.says
-    assert torch_line(Settings(device="cpu")).result is Result.OK
-
-
-@no_gpu
 @pytest.mark.parametrize(
-    ("driver", "says"), [("11.4", "The driver supports CUDA 11, and torch"), ("12.4", "finds no GPU")]
+    ("driver", "of_torch", "says"),
+    [
+        ("12.4", None, "nvidia-smi lists 1 GPUs, but torch"),
+        ("11.4", "12.8", "The driver supports CUDA 11, and torch"),
+        ("12.4", "12.8", "finds no GPU"),
+    ],
 )
-def test_torch_that_does_not_fit_the_driver_is_wrong(
-    programs: Path, monkeypatch: pytest.MonkeyPatch, driver: str, says: str
+def test_torch_that_does_not_fit_the_gpu_or_its_driver_is_wrong_unless_the_cpu_is_meant(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, driver: str, of_torch: str | None, says: str
 ) -> None:
     install_nvidia_smi(programs, cuda=driver)
-    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.version, "cuda", of_torch)
 
     line = torch_line()
 
     assert line.result is Result.WRONG
     assert says in line.says
+    assert torch_line(Settings(device="cpu")).result is Result.OK
 
 
 # --- the model ----------------------------------------------------------------------------------------------------------
