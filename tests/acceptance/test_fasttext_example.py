@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import chdir
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,24 +71,6 @@ def test_the_model_is_a_file_at_its_digest_with_its_own_labels(model: Path) -> N
     assert resolve(model, found.revision) == found
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (lambda whole: b"", "is not a fastText classifier"),
-        (lambda whole: b"PK" + whole[2:], "is not a fastText classifier: it does not begin like a supervised model"),
-        (lambda whole: whole[:36] + b"\1" + whole[37:], "it does not begin like a supervised model"),  # word vectors
-        (lambda whole: whole[:200], "is not a fastText classifier"),
-    ],
-    ids=["empty", "another format", "not supervised", "cut off"],
-)
-def test_another_file_is_refused_before_a_run(content: Any, says: str, model: Path, tmp_path: Path) -> None:
-    file = tmp_path / "other.bin"
-    file.write_bytes(content(model.read_bytes()))
-
-    with pytest.raises(shardsift.UsageError, match=says):
-        resolve(file)
-
-
 def test_the_scores_are_those_of_fasttext_in_the_order_of_the_labels(model: Path) -> None:
     scorer = shardsift.load_scorer(model, scorer="fasttext")
 
@@ -101,20 +82,6 @@ def test_the_scores_are_those_of_fasttext_in_the_order_of_the_labels(model: Path
     assert np.isnan(scores[[1, 3]]).all()
     assert scores[[0, 2, 4, 5]] == pytest.approx(np.array([predicted(model, line) for line in lines], np.float32))
     assert scorer.table(TEXTS)["error"].to_pylist() == [None, "blank text", None, "null text", None, None]
-
-
-def test_a_text_for_which_fasttext_predicts_nothing_is_an_errored_row(tmp_path: Path) -> None:
-    import fasttext
-
-    (tmp_path / "lines").write_text(f"__label__good {'light ' * 9}\n__label__bad {'offer ' * 9}\n" * 20)
-    few_words = fasttext.train_supervised(str(tmp_path / "lines"), minCount=100, thread=1, verbose=0)
-    few_words.save_model(str(tmp_path / "model.bin"))
-    scorer = shardsift.load_scorer(tmp_path / "model.bin", scorer="fasttext")
-
-    table = scorer.table(["a light", "unknown"])
-
-    assert table["error"].to_pylist() == [None, "no word that the model knows"]
-    assert table["score"].to_pylist()[1] is None
 
 
 @pytest.mark.slow  # ten seconds of processes

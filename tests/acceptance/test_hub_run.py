@@ -18,6 +18,8 @@ from support.processes import run_command
 from support.waiting import wait_until
 
 OUTPUT = "me/fineweb-edu-2024-10"
+SHARDS, ROWS = 6, 72
+LAST = "000_00005"
 COMMIT_BYTES = 21_000  # a commit of names, digests and a card; a single data file is more
 
 READ_BACK = f"""
@@ -27,9 +29,9 @@ kept = datasets.load_dataset("{OUTPUT}", split="train")
 every = datasets.load_dataset("{OUTPUT}", "scores", split="train")
 manifest = pq.read_table("datasets/{OUTPUT}/manifest.parquet", filesystem=HfFileSystem())
 assert kept.num_rows == sum(manifest["rows_kept"].to_pylist())
-assert every.num_rows == sum(manifest["rows_in"].to_pylist()) == 96
+assert every.num_rows == sum(manifest["rows_in"].to_pylist()) == {ROWS}
 line_of = {{(line["shard"], line["row"]): line for line in every}}
-assert len(line_of) == 96
+assert len(line_of) == {ROWS}
 assert all(line_of[row["shard"], row["row"]]["score"] == row["score"] for row in kept)
 assert min(kept["score"]) >= 3 and set(kept["dump"]) == {{"{CRAWL}"}}
 print("read back", kept.num_rows)
@@ -38,7 +40,7 @@ print("read back", kept.num_rows)
 
 @pytest.fixture(params=["lfs", pytest.param("xet", marks=pytest.mark.slow)])
 def hub(request: pytest.FixtureRequest, shards: Path, tiny_model: Path, tmp_path: Path) -> Iterator[HubServer]:
-    with hub_with_a_crawl(shards, tiny_model, tmp_path / "crawl", xet=request.param == "xet") as hub:
+    with hub_with_a_crawl(shards, tiny_model, tmp_path / "crawl", count=SHARDS, xet=request.param == "xet") as hub:
         yield hub
 
 
@@ -76,12 +78,12 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     assert sent_by["finalizer"] < 4 * COMMIT_BYTES  # the commit, the manifest, and the card
     small = [(request.token_name, request.bytes_in < COMMIT_BYTES) for request in committed]
     assert small == [("producer", True), ("finalizer", True)]  # the producer's reserves the output, on a branch
-    assert f"data/{CRAWL}/000_00007.parquet" in files
-    assert f"scores/{CRAWL}/000_00007.parquet" in files
+    assert f"data/{CRAWL}/{LAST}.parquet" in files
+    assert f"scores/{CRAWL}/{LAST}.parquet" in files
 
     fleet.ledger.redis.flushall()
     rebuilt = run_command("producer", "enqueue", *unmerged, environment=producer)
-    assert "8 shards, 8 taken over from receipts, 8 done" in rebuilt.stderr
+    assert f"{SHARDS} shards, {SHARDS} taken over from receipts, {SHARDS} done" in rebuilt.stderr
     source = f"hf://datasets/{DATASET}/data/{CRAWL}/*.parquet"
     verify = ("verify", f"hf://datasets/{OUTPUT}", "--input", source)
     verified = run_command("producer", *verify, environment={**as_producer, "REDIS_URL": ""})
@@ -119,10 +121,10 @@ def test_buckets_are_read_and_written_and_hold_the_receipts(
     rebuilt = fleet.producer(*enqueue)
     verified = fleet.producer("verify", output, "--input", source)
 
-    assert "8 shards, 8 taken over from receipts, 8 done" in rebuilt.stderr
+    assert f"{SHARDS} shards, {SHARDS} taken over from receipts, {SHARDS} done" in rebuilt.stderr
     assert (verified.returncode, verified.stdout.splitlines()[-1]) == (0, "sound"), verified.stdout + verified.stderr
     files = hub.files("me/out", "bucket")
-    assert {"kept/data/000_00007.parquet", "kept/scores/000_00007.parquet", "kept/README.md"} <= files.keys()
+    assert {f"kept/data/{LAST}.parquet", f"kept/scores/{LAST}.parquet", "kept/README.md"} <= files.keys()
     assert not [path for path in files if "/staged/" in path]
     assert hub.is_private("me/out", "bucket")
 
@@ -163,7 +165,7 @@ def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(
         path: sizes[path] for path in sizes if path.startswith("scores/")
     }
     assert titles == ["Publish", "Publish", "initial"]
-    assert sent == 8 + 2  # the data of eight shards, the file that they are merged into, and the manifest
+    assert sent == SHARDS + 2  # the data of the shards, the file that they are merged into, and the manifest
     assert undone.returncode == 2
     assert "holds the data of another run" in undone.stderr
 
@@ -186,7 +188,7 @@ def test_a_worker_whose_token_may_not_write_leaves_the_run_to_others(
         wait_until(
             lambda: fleet.ledger.retries(run_id, most=9), description="the Hub refuses the first shard", seconds=120
         )
-        time.sleep(10)  # in which it would take the other seven
+        time.sleep(10)  # in which it would take the others
         refused = len(fleet.ledger.retries(run_id, most=9))
         status = fleet.producer("status", run_id)
         with fleet.worker(MODEL, name="writer"):

@@ -15,6 +15,7 @@ import pytest
 
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import read_settings
+from shardsift.producer.local.redis import embedded_redis
 from shardsift.producer.local.run import run_locally
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
@@ -37,12 +38,8 @@ TOLERANCE = 1e-4  # of a float32 logit
 @pytest.fixture
 def machine(tmp_path: Path) -> dict[str, str]:
     """A machine without REDIS_URL, with its own state folder."""
-    return new_machine(tmp_path / "state")
-
-
-def new_machine(state: Path) -> dict[str, str]:
     return {
-        "SHARDSIFT_STATE_DIR": str(state),
+        "SHARDSIFT_STATE_DIR": str(tmp_path / "state"),
         "SHARDSIFT_PARITY_ROWS": "0",  # saves seconds per start; the gate has its own tests
         "HF_HUB_OFFLINE": "1",
         "REDIS_URL": "",
@@ -57,12 +54,17 @@ def quick_machine(machine: dict[str, str], faults: InjectedFaults) -> dict[str, 
 
 @pytest.fixture(scope="module")
 def undisturbed(shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The files of an undisturbed run with the stand-in scorer: path → sha256."""
+    """The files of a run with the stand-in scorer, in this process: path → sha256."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    faults = InjectedFaults(folder / "faults")
-    faults.use_stand_in()
-    done = run_job(new_machine(folder / "state") | faults.environment, shards, tiny_model, folder / "out")
-    assert done.returncode == 0, done.stderr
+    options = RunOptions(
+        input_uris=(str(shards),),
+        models=(str(tiny_model),),
+        output_uri=str(folder / "out"),
+        dtype="float32",
+        scorer=STAND_IN,
+    )
+    with embedded_redis(folder / "redis") as url:
+        enqueue_and_wait(url, plan_run(options), folder)
     return data_digests(folder / "out")
 
 

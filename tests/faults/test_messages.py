@@ -159,6 +159,7 @@ def test_forged_messages_and_other_contents_of_a_queue_are_refused_and_counted_a
     runs.check_each_row_scored_once(run_id, undisturbed)
 
 
+@pytest.mark.faults
 def test_remote_control_may_look_at_a_worker_and_does_nothing_to_it_or_its_log(
     runs: DisturbedRuns, app: Celery
 ) -> None:

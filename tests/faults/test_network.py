@@ -75,7 +75,7 @@ def test_three_hundred_milliseconds_to_redis_cost_no_lease(
 @pytest.mark.parametrize(
     ("trouble", "seconds"),
     [
-        ("silent", 6),
+        ("silent", 4),
         pytest.param("silent", 120, marks=pytest.mark.faults),
         pytest.param("frozen", 120, marks=pytest.mark.faults),
     ],

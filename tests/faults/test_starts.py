@@ -66,6 +66,7 @@ def test_a_worker_stopped_at_any_step_of_its_start_exits_in_time_with_its_child(
     assert worker.returncode in (0, -signal.SIGTERM)
 
 
+@pytest.mark.faults
 def test_a_starting_child_ends_with_its_killed_parent(runs: DisturbedRuns, faults: InjectedFaults) -> None:
     faults.use_stand_in(load_seconds=60)
     faults.at(*CHILD_SPAWNED, "kill")
@@ -109,6 +110,7 @@ def hold_nothing_until_loaded(runs: DisturbedRuns, *, times: int) -> None:
     wait_until(is_loaded, description="the model is loaded")
 
 
+@pytest.mark.faults
 def test_a_worker_announces_what_it_is_doing(runs: DisturbedRuns, faults: InjectedFaults) -> None:
     faults.use_stand_in(load_seconds=1)
     runs.enqueue()
