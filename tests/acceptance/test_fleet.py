@@ -59,6 +59,7 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
     assert {line["attempt"] for line in manifest_lines(tmp_path / "out")} == {1}
 
 
+@pytest.mark.slow
 def test_the_best_rows_are_chosen_by_the_waiting_command_when_the_fleet_has_scored_all(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -87,7 +88,8 @@ def formats(*able: str) -> dict[str, str]:
     return {"SHARDSIFT_DTYPE": "auto", "STAND_IN_FORMATS": ",".join(able)}
 
 
-@pytest.mark.parametrize("allow_mixed", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("allow_mixed", [False, True])
 def test_workers_follow_the_format_of_the_first_unless_mixing_is_allowed(
     quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path, allow_mixed: bool
 ) -> None:

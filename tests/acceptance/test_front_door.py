@@ -37,7 +37,7 @@ def hub(running_hub: HubServer, fleet: Fleet, tmp_path: Path) -> HubServer:
 
 class TestTheCommandsThemselves:
     @pytest.mark.parametrize("program", ["producer", "worker"])
-    def test_they_tell_their_version_and_answer_to_short_help(self, program: str) -> None:
+    def test_each_command_says_its_version_and_answers_to_short_help(self, program: str) -> None:
         version = call_command(program, "--version", environment={})
         short, long = (call_command(program, option, environment={}) for option in ("-h", "--help"))
 
@@ -94,7 +94,7 @@ class TestACrawlWithoutAnOutput:
     COMMAND = ("enqueue", "--crawl", "CC-MAIN-2024-10")
     OUTPUT = "ada/fineweb-CC-MAIN-2024-10-fineweb-edu-classifier"
 
-    def test_it_is_published_to_a_private_dataset_of_the_tokens_user_and_that_is_said_first(
+    def test_a_crawl_is_published_to_a_private_dataset_of_the_tokens_user_and_that_is_said_first(
         self, hub: HubServer, fleet: Fleet
     ) -> None:
         fleet.environment["HF_TOKEN"] = hub.token("ada")
@@ -110,7 +110,9 @@ class TestACrawlWithoutAnOutput:
         assert [request.path for request in hub.requests].count("/api/whoami-v2") == 2  # once per command
 
     @pytest.mark.slow
-    def test_it_is_public_if_asked_for_and_the_same_run(self, hub: HubServer, fleet: Fleet) -> None:
+    def test_a_crawl_is_published_to_a_public_dataset_if_asked_for_by_the_same_run(
+        self, hub: HubServer, fleet: Fleet
+    ) -> None:
         fleet.environment["HF_TOKEN"] = hub.token("bob")
 
         public = fleet.producer(*self.COMMAND, "--public")

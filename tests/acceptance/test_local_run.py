@@ -260,6 +260,7 @@ def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
     wait_until(lambda: not processes_of(machine), description="every process of the run has ended")
 
 
+@pytest.mark.slow
 def test_refilter_on_a_fleets_redis_asks_for_no_worker_and_repairs_what_it_published(
     fleet: Fleet, quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -66,7 +66,7 @@ def test_a_run_is_shown_and_markup_stays_text(fleet: Fleet, tmp_path: Path) -> N
     assert bars > 0  # of the histogram
 
 
-def test_it_follows_a_run_without_reload_also_after_a_restart_of_flower(
+def test_the_page_follows_a_run_without_reload_also_after_a_restart_of_flower(
     fleet: Fleet, faults: InjectedFaults, tiny_model: Path, tmp_path: Path
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0.3)

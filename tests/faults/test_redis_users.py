@@ -141,7 +141,7 @@ def test_the_workers_user_cannot_reach_anything_else(server: RedisServer, comman
         client_of(server, WORKER).execute_command(*command)
 
 
-def test_it_may_call_every_command_of_the_scripts_that_workers_run() -> None:
+def test_the_workers_user_may_call_every_command_of_the_scripts_that_workers_run() -> None:
     allowed = set(re.findall(r"\+(\S+)", next(line for line in USERS.read_text().splitlines() if WORKER[0] in line)))
     scripts = resources.files("shardsift.fleet.ledger") / "lua"
     called = {

@@ -62,13 +62,13 @@ class TestBadRows:
 
     GOOD, CUT, ODD = '{"text": "a", "meta": {"n": 1}}', '{"text": "a', '{"text": "b", "meta": {"n": "N/A"}}'
 
-    def test_that_are_few_are_counted_by_cause(self, tiny_model: Path, tmp_path: Path) -> None:
+    def test_few_bad_rows_are_counted_by_cause(self, tiny_model: Path, tmp_path: Path) -> None:
         done = self.dry_run(tmp_path, tiny_model, [self.GOOD] * 72 + [self.CUT, self.ODD, self.ODD])
 
         assert done.exit_code == 0
         assert "bad rows: 2 meta.n is not int64, 1 not valid JSON, of 75 rows that were looked at" in done.stdout
 
-    def test_that_are_too_many_fail_it(self, tiny_model: Path, tmp_path: Path) -> None:
+    def test_too_many_bad_rows_fail_a_dry_run(self, tiny_model: Path, tmp_path: Path) -> None:
         done = self.dry_run(tmp_path, tiny_model, [self.GOOD] * 72 + [self.ODD] * 9)
 
         assert done.exit_code == 1
@@ -76,7 +76,7 @@ class TestBadRows:
         assert "--columns text,meta:json" in done.stdout
         assert 'shard a, line 73: meta.n is "N/A", not int64; shard a, line 74: ' in done.stdout
 
-    def test_that_are_all_fail_it_and_no_tokens_are_told(self, tiny_model: Path, tmp_path: Path) -> None:
+    def test_bad_rows_alone_fail_a_dry_run_and_give_no_tokens(self, tiny_model: Path, tmp_path: Path) -> None:
         done = self.dry_run(tmp_path, tiny_model, ["<html>"] * 3, "--columns", "text:string", "--json")
 
         assert done.exit_code == 1

@@ -40,7 +40,9 @@ def shown(ledger: Ledger, run_id: str = RUN) -> dict[str, Any]:
 
 
 class TestARun:
-    def test_its_json_has_all_that_status_prints_and_the_scores_so_far_with_the_threshold(self, ledger: Ledger) -> None:
+    def test_the_json_of_a_run_has_all_that_status_prints_and_the_scores_so_far_with_the_threshold(
+        self, ledger: Ledger
+    ) -> None:
         page = shown(ledger)
 
         assert json.loads(json.dumps(run_status(ledger, RUN).as_json())).items() <= page.items()
@@ -67,7 +69,7 @@ class TestARun:
 
 
 class TestTheListOfRuns:
-    def test_it_has_the_newest_first_with_state_and_counts(self, ledger: Ledger) -> None:
+    def test_the_list_of_runs_has_the_newest_first_with_state_and_counts(self, ledger: Ledger) -> None:
         newer = replace(SPEC, output_uri="memory://newer")
         ledger.create_run(newer, [A], now=2.0)
 
@@ -117,7 +119,7 @@ class TestSharedReads:
         assert set(self.answers(fail, seconds=60)) == {gone}
         assert (next(reads), next(failed_reads)) == (1, 1)
 
-    def test_it_is_read_again_when_the_time_is_over(self) -> None:
+    def test_the_ledger_is_read_again_when_the_time_is_over(self) -> None:
         reads = count()
 
         assert self.answers(lambda: next(reads), seconds=0)[:3] == [b"0", b"1", b"2"]

@@ -103,7 +103,7 @@ def test_the_wheel_has_the_files_of_the_packages_and_no_other(wheel: Path) -> No
     assert naming_this_machine == []
 
 
-def test_its_metadata_is_complete(wheel: Path) -> None:
+def test_the_metadata_of_the_wheel_is_complete(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = email.message_from_bytes(archive.read(name))

@@ -43,12 +43,12 @@ def local(tmp_path: Path) -> Settings:
 # --- Redis ------------------------------------------------------------------------------------------------------------
 
 
-def test_one_that_stores_nothing_is_a_warning(tmp_path: Path) -> None:
+def test_a_redis_that_stores_nothing_is_a_warning(tmp_path: Path) -> None:
     with redis_server(tmp_path, "--appendonly", "no") as server:
         assert not_ok(diagnosed([redis_check(Settings(redis_url=server.url))])) == {"redis": Result.WARNING}
 
 
-def test_one_that_does_not_tell_its_settings_is_a_warning() -> None:
+def test_a_redis_that_does_not_tell_its_settings_is_a_warning() -> None:
     with server_of_version(None) as (url, _):
         found = diagnosed([redis_check(Settings(redis_url=url))])["redis"]
 
@@ -65,7 +65,7 @@ def test_the_ledger_of_another_version_is_the_only_line_of_the_fleet(tmp_path: P
     assert "another version" in found["redis"].says
 
 
-def test_one_that_is_not_reached_is_the_only_line_of_the_fleet() -> None:
+def test_a_redis_that_is_not_reached_is_the_only_line_of_the_fleet() -> None:
     found = diagnosed(fleet_checks(Settings(redis_url=f"redis://:{PASSWORD}@127.0.0.1:1/0")))
 
     assert not_ok(found) == {"redis": Result.WRONG}
@@ -176,7 +176,7 @@ def test_a_token_is_told_with_its_user_and_rights(
     assert not given or given not in str(found)
 
 
-def test_an_answer_that_names_no_user_is_wrong(hub: HubServer, use_token: UseToken) -> None:
+def test_an_answer_of_the_hub_that_names_no_user_is_wrong(hub: HubServer, use_token: UseToken) -> None:
     use_token(hub.token("ada"))
     hub.fault("/api/whoami-v2", status=200, headers={"Content-Type": "application/json"}, body=b"{}")
 

@@ -127,7 +127,7 @@ def model_line(monkeypatch: pytest.MonkeyPatch, **fields: object) -> Verdict:
 
 @pytest.mark.usefixtures("one_thread")
 class TestTheModel:
-    def test_one_that_scores_differently_in_the_chosen_precision_is_wrong(
+    def test_a_model_that_scores_differently_in_the_chosen_precision_is_wrong(
         self, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         model = overflowing_classifier(tmp_path / "overflowing", tiny_model)
@@ -153,7 +153,7 @@ class TestTheModel:
         assert found.result is Result.OK
         assert f"{tiny_model} is loaded on cpu in float32, padded; its logits of 16 sample texts differ" in found.says
 
-    def test_one_that_is_not_there_or_is_no_classifier_is_wrong(
+    def test_a_model_that_is_not_there_or_is_no_classifier_is_wrong(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertForSequenceClassification"]}))

@@ -106,7 +106,7 @@ class TestConnecting:
         assert str(locked_socket) in str(refused.value)
         assert "wr0ng" not in str(refused.value)
 
-    def test_the_password_file_opens_it(self, locked_socket: Path, tmp_path: Path) -> None:
+    def test_the_password_file_opens_a_locked_redis(self, locked_socket: Path, tmp_path: Path) -> None:
         (tmp_path / "password").write_text("correct horse/1@2\n")
         settings = Settings(redis_url=f"unix://{locked_socket}", redis_password_file=tmp_path / "password")
 
@@ -187,7 +187,7 @@ class TestEviction:
     """A Redis that deletes keys when it is full would delete parts of runs."""
 
     @pytest.mark.parametrize("policy", ["noeviction", "volatile-lru", "volatile-ttl"])
-    def test_one_that_deletes_no_key_of_a_run_is_accepted(self, limited: RedisServer, policy: str) -> None:
+    def test_a_redis_that_deletes_no_key_of_a_run_is_accepted(self, limited: RedisServer, policy: str) -> None:
         limited.client.config_set("maxmemory-policy", policy)
         ledger = Ledger.connect(Settings(redis_url=limited.url))
         ledger.redis.flushall()
