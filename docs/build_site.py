@@ -34,7 +34,8 @@ def main() -> int:
     for page in pages:
         write(page, api_reference() if page == API else with_links_of_the_site(page, pages))
     shutil.copytree(ROOT / "docs/pictures", PAGES / "docs/pictures")
-    shutil.copy(ROOT / "docs/zensical.toml", BUILD)
+    config = (ROOT / "docs/zensical.toml").read_text()
+    (BUILD / "zensical.toml").write_text(config.replace("[project]\n", f'[project]\nrepo_url = "{SOURCE}"\n', 1))
     zensical = Path(sys.executable).with_name("zensical")
     built = subprocess.run([zensical, "build", "--strict"], cwd=BUILD, check=False)
     if not built.returncode:
