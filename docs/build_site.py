@@ -25,6 +25,8 @@ CONFIG = tomllib.loads((ROOT / "docs/zensical.toml").read_text())["project"]
 API = "docs/api.md"
 _LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _SHOWN = re.compile(r"^\[.+\]\(([\w./]+\.(py|toml))\)$", re.MULTILINE)
+# An item of a numbered list. For Python-Markdown, its other lines need four spaces, and the item an empty line before it.
+_ITEM = re.compile(r"^\d+\. .*\n(?:(?:   .*)?\n)*", re.MULTILINE)
 _UNLISTED = ("docs/decisions/", "examples/")  # found from the pages that link to them
 
 
@@ -85,7 +87,8 @@ def with_links_of_the_site(page: str, pages: list[str]) -> str:
             sys.exit(f"{page} links to {found[1]}, which does not exist.")
         return f"]({SOURCE}/{'tree' if target.is_dir() else 'blob'}/main/{name}{found[2] or ''})"
 
-    return _LINK.sub(link, _SHOWN.sub(shown, (ROOT / page).read_text()))
+    text = _ITEM.sub(lambda item: "\n" + item[0].replace("\n   ", "\n    "), (ROOT / page).read_text())
+    return _LINK.sub(link, _SHOWN.sub(shown, text))
 
 
 def api_reference() -> str:
