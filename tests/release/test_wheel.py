@@ -116,6 +116,7 @@ def test_the_metadata_of_the_wheel_is_complete(wheel: Path) -> None:
     assert {f"Programming Language :: Python :: {python}" for python in PYTHONS} <= set(classifiers)
     assert any(classifier.startswith("Topic :: ") for classifier in classifiers)
     assert metadata["Description-Content-Type"] == "text/markdown"
+    assert {url.partition(",")[0] for url in metadata.get_all("Project-URL", [])} >= {"Source", "Issues", "Changelog"}
     assert metadata["Keywords"]
     assert metadata["Summary"]
 
