@@ -20,7 +20,8 @@ import shardsift.scorers
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build/site"
 PAGES, HTML = BUILD / "pages", BUILD / "html"
-SOURCE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+SOURCE = URLS["Source"]
 CONFIG = tomllib.loads((ROOT / "docs/zensical.toml").read_text())["project"]
 API = "docs/api.md"
 _LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
@@ -37,7 +38,8 @@ def main() -> int:
         write(page, api_reference() if page == API else with_links_of_the_site(page, pages))
     shutil.copytree(ROOT / "docs/pictures", PAGES / "docs/pictures")
     config = (ROOT / "docs/zensical.toml").read_text()
-    (BUILD / "zensical.toml").write_text(config.replace("[project]\n", f'[project]\nrepo_url = "{SOURCE}"\n', 1))
+    urls = f'site_url = "{URLS["Homepage"]}"\nrepo_url = "{SOURCE}"\n'
+    (BUILD / "zensical.toml").write_text(config.replace("[project]\n", f"[project]\n{urls}", 1))
     zensical = Path(sys.executable).with_name("zensical")
     built = subprocess.run([zensical, "build", "--strict"], cwd=BUILD, check=False)
     if not built.returncode:
