@@ -25,7 +25,7 @@ from shardsift.fleet.run.scoring import Scoring, check_names_differ, name_and_mo
 from shardsift.fleet.run.spec import Buckets, RunSpec, Shard, file_name
 from shardsift.fleet.run.text import template_of, text_columns
 from shardsift.fleet.scorers.kinds import resolve_model
-from shardsift.fleet.scorers.sequence_classifier import configured_threshold
+from shardsift.fleet.scorers.sequence_classifier import check_max_tokens, configured_threshold
 from shardsift.fleet.storage.open_output import is_on_hub, manifest_at, open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH, Recovered
 from shardsift.producer.opening import patient
@@ -185,6 +185,7 @@ def _model(scorer: str, named: str) -> Model:
 
 def _scoring(column: str, model: Model, options: RunOptions, schema: pa.Schema, source: Input) -> Scoring:
     shard = source.shards[0]
+    check_max_tokens(model, options.max_tokens)
     return scoring_of(
         model,
         options,

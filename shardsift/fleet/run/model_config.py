@@ -90,6 +90,14 @@ def threshold_in(config: dict[str, Any]) -> float | None:
         return None
 
 
+def most_tokens_in(config: dict[str, Any]) -> int | None:
+    """The positions of the network; None if it is not known how many limit the length of a text."""
+    if "fc_dropout" in config:  # of worker/scoring/saved_model.py, which reads longer texts
+        return None
+    most = sizes_in(config).get("max_position_embeddings")
+    return most if isinstance(most, int) else None
+
+
 def sizes_in(config: dict[str, Any]) -> dict[str, Any]:
     """The numbers that describe the network that reads the text, with its type. Those that are no sizes are left out."""
     parts = [part for name in _TEXT_PARTS if (part := _object(config, name))]

@@ -22,7 +22,14 @@ from huggingface_hub.errors import (
 from shardsift.fleet.errors import ShardError, ShardsiftError, UsageError
 from shardsift.fleet.process.wording import local_path
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, folder_revision, is_folder_revision
-from shardsift.fleet.run.model_config import function_of, has_two_heads, labels_of, read_object, threshold_in
+from shardsift.fleet.run.model_config import (
+    function_of,
+    has_two_heads,
+    labels_of,
+    most_tokens_in,
+    read_object,
+    threshold_in,
+)
 from shardsift.fleet.scorers.kinds import ScorerKind, added_kinds
 from shardsift.fleet.storage.errors import did_you_mean, translated
 from shardsift.fleet.storage.hub_access import check_hub_answers
@@ -74,13 +81,25 @@ def _about_file(file: str) -> str:
 
 def configured_threshold(model: Model) -> float | None:
     """The score from which rows are kept, if the model's config.json says one, as `worker train` writes it."""
+    return threshold_in(_config_of(model))
+
+
+def check_max_tokens(model: Model, max_tokens: int | None) -> None:
+    """Raises UsageError for more tokens than the model has positions. Its tokenizer, which workers ask, may take fewer."""
+    most = most_tokens_in(_config_of(model)) if max_tokens and model.scorer == SEQUENCE_CLASSIFIER else None
+    if max_tokens and most and max_tokens > most:
+        raise UsageError(f"The model takes at most {most} tokens, not {max_tokens}. Choose another --max-tokens.")
+
+
+def _config_of(model: Model) -> dict[str, Any]:
+    """Empty if there is no config.json to read: another kind of scorer may have none, or one of its own."""
     file = Path(model.name, _CONFIG)
     if model.scorer == SEQUENCE_CLASSIFIER and not model.is_folder:
         file = _hub_config(model.name, model.revision)
     try:
-        return threshold_in(read_object(file, model.name))
-    except UsageError:  # another kind of scorer may have no such file, or one of its own
-        return None
+        return read_object(file, model.name)
+    except UsageError:
+        return {}
 
 
 @contextmanager

@@ -39,6 +39,7 @@ class TestRefusals:
         ("changes", "says"),
         [
             ({"text_column": "content"}, 'has no column "content"'),
+            ({"max_tokens": 9_000}, r"takes at most 512 tokens, not 9000\. Choose another --max-tokens"),
             ({"where": "nope > 3"}, 'there is no column "nope"; there are: text, id, length, shard, row, score'),
             ({"min_score": float("nan")}, "--min-score nan is not a number that a score can reach"),
             ({"min_score": 3.0, "where": "score > 3"}, "Use only one of"),
