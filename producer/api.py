@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from numbers import Integral
 from typing import Any, Unpack
 
 import redis
@@ -14,6 +13,7 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.broker import make_app
 from shardsift.fleet.process.keywords import (
     Location,
+    check_number,
     keyword_errors,
     options_from,
     text_of_place,
@@ -273,8 +273,8 @@ def retry(run_id: str | None = None, *, all: bool = False, redis_url: str | None
 
 
 def _check_workers(workers: Any) -> None:
-    if workers is not None and not (isinstance(workers, Integral) and int(workers) >= 1):
-        raise UsageError(f"workers={workers!r} is wrong: it is a whole number, and the least is 1.")
+    if workers is not None:
+        check_number("workers", workers, least=1, whole=True)
 
 
 @contextmanager

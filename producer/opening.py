@@ -77,6 +77,8 @@ def open_ledger_of(
     None names the only run that one can do this `to`; without that, the newest one that is under way, or else the newest.
     Raises UsageError if the ledger has no such run, or if a folder is named instead.
     """
+    if not isinstance(run_id, str | None):
+        raise UsageError(f"run_id={run_id!r} is wrong: it is the id of a run as a text, or its unique beginning.")
     if run_id == "":
         raise UsageError("The run id is empty. `producer runs` lists the run ids.")
     if run_id and "/" in run_id:

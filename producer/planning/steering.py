@@ -8,6 +8,7 @@ from shardsift.fleet.errors import ShardError, TransientError, UsageError
 from shardsift.fleet.inputs.identity import identity_now
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.process.keywords import check_number
 from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.open_output import open_output
@@ -24,6 +25,8 @@ class SteeringOptions:
     allow_mixed: bool | None = None
 
     def __post_init__(self) -> None:
+        check_number("max_workers", self.max_workers or 0, whole=True)
+        check_number("max_cost", self.max_cost or 0)
         if self.max_workers is not None and self.max_workers < 0:
             raise UsageError(f"A run cannot have {self.max_workers} workers. 0 means any number.")
         if min(self.max_cost or 0, self.price_per_gpu_hour or 0) < 0:

@@ -16,7 +16,7 @@ from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.identity import are_of_other_bytes
 from shardsift.fleet.inputs.input_file import IgnoredBadRows
 from shardsift.fleet.inputs.open_input import open_shard
-from shardsift.fleet.process.keywords import Location, keyword_errors, options_from, texts_of_places
+from shardsift.fleet.process.keywords import Location, check_number, keyword_errors, options_from, texts_of_places
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, is_place
 from shardsift.fleet.run.receipt import Histogram, Receipt
@@ -62,8 +62,8 @@ class ScoredRun:
         input: Location | Sequence[Location] = (),
     ) -> "list[NearRow]":
         """The rows whose score is nearest to this one, the lowest first. They have texts if the input is known or named."""
-        if count < 1:
-            raise UsageError(f"count={count!r} is wrong: the least is 1.")
+        check_number("score", score)
+        check_number("count", count, least=1, whole=True)
         with keyword_errors():
             return rows_of_run_near(self, score_column, near=score, count=count, source=texts_of_places(input))
 

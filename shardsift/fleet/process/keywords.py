@@ -4,12 +4,14 @@ A dataclass whose fields are annotated for Typer describes the options; a TypedD
 """
 
 import inspect
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
+from numbers import Integral, Real
 from os import PathLike
 from textwrap import fill
 from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
@@ -33,13 +35,15 @@ def options_from(
 ) -> Kind:
     """The options that the keyword arguments say; None was not given. `split` parts a keyword that is one text.
 
-    Raises TypeError for an unknown keyword, UsageError for a wrong value.
+    Raises TypeError for an unknown keyword or one that lacks, UsageError for a wrong value.
     """
     known = keywords_of(kind)
     for name in keywords.keys() - known.keys():
         close = get_close_matches(name, known, n=1)
         hint = f"Did you mean {close[0]!r}?" if close else f"The options are: {', '.join(known)}."
         raise TypeError(f"There is no option {name!r}. {hint}")
+    if lacking := [name for name in _required(kind) if keywords.get(name) is None]:
+        raise TypeError(f"Name {' and '.join(lacking)}, which have no default.")
     given = {
         name: split[name]([value]) if name in split and isinstance(value, str) else value
         for name, value in keywords.items()
@@ -52,6 +56,12 @@ def keywords_of(kind: type[Any]) -> dict[str, tuple[str, Any]]:
     """The field and its annotation of each keyword argument, which is called as the option is."""
     types = get_type_hints(kind, include_extras=True)
     return {_keyword(field.name, types[field.name]): (field.name, types[field.name]) for field in fields(kind)}
+
+
+def _required(kind: type[Any]) -> list[str]:
+    """The keyword arguments that have no default."""
+    own = {field.name for field in fields(kind) if field.default is field.default_factory is MISSING}
+    return [name for name, (field, _) in keywords_of(kind).items() if field in own]
 
 
 def _keyword(field: str, annotation: Any) -> str:
@@ -72,7 +82,8 @@ def _checked(name: str, value: Any, annotation: Any) -> Any:
     try:
         found = TypeAdapter(kind).validate_python(_plain(value))
     except ValidationError as error:
-        raise UsageError(f"{name}={value!r} is wrong: {error.errors()[0]['msg']}.") from error
+        told = with_keywords(" ".join((option.help or "").split()))
+        raise UsageError(f"{name}={value!r} is wrong: {error.errors()[0]['msg']}. {told}".rstrip()) from error
     if found == ():
         raise UsageError(f"{name} is empty. Name at least one, or leave it out.")
     if option.min is not None and found < option.min:
@@ -82,8 +93,21 @@ def _checked(name: str, value: Any, annotation: Any) -> Any:
     return found
 
 
+def check_number(name: str, value: Any, *, least: float = -math.inf, whole: bool = False) -> None:
+    """Raises UsageError unless the argument of this name is such a number."""
+    if not isinstance(value, Integral if whole else Real) or value < least:
+        kind = "a whole number" if whole else "a number"
+        limit = f", and the least is {least}" if least > -math.inf else ""
+        raise UsageError(f"{name}={value!r} is wrong: it is {kind}{limit}.")
+
+
 def texts_of_places(places: Location | Sequence[Location]) -> tuple[str, ...]:
-    """One location or several as texts. A path is an absolute one, so that it is never the id of a run or a name on the Hub."""
+    """One location or several as texts. A path is an absolute one, so that it is never the id of a run or a name on the Hub.
+
+    Raises UsageError for anything else.
+    """
+    if not isinstance(places, (str, os.PathLike, Iterable)):
+        raise UsageError(f"input={places!r} is wrong: it is a path or URI, or a list of them.")
     return tuple(map(_plain, [places] if isinstance(places, (str, os.PathLike)) else places))
 
 

@@ -231,10 +231,12 @@ def test_parts_and_counts_that_cannot_be_are_told(scored: Scored) -> None:
     for parts in (0, 1, 2.5):
         with pytest.raises(UsageError, match=f"^parts={parts} is wrong: it is a whole number from 2 to 100"):
             run.edges(parts)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"^count=-1 is wrong: the least is 1"):
+    with pytest.raises(UsageError, match=r"^count=-1 is wrong: it is a whole number, and the least is 1"):
         run.near(2.5, count=-1)
     with pytest.raises(UsageError, match="--near nan is not a number"):
         rows_of_run_near(run, None, near=math.nan, count=1, source=())
+    with pytest.raises(UsageError, match=r"^score='2.5' is wrong: it is a number"):
+        run.near("2.5")  # type: ignore[arg-type]
 
 
 def test_without_the_input_the_rows_have_no_text(scored: Scored) -> None:
