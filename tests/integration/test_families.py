@@ -49,6 +49,20 @@ def test_float32_scores_are_the_pipelines_to_four_places(
     assert scores.errors == {}
 
 
+@pytest.mark.parametrize("family", EVERY_FAMILY)
+def test_a_tokenizer_that_pads_left_changes_no_score_without_a_parity_check(family: str, tmp_path: Path) -> None:
+    model, texts = family_classifier(family, tmp_path / "model"), [*real_texts(20), "short"]
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.padding_side = "left"
+    tokenizer.save_pretrained(model)
+
+    scores = load_classifier(str(model), "float32", parity_rows=0).score(texts)
+
+    assert_close(
+        scores.values[:, 0], np.array(reference_scores(texts, model, batch_size=1)), task="one score", family=family
+    )
+
+
 # --- heads ------------------------------------------------------------------------------------------------------------
 
 

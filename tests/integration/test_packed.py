@@ -69,7 +69,7 @@ def made(kind: str, *, seed: int = 0) -> PreTrainedModel:
 
 
 def padded(model: PreTrainedModel, *, has_cache: bool = False) -> Padded:
-    return Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False, has_cache=has_cache)
+    return Padded(model=model, device=CPU, pad_id=3, takes_token_types=False, has_cache=has_cache)
 
 
 def logits_alone(backend: Padded, tokens: Tokens) -> torch.Tensor:

@@ -27,6 +27,7 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 LLAMA = {**SMALL, "num_key_value_heads": 1, "max_position_embeddings": 512}
 PARTS_OF_CONVBERT = {"embedding_size": 16, "head_ratio": 1, "conv_kernel_size": 5}
 BLOCKS_OF_BIGBIRD = {"block_size": 8, "num_random_blocks": 1, "max_position_embeddings": 512}
+XLNET = {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64}
 TEXTS = [*real_texts(4), "a", "nine words", "a text that ends <|end_of_text|>", "x " * 30, "tail\n", "tail"]
 
 
@@ -83,7 +84,10 @@ CASES = {
     "another padding token than the tokenizer's": Case(
         kind="llama", save_tokenizer=save_llama3_tokenizer, config=LLAMA, pad_id=5
     ),
-    "padding on the left": Case(kind="bert", config=SMALL, change=pad_left, backend="equal lengths"),
+    "padding on the left": Case(kind="bert", config=SMALL, change=pad_left),
+    "a head that reads the last token": Case(
+        kind="xlnet", save_tokenizer=save_albert_tokenizer, config=XLNET, change=pad_left, backend="equal lengths"
+    ),
     "token types of single texts": Case(kind="bert", config=SMALL, change=type_texts),
     "no attention mask": Case(kind="fnet", config=SMALL, backend="equal lengths"),
     "convolutions": Case(kind="convbert", config=SMALL | PARTS_OF_CONVBERT, backend="equal lengths"),

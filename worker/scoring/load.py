@@ -160,7 +160,7 @@ def _backend(
     model, model_type = saved.model, saved.model.config.model_type
     if candidate.is_plain:
         return padded(model, saved.tokenizer, device, by_length=candidate.way == "unpadded")
-    first_only = saved.tokenizer.padding_side == "right" and reduce_last_layer(model)
+    first_only = reduce_last_layer(model)
     if candidate.way != "padded":
         packs = packed(model, device, first_only=first_only)
         return packs if candidate.way == "packed" else Graphed(packs, tokens=budget, longest=saved.max_tokens)

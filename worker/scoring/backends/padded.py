@@ -1,4 +1,7 @@
-"""Pad every text of a batch to the longest, or with `by_length` none: then texts of one length are computed at once."""
+"""Pad every text of a batch to the longest, or with `by_length` none: then texts of one length are computed at once.
+
+Padding follows the text, on whichever side a tokenizer pads, so that the text has the positions that it has alone.
+"""
 
 import logging
 from dataclasses import dataclass, replace
@@ -22,7 +25,6 @@ class Padded:
     model: Any
     device: torch.device
     pad_id: int | None  # None: the model's head reads the last token, so padding is what no text of a batch ends with
-    pad_left: bool  # as the tokenizer does, and the model expects
     takes_token_types: bool  # the model expects token type ids; they are all zero for single texts
     has_cache: bool  # the model would keep keys and values for a next token, which there is not
     masks_keys: bool = False  # the mask has the shape that attention takes, see `without_waiting`
@@ -45,8 +47,7 @@ class Padded:
 
     def _logits(self, batch: Tokens) -> torch.Tensor:
         lengths = batch.lengths
-        places = np.arange(lengths.max())
-        filled = places >= lengths.max() - lengths[:, None] if self.pad_left else places < lengths[:, None]
+        filled = np.arange(lengths.max()) < lengths[:, None]
         padded = np.full(filled.shape, self._filler(batch, filled), dtype=np.int32)
         padded[filled] = batch.ids
         inputs: dict[str, Any] = {"input_ids": to_device(padded, self.device).long()}
@@ -83,14 +84,16 @@ def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None,
 
     The padding token is that of the model: its head looks for it.
     """
-    own_pad_id = model.config.get_text_config().pad_token_id
+    config = model.config.get_text_config()
+    own_pad_id = config.pad_token_id
     reads_last = own_pad_id == -1
+    reads_last_place = getattr(config, "summary_type", None) == "last"  # XLNet's head, even of a padded text
     return Padded(
         model=run or model,
         device=device,
         pad_id=(-1 if run else None) if reads_last else own_pad_id,
-        by_length=by_length or bool(run and reads_last),  # only this process could pass its head another token
-        pad_left=tokenizer.padding_side == "left",
+        # Only this process could pass the head another token.
+        by_length=by_length or reads_last_place or bool(run and reads_last),
         takes_token_types="token_type_ids" in tokenizer.model_input_names,
         has_cache="use_cache" in signature(model.forward).parameters,
     )
