@@ -20,6 +20,8 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.keeper import is_free, keep, socket_path
 
 _START_SECONDS = 60.0  # of a busy machine
+_MOST_STARTS = 3  # of a server that ends before it answers
+_FULL_BYTES = 1 << 20  # of free space
 _ANSWER_SECONDS = 5.0  # a frozen server takes the connection and never answers
 _STOP_SECONDS = 10.0
 _LOOK_SECONDS = 0.02
@@ -70,6 +72,8 @@ class _Keeper:
         self._state_dir = state_dir
         self._binary: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
 
     def started(self) -> str:
         """Start the process unless there is one, wait until the server answers, and return its URL."""
@@ -84,12 +88,34 @@ class _Keeper:
                     deadline = time.monotonic() + _START_SECONDS
                 except redis.RedisError:
                     pass
+            if self._ends_always:
+                break
             self.ensure()
             time.sleep(_LOOK_SECONDS)
+        how = f"did not answer within {_START_SECONDS:.0f} s"
+        if self._ends_always:
+            how = f"ended {_MOST_STARTS} times before it answered"
+        if shutil.disk_usage(self._state_dir).free < _FULL_BYTES:
+            raise UsageError(
+                f"The embedded Redis {how}: the disk of {self._state_dir} is full. Free some space, or name another folder with "
+                "SHARDSIFT_STATE_DIR."
+            )
         raise UsageError(
-            f"The embedded Redis did not answer within {_START_SECONDS:.0f} s. See its log: {self._log}. If another machine or "
-            f"container uses {self._state_dir}, name another folder with SHARDSIFT_STATE_DIR."
+            f"The embedded Redis {how}{self._last_error()}. See its log: {self._log}. If another machine or container uses "
+            f"{self._state_dir}, name another folder with SHARDSIFT_STATE_DIR."
         )
+
+    @property
+    def _ends_always(self) -> bool:
+        """Whether the server ended whenever this user started it. A process that another user started may still answer."""
+        has_ended = self._process is not None and self._process.poll() is not None
+        return self._starts == _MOST_STARTS and has_ended and not self._is_there
+
+    def _last_error(self) -> str:
+        """What the server has written last at the level of warnings, of which one at each start is about the machine."""
+        text = self._log.read_bytes()[self._log_bytes :].decode(errors="replace") if self._log.exists() else ""
+        found = re.findall(r" # (?!WARNING)(.+)", text)
+        return f": {found[-1].rstrip('.')}" if found else ""
 
     def ensure(self) -> None:
         """Start the process if there is none. If two start at once, one of them ends."""
@@ -101,6 +127,7 @@ class _Keeper:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        self._starts += 1
         _started.append(self._process)
 
     def watch(self, ended: threading.Event) -> None:

@@ -121,6 +121,21 @@ def test_a_server_that_is_frozen_is_told_in_time(tmp_path: Path, monkeypatch: py
             server.resume()
 
 
+@pytest.mark.parametrize(
+    ("full_bytes", "why"),
+    [(0, r": Write error: No space left on device\. See its log"), (1 << 60, ": the disk of .* is full. Free some")],
+)
+def test_a_server_that_cannot_start_is_told_with_the_cause(
+    bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_bytes: int, why: str
+) -> None:
+    server_that_says(bin_folder, "redis-server", "v=8.2.1 # Write error: No space left on device")
+    monkeypatch.setattr(local_redis, "_MOST_STARTS", 1)
+    monkeypatch.setattr(local_redis, "_FULL_BYTES", full_bytes)
+
+    with pytest.raises(UsageError, match=f"Redis ended 1 times before it answered{why}"), embedded_redis(tmp_path):
+        pass
+
+
 class TestTheFleetsServer:
     def test_a_server_that_is_too_old_is_refused_before_anything_is_written(self) -> None:
         with server_of_version("5.0.7") as (url, asked), pytest.raises(UsageError, match=r"5\.0\.7.*6\.2 or later"):
