@@ -140,8 +140,6 @@ def _from_path(error: OSError, doing: str) -> ShardError:
     folder = Path(error.filename).parent if error.filename else None
     lacks_folder = error.errno == errno.ENOENT and folder is not None and not folder.exists()
     hint = f" This machine has no folder {folder}: mount its disk." if lacks_folder else ""
-    if error.errno == errno.ENOENT and error.filename:
-        hint += did_you_mean(error.filename)
     return ShardError(
         f"{doing}: {error.strerror} ({error.filename or _line(error)}).{hint}",
         of_machine=lacks_folder or error.errno in _PERMISSION_ERRNO,
