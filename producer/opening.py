@@ -138,10 +138,18 @@ def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
     if is_place(target):
         refuse_model(target)
         return target, None
+    with _looked_up(target), open_ledger_of(target, settings) as (_, ledger, run_id):
+        return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
+
+
+@contextmanager
+def _looked_up(target: str | None) -> Iterator[None]:
+    """Say of a name that it might have been a folder, too, if it cannot be looked up as a run."""
     try:
-        with open_ledger_of(target, settings) as (_, ledger, run_id):
-            return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
+        yield
     except UsageError as error:
+        if target is None:
+            raise
         raise UsageError(f"{target!r} is no folder here, and cannot be looked up as a run: {error}") from error
 
 
@@ -150,11 +158,11 @@ def published_output_of(run_id: str | None, settings: Settings) -> tuple[str, Ru
 
     Raises UsageError if the ledger does not call it published.
     """
-    with open_ledger_of(run_id, settings, to="refilter") as (_, ledger, run_id):
-        spec = ledger.spec(run_id)
-        if ledger.publication(run_id) is None:
-            raise UsageError(f"Run {run_id} is not published yet: producer status {run_id}")
-        return spec.output_uri, spec
+    with _looked_up(run_id), open_ledger_of(run_id, settings, to="refilter") as (_, ledger, found):
+        spec, is_published = ledger.spec(found), ledger.publication(found) is not None
+    if not is_published:
+        raise UsageError(f"Run {found} is not published yet: producer status {found}")
+    return spec.output_uri, spec
 
 
 # Ask again after an error that may go away by itself, as the Hub's client does for some of its requests only.

@@ -160,7 +160,9 @@ def test_without_a_run_status_says_so(fleet: Fleet) -> None:
     assert "There are no runs yet" in done.stderr
 
 
-@pytest.mark.parametrize("command", [("enqueue",), ("finalizer",), ("flower",), ("verify", "nope")], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("enqueue",), ("finalizer",), ("flower",), ("verify", "nope"), ("refilter", "nope")], ids=" ".join
+)
 def test_without_a_redis_every_command_says_so(
     command: tuple[str, ...], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
