@@ -34,7 +34,7 @@ from shardsift.producer.status.screen import present_line
 
 _NAMED = 3  # runs, workers and commands in a line
 _REDIS_MEND = "Install one: pip install 'shardsift[local]'."
-_FINALIZER_MEND = "Start one: producer finalizer"
+_FINALIZER_MEND = "Start one, or restart one that hangs: producer finalizer"
 _OUTPUT_MEND = "Choose an --output that can be written."
 
 
@@ -79,7 +79,7 @@ def _finalizer(settings: Settings) -> Verdict:
     of_all_runs = [finalizer.name for finalizer in list_finalizers(ledger.redis) if finalizer.only_run is None]
     if of_all_runs:
         return ok(f"{counted(len(of_all_runs), 'finalizer')}: {first_of(of_all_runs, _NAMED)}.")
-    says = "No finalizer is running: nothing is published, and no lost shard is sent again."
+    says = "No finalizer is seen: nothing is published, and no lost message is sent again."
     is_needed = any(status.lacks_finalizer for status in _statuses(ledger, Present()))
     return wrong(says, _FINALIZER_MEND) if is_needed else warning(says, _FINALIZER_MEND)
 

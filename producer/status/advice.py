@@ -6,7 +6,7 @@ from itertools import chain, islice
 from typing import Literal
 
 from shardsift.fleet.ledger import RunningShard
-from shardsift.fleet.presence.announcements import machine_names
+from shardsift.fleet.presence.announcements import ALIVE_SECONDS, machine_names
 from shardsift.fleet.process.wording import counted, first_of, place_taken, shown_duration
 from shardsift.fleet.storage.inspection import lines_of
 from shardsift.producer.status.causes import causes_of, failure_lines, retry_lines
@@ -19,6 +19,7 @@ _DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published witho
 _LEFT_ALONE = {"cancelled", "published without its failed shards"}  # a person decided that
 _AFTER_FIXING = "After fixing the cause"  # begins the line with the command that goes on after a failure
 _NAMED_WORKERS = 5
+_FOR = f" for {ALIVE_SECONDS:.0f} s"
 _CHECKED = {
     Checked.SIZES: "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
     Checked.SHA256: "Checked just now: every file is there and has its sha256.",
@@ -58,14 +59,15 @@ def troubles(status: RunView) -> Iterator[str]:
         least = "at least " if len(status.retries) == MOST_RETRIES else ""
         yield f"{least}{counted(len(status.retries), 'shard')} to try again"
     if status.counts.failed_attempts:
-        yield f"{counted(status.counts.failed_attempts, 'attempt')} failed since a shard was done"
+        when = " since a shard was done" if status.counts.done else ", and no shard is done yet"
+        yield f"{counted(status.counts.failed_attempts, 'attempt')} failed{when}"
     if status.silent:
         yield f"no report on {counted(len(status.silent), 'shard')} for {_shortest(one.seen_seconds for one in status.silent)}"
     if status.stalled:
         idle = _shortest(one.idle_seconds for one in status.stalled)
         yield f"no progress on {counted(len(status.stalled), 'shard')} for {idle}"
     if status.lacks_finalizer:
-        yield "no finalizer is running"
+        yield "no finalizer is seen"
 
 
 def level(status: RunView) -> Level:
@@ -241,9 +243,10 @@ def _on_no_worker(status: RunView) -> str:
 
 
 def loading_line(status: RunView) -> str:
-    """For example `Loading the model (1 worker, 35 s)`."""
+    """For example `Loading the model (1 worker, 35 s)`. Workers that read stored scores load none."""
     longest = max(worker.activity_seconds for worker in status.loading)
-    return f"Loading the model ({counted(len(status.loading), 'worker')}, {shown_duration(longest)})"
+    doing = "Starting" if status.scores_are_stored else "Loading the model"
+    return f"{doing} ({counted(len(status.loading), 'worker')}, {shown_duration(longest)})"
 
 
 def _on_format(status: RunView) -> Iterator[str]:
@@ -287,12 +290,17 @@ def _on_no_finalizer(status: RunView) -> Iterator[str]:
     if not status.lacks_finalizer or status.no_writes:
         return
     if status.is_of_this_machine:
-        yield "No finalizer is running, so nothing is published. Run the command that started it again: it goes on."
+        stop = (
+            "Stop the command that started it, if it still runs, and run it"
+            if status.machines
+            else "Run the command that started it"
+        )
+        yield f"No finalizer is seen{_FOR}, so nothing is published. {stop} again: it goes on."
     else:
         none_pauses = "" if status.steering.max_cost is None else " --max-cost pauses no run meanwhile."
         yield (
-            "No finalizer is running: no finished run is published, and no lost shard is sent again."
-            f"{none_pauses} Start one: producer finalizer"
+            f"No finalizer is seen{_FOR}: no finished run is published, and no lost message is sent again.{none_pauses} "
+            "Start one, or restart one that hangs: producer finalizer"
         )
 
 

@@ -72,6 +72,7 @@ def run_status(
         other_models=tuple(_other_models(spec, present)),
         running=running,
         where=spec.where,
+        scores_are_stored=all(scoring.scores_from for scoring in spec.scorings),
         histograms=_so_far(histograms, running),
         formats=_slower_formats(ledger.some_receipts(run_id, 1)),
         machines=tuple(machine for machine in machines if machine.may_serve(load)),

@@ -62,6 +62,7 @@ class RunView:
     other_models: tuple[str, ...] = ()  # its model folders that have other files on a machine that serves only them
     running: tuple[RunningShard, ...] = ()
     where: str | None = None  # the run's filter
+    scores_are_stored: bool = False  # those of an earlier run, so that no model is loaded
     histograms: dict[str, Histogram] = field(default_factory=dict)  # of the rows scored so far, by score column
     machines: tuple[MachineState, ...] = ()  # those that start workers for it
     unable: tuple[MachineState, ...] = ()  # those that could not serve it lately

@@ -68,6 +68,7 @@ def without_a_worker_the_command_that_starts_one_is_named(run: WatchedRun) -> No
 def a_loading_worker_is_waited_for(run: WatchedRun) -> None:
     run.worker(activity="loading", activity_seconds=35.0, device=None)
     run.show("the first")
+    run.show("in a run that reads stored scores", replace(run.status(), scores_are_stored=True))
     run.ledger.renew(run.claim(), rows=5)
     run.ledger.report_crash(run.run_id, A.name, "w1@host/7", "killed by signal 9")
     run.passes(60)
@@ -297,6 +298,8 @@ def without_a_finalizer_a_run_says_so(run: WatchedRun) -> None:
     run.show("on this machine", is_of_this_machine=True)
     run.ledger.record_publish_error(run.run_id, "The Hub answered 503.", is_permanent=False, retry_after_seconds=60)
     run.show("after an error")
+    run.machine()
+    run.show("on this machine, while its command goes on", is_of_this_machine=True)
     assert "publishing, no finalizer" in list(status_table([run.status()]).columns[1].cells)
 
 

@@ -116,8 +116,8 @@ def test_a_line_is_written_again_only_if_it_has_changed_and_why_shards_are_tried
     assert stalled.startswith("0 of 3 shards, stalled: No worker serves this run. Start one: worker start")
     assert again.endswith("The Hub answered 500 after 3 s.")
     assert retrying == (
-        "0 of 3 shards, retrying; 1 shard failed; 2 shards to try again; 2 attempts failed since a shard was done; "
-        "no finalizer is running"
+        "0 of 3 shards, retrying; 1 shard failed; 2 shards to try again; 2 attempts failed, and no shard is done yet; "
+        "no finalizer is seen"
     )
     assert paused.startswith("0 of 3 shards, paused: ")
 

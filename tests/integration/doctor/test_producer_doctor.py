@@ -323,7 +323,7 @@ def test_a_missing_finalizer_is_wrong_if_a_run_waits(settings: Settings, ledger:
     needed = found_of(settings, "finalizer")
 
     assert (idle[0], needed[0]) == (Result.WARNING, Result.WRONG)
-    assert needed[2] == "Start one: producer finalizer"
+    assert needed[2] == "Start one, or restart one that hangs: producer finalizer"
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
