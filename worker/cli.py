@@ -80,7 +80,7 @@ def start(
     sharding: Annotated[choices.WayToShard | None, _setting("sharding", "--sharding")] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the worker, or how the names begin. Default: gpu0, gpu1, …"),
+        typer.Option(help="Name of the worker, or prefix of the names of several. Default: gpu0, gpu1, …"),
     ] = None,
     device: Device = None,
     threads: Annotated[int | None, _setting("threads")] = None,

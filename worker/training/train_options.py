@@ -75,9 +75,9 @@ class TrainOptions:
             help="Column with the labels. Default: label, or what the run has added.",
         ),
     ] = None
-    task: Annotated[
-        TrainTask, _data(help="What the labels are. auto: numbers are a regression, texts are classes.")
-    ] = "auto"
+    task: Annotated[TrainTask, _data(help="Kind of labels. auto: numbers are a regression, texts are classes.")] = (
+        "auto"
+    )
     max_tokens: Annotated[
         int | None, _data(min=1, metavar="N", help="Tokens to read of a text. Default: as many as the model takes.")
     ] = None
@@ -86,21 +86,21 @@ class TrainOptions:
         _measure(metavar="PATH", help="Files with the rows to measure on, instead of --held-out."),
     ] = None
     held_out: Annotated[float, _measure(min=0.01, max=0.9, help="Share of the rows to measure on.")] = 0.2
-    seed: Annotated[int, _measure(min=0, help="Chooses the held-out rows.")] = 0
+    seed: Annotated[int, _measure(min=0, help="Seed that chooses the held-out rows.")] = 0
     threshold: Annotated[
         float | None,
         _measure(help="Score of a regression from which runs keep a row. Default: the middle of the labels' range."),
     ] = None
     full: Annotated[bool, _full("--full/--freeze", help="Train all weights, instead of the last layer only.")] = False
-    epochs: Annotated[float, _full(min=0.001, help="How often to go through the rows.")] = 3.0
-    learning_rate: Annotated[float, _full(help="The highest of the schedule.")] = 5e-5
-    batch_rows: Annotated[int, _full(min=1, help="Rows of a batch; under torchrun, of each GPU.")] = 32
+    epochs: Annotated[float, _full(min=0.001, help="Passes over the rows.")] = 3.0
+    learning_rate: Annotated[float, _full(help="Peak learning rate.")] = 5e-5
+    batch_rows: Annotated[int, _full(min=1, help="Rows per batch; under torchrun, per GPU.")] = 32
     accumulate: Annotated[
         int,
         _full(
             min=1,
             metavar="BATCHES",
-            help="Batches of a step.",
+            help="Gradient accumulation steps: batches per update.",
         ),
     ] = 1
     checkpoint_steps: Annotated[int, _full(min=1, help="Steps between two checkpoints.")] = 500

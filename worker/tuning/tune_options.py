@@ -44,7 +44,7 @@ class TuneOptions:
     passages: Passages = None
     labels: Labels = ()
     rows: Annotated[
-        int | None, typer.Option(min=1, help="How many texts to try. Default: 64 on a CPU, 20,000 on a GPU.")
+        int | None, typer.Option(min=1, help="Number of texts to try. Default: 64 on a CPU, 20,000 on a GPU.")
     ] = None
     budgets: Annotated[
         str | None,
@@ -53,7 +53,7 @@ class TuneOptions:
             help="Token budgets to try. Default: 512 to 8,192 on a CPU, 8,192 to 262,144 on a GPU.",
         ),
     ] = None
-    repeats: Annotated[int, typer.Option(min=1, help="How often to time each setting.")] = 3
+    repeats: Annotated[int, typer.Option(min=1, help="Number of times to time each setting.")] = 3
     reference: Annotated[
         bool,
         typer.Option("--reference/--no-reference", help="Also time the plain pipeline. Slow."),
