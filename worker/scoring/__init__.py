@@ -136,17 +136,6 @@ class Scorer(Protocol[Encoded]):
         """
 
 
-@runtime_checkable
-class LaunchingScorer(Protocol):
-    """A scorer whose device computes while its caller does something else."""
-
-    def launch(self, encoded: Any, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
-        """Give all batches to the device, as `score_encoded` does. The function that is returned waits for the scores.
-
-        Another thread may call it, and may launch texts of the next shard meanwhile.
-        """
-
-
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
     """Labels that the run brings, each of which is an output."""
@@ -168,11 +157,24 @@ class Reading:
 
 
 @runtime_checkable
-class ReadingScorer(Protocol):
-    """A scorer that can read texts in several ways."""
+class ModelScorer(Protocol):
+    """A scorer whose model runs on a device: it can read texts in several ways, and share work with others."""
 
     def reading(self, reading: Reading) -> Scorer[Any]:
-        """The scorer that reads texts so. Raises ModelError if its model cannot."""
+        """Make the scorer that reads texts so. Raises ModelError if its model cannot."""
+
+    def launch(self, encoded: Any, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
+        """Give all batches to the device, as `score_encoded` does. The function that is returned waits for the scores.
+
+        Another thread may call it, and may launch texts of the next shard meanwhile.
+        """
+
+    @property
+    def encoding(self) -> Hashable:
+        """A key of how texts are encoded: a scorer can score what another one of the same key has encoded."""
+
+    def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
+        """Make a scorer of all outputs side by side, if that is cheaper than one scorer after the other; otherwise None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,18 +216,6 @@ class MeteredScorer(Protocol):
 
     def device_use(self) -> DeviceUse:
         """The current use of the device. Any thread may ask."""
-
-
-@runtime_checkable
-class SharingScorer(Protocol):
-    """A scorer that can share work with others that score the same texts."""
-
-    @property
-    def encoding(self) -> Hashable:
-        """A key of how texts are encoded: a scorer can score what another one of the same key has encoded."""
-
-    def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
-        """Make a scorer of all outputs side by side, if that is cheaper than one scorer after the other; otherwise None."""
 
 
 # Errors of loading and running a model.

@@ -14,12 +14,11 @@ from shardsift.fleet.scorers.kinds import scorer_kind
 from shardsift.worker.scoring import (
     Hypotheses,
     ModelError,
+    ModelScorer,
     NoRoom,
     Reading,
-    ReadingScorer,
     Scorer,
     Scores,
-    SharingScorer,
 )
 from shardsift.worker.shard.stored_scores import StoredScores
 
@@ -106,7 +105,7 @@ def texts_key(scoring: Scoring) -> Hashable:
 def _group(numbers: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> ScoringGroup:
     scorer = _joint_scorer(numbers, scorings, scorers) or scorers[numbers[0]]
     scoring = scorings[numbers[0]]
-    own = scorer.encoding if isinstance(scorer, SharingScorer) else id(scorer)
+    own = scorer.encoding if isinstance(scorer, ModelScorer) else id(scorer)
     return ScoringGroup(
         numbers=tuple(numbers),
         scorings=tuple(scorings[number] for number in numbers),
@@ -128,7 +127,7 @@ def _joint_scorer(
 
 def _joined(scorers: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
     first, *others = scorers
-    return first.joined_with(others) if others and isinstance(first, SharingScorer) else None
+    return first.joined_with(others) if others and isinstance(first, ModelScorer) else None
 
 
 def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
@@ -138,7 +137,7 @@ def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
     reading = reading_of(scoring)
     if reading == Reading():
         return scorer
-    if not isinstance(scorer, ReadingScorer):
+    if not isinstance(scorer, ModelScorer):
         raise ShardError(
             f"The scorer {scoring.model.scorer} reads texts in its own way. "
             "Leave out --labels, --max-tokens, --passages and --text-pair-column."

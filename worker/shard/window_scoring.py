@@ -14,7 +14,7 @@ from shardsift.fleet.errors import ShardError
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.run.text import is_blank, scored_digest, texts_of
-from shardsift.worker.scoring import GoOn, LaunchingScorer, Place, Scorer, Scores, null_texts, token_count
+from shardsift.worker.scoring import GoOn, ModelScorer, Place, Scorer, Scores, null_texts, token_count
 from shardsift.worker.shard.checkpoint import Checkpoint
 from shardsift.worker.shard.reader import Window
 from shardsift.worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
@@ -48,7 +48,7 @@ class WindowScoring:
         self._shard = shard
         self._scorings = scorings
         self._groups = scoring_groups(scorings, scorers)
-        self.is_of_device = all(isinstance(group.scorer, LaunchingScorer) for group in self._groups)
+        self.is_of_device = all(isinstance(group.scorer, ModelScorer) for group in self._groups)
         self._checkpoint = checkpoint
 
     def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
@@ -135,7 +135,7 @@ Launched = list[tuple[ScoringGroup, Callable[[], Scores]]]
 
 
 def _launched(scorer: Scorer[Any], encoded: Any, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
-    if isinstance(scorer, LaunchingScorer):
+    if isinstance(scorer, ModelScorer):
         return scorer.launch(encoded, go_on, earlier)
     scores = scorer.score_encoded(encoded, go_on, earlier)
     return lambda: scores
