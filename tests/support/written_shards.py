@@ -14,7 +14,7 @@ from shardsift.fleet.run.output_columns import describe_columns
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.worker.scoring import Scores
 from shardsift.worker.shard.reader import read_windows
-from shardsift.worker.shard.writer import RowCounts, ShardWriter, with_scores
+from shardsift.worker.shard.writer import RowCounts, ShardWriter
 from support.records import a_shard, a_spec
 
 
@@ -31,6 +31,15 @@ class Written:
     @property
     def lines(self) -> list[dict[str, Any]]:
         return list(pq.read_table(self.scores).to_pylist())
+
+
+class Chosen:
+    """A filter that keeps these rows of a window."""
+
+    rows: list[int]
+
+    def keep(self, scored: pa.Table) -> npt.NDArray[np.int64]:
+        return np.array(self.rows, dtype=np.int64)
 
 
 def write_shard(
@@ -52,15 +61,15 @@ def write_shard(
         columns = describe_columns(file.schema)
         spec = a_spec(**{**(spec or a_spec()).__dict__, "columns": columns, "window_rows": window_rows})
         shard = a_shard("s", uri=str(source))
-        writer = ShardWriter(folder, file.schema, shard, spec)
+        chosen = Chosen()
+        writer = ShardWriter(folder, file.schema, shard, spec, chosen)  # type: ignore[arg-type]
         for window in read_windows(file, shard, spec):
             here = range(window.first_row, window.first_row + len(window.rows))
             scores = Scores(
                 values=values[here.start : here.stop],
                 errors={row - here.start: reason for row, reason in errors.items() if row in here},
             )
-            chosen = np.array([row - here.start for row in kept if row in here], dtype=np.int64)
-            scored = with_scores(window, [scores], scores.errors, shard, spec)
-            writer.write(scored, chosen, window, [scores], scores.errors, [f"texts from {window.first_row}"])
+            chosen.rows = [row - here.start for row in kept if row in here]
+            writer.write(window, [scores], [f"texts from {window.first_row}"])
         data, side = writer.close()
     return Written(data.path, side.path, writer.counts)

@@ -108,9 +108,7 @@ def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> No
     rows = pa.table({"text": ["", "a", "b"], "id": ["0", "1", "2"]}, schema=SCHEMA)
     window, errors = Window(first_row=0, rows=rows), row_errors(scores, spec.scorings)
     files = ShardWriter(tmp_path, SCHEMA, SHARD, spec)
-    files.write(
-        with_scores(window, scores, errors, SHARD, spec), np.arange(0), window, scores, errors, ["texts", "others"]
-    )
+    files.write(window, scores, ["texts", "others"])
     content = files.close()[1].path.read_bytes()
 
     stored = stored_in(content, spec)

@@ -1,7 +1,7 @@
 """The life of one shard, from its claim to its receipt. A worker may die between any two lines, and each may run twice."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
@@ -19,8 +18,8 @@ from shardsift.fleet.inputs.identity import unchanged
 from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.ledger.records import Claim
-from shardsift.fleet.run.filter import Filter, filter_of_thread
-from shardsift.fleet.run.output_columns import scoring_fields
+from shardsift.fleet.run.filter import filter_of_thread
+from shardsift.fleet.run.output_columns import kept_schema, scoring_fields
 from shardsift.fleet.run.receipt import OutputFile, Parity, Phase, Provenance, Receipt, ScoringReceipt
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_source, disclosed_worker
@@ -35,7 +34,7 @@ from shardsift.worker.shard.reader import Window, read_windows
 from shardsift.worker.shard.stored_scores import StoredScores
 from shardsift.worker.shard.vitals import Progress, Vitals
 from shardsift.worker.shard.window_scoring import Launched, PreparedWindow, WindowScoring
-from shardsift.worker.shard.writer import RowCounts, ShardWriter, row_errors, score_columns, with_scores
+from shardsift.worker.shard.writer import RowCounts, ShardWriter, score_columns
 
 _SOON_SECONDS = 5.0  # for a window; on a slower device, other workers may take the next shard earlier
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
@@ -60,7 +59,8 @@ def score_shard(
     with _usage_errors_of(shard), scratch_folder(scratch_dir) as scratch:
         opened = open_shard(shard.uri, spec, first_row=shard.first_row)
         with unchanged(shard), opened as file:
-            writer = ShardWriter(scratch, file.schema, shard, spec)
+            keep = filter_of_thread(spec.where, kept_schema(file.schema, spec)) if spec.where else None
+            writer = ShardWriter(scratch, file.schema, shard, spec, keep)
             _write_windows(file, writer, claim, scorers, progress, checkpoint)
         data_file, scores_file = writer.close()
         counts = writer.counts
@@ -88,7 +88,6 @@ def _write_windows(
 ) -> None:
     spec, vitals = claim.spec, progress.vitals
     vitals.counts = writer.counts
-    keep = filter_of_thread(spec.where, writer.kept_schema) if spec.where else None
     scoring = WindowScoring(claim.shard, spec.scorings, scorers, checkpoint)
     write_seconds = 0.0  # of the last window
 
@@ -97,7 +96,7 @@ def _write_windows(
         scores = scoring.fetch(prepared, launched)
         begun = time.monotonic()
         if all(one.has_all_rows for one in scores):  # otherwise the work stops here
-            _write(writer, keep, claim, prepared.window, scores, prepared.digests)
+            writer.write(prepared.window, scores, prepared.digests)
         write_seconds = time.monotonic() - begun
 
     def read() -> Iterator[Window]:
@@ -135,26 +134,6 @@ def _usage_errors_of(shard: Shard) -> Iterator[None]:
         yield
     except UsageError as error:
         raise ShardError(f"Shard {shard.name}: {error}") from error
-
-
-def _write(
-    writer: ShardWriter,
-    keep: Filter | None,
-    claim: Claim,
-    window: Window,
-    scores: tuple[Scores, ...],
-    digests: Sequence[str],
-) -> None:
-    unreadable = {row: str(bad) for row, bad in window.bad.items()}
-    errors = dict(sorted((row_errors(scores, claim.spec.scorings) | unreadable).items()))
-    scored = with_scores(window, scores, errors, claim.shard, claim.spec)
-    writer.write(scored, _kept_rows(keep, scored, errors), window, scores, errors, digests)
-
-
-def _kept_rows(keep: Filter | None, scored: pa.Table, errors: Mapping[int, str]) -> npt.NDArray[np.int64]:
-    """The rows that pass the filter. An errored row is never kept."""
-    passed = keep.keep(scored) if keep else np.arange(len(scored), dtype=np.int64)
-    return np.setdiff1d(passed, np.array(list(errors), dtype=np.int64))
 
 
 def _receipt(

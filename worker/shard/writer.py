@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardsift.fleet.run.filter import Filter
 from shardsift.fleet.run.output_columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
 from shardsift.fleet.run.receipt import OTHER_FIELDS, Histogram, empty_histogram, with_values
 from shardsift.fleet.run.scoring import Scoring
@@ -47,9 +48,11 @@ class RowCounts:
 
 
 class ShardWriter:
-    """Writes both output files of a shard, window by window."""
+    """Writes both output files of a shard, window by window. With no `filter`, all rows with scores are kept."""
 
-    def __init__(self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
+    def __init__(
+        self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec, filter: Filter | None = None
+    ) -> None:
         self.counts = RowCounts(
             histograms={
                 column: empty_histogram(scoring.function_to_apply)
@@ -59,26 +62,20 @@ class ShardWriter:
         )
         self._shard = shard
         self._spec = spec
-        self.kept_schema = kept_schema(input_schema, spec)
-        self._kept = ParquetFileWriter(folder / "data.parquet", self.kept_schema)
+        self._kept_schema = kept_schema(input_schema, spec)
+        self._filter = filter
+        self._kept = ParquetFileWriter(folder / "data.parquet", self._kept_schema)
         self._scores = ParquetFileWriter(folder / "scores.parquet", scores_schema(spec))
         self._text_digests: dict[int, Sequence[str]] = {}
 
-    def write(
-        self,
-        scored: pa.Table,
-        kept: npt.NDArray[np.int64],
-        window: Window,
-        scores: Sequence[Scores],
-        errors: Mapping[int, str],
-        digests: Sequence[str],
-    ) -> None:
-        """Write a window. `scored` has its rows with the added columns, `kept` the indices of the kept rows, ascending.
-
-        `digests` are those of the texts that each scoring has scored.
-        """
+    def write(self, window: Window, scores: Sequence[Scores], digests: Sequence[str]) -> None:
+        """Write a window, with its scores by each scoring and the digests of the texts that each has scored."""
+        unreadable = {row: str(bad) for row, bad in window.bad.items()}
+        errors = dict(sorted((row_errors(scores, self._spec.scorings) | unreadable).items()))
+        scored = with_scores(window, scores, errors, self._shard, self._spec)
+        kept = self._kept_rows(scored, errors)
         self._text_digests[window.first_row] = digests
-        self._kept.write(scored.take(pa.array(kept)).cast(self.kept_schema))
+        self._kept.write(scored.take(pa.array(kept)).cast(self._kept_schema))
         self._scores.write(_score_lines(scored, window, scores, errors, self._shard, self._spec))
         self.counts.rows_in += len(scored)
         self.counts.rows_kept += len(kept)
@@ -91,6 +88,11 @@ class ShardWriter:
         for name in chain.from_iterable(window.left_out):
             name = name if name in self.counts.left_out or len(self.counts.left_out) < _MOST_LEFT_OUT else OTHER_FIELDS
             self.counts.left_out[name] = self.counts.left_out.get(name, 0) + 1
+
+    def _kept_rows(self, scored: pa.Table, errors: Mapping[int, str]) -> npt.NDArray[np.int64]:
+        """The rows that pass the filter, ascending. An errored row is never kept."""
+        passed = self._filter.keep(scored) if self._filter else np.arange(len(scored), dtype=np.int64)
+        return np.setdiff1d(passed, np.array(list(errors), dtype=np.int64))
 
     def close(self) -> tuple[WrittenFile, WrittenFile]:
         """Close the data file and the scores file."""
