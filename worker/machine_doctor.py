@@ -14,7 +14,7 @@ from shardsift.fleet.presence.demand import Load, open_demands
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.model import Model
-from shardsift.fleet.scorers.kinds import check_requirements, named_models, scorer_kind
+from shardsift.fleet.scorers.kinds import check_requirements, resolve_models, scorer_kind
 from shardsift.worker.scoring import ModelError, Scorer
 from shardsift.worker.scoring.gpus import driver_cuda, nvidia_smi, visible_gpus
 from shardsift.worker.scoring.quiet import quieten_imports
@@ -118,7 +118,7 @@ def _model(settings: Settings) -> Verdict:
 def _load(settings: Settings) -> Load | None:
     """The models that the settings name, otherwise what open runs need first."""
     if _is_named(settings):
-        models = named_models(settings)
+        models = resolve_models(settings.scorer, settings.models)
         return Load(models=models, dtype=settings.dtype)
     demands = open_demands(Ledger.connect(settings)) if settings.redis_url else []
     return next((demand.load for demand in demands), None)

@@ -29,7 +29,7 @@ from shardsift.fleet.run.options import (
 from shardsift.fleet.run.output_columns import ERROR, check_output_columns
 from shardsift.fleet.run.scoring import Scoring, check_names_differ, score_column_of
 from shardsift.fleet.run.spec import WINDOW_ROWS, Shard
-from shardsift.fleet.scorers.kinds import check_requirements, resolve_model, scorer_kind
+from shardsift.fleet.scorers.kinds import check_requirements, resolve_models, scorer_kind
 from shardsift.worker.api.texts import aligned_windows, check_are_columns
 from shardsift.worker.scoring import Floats, ModelError, Scorer, ScorerInfo, Scores, apply
 from shardsift.worker.scoring.quiet import quiet_imports
@@ -182,7 +182,7 @@ def load_scorer(
     with keyword_errors(), quiet_imports():
         names = _checked_names(model)
         check_requirements([scorer_kind(scorer)])
-        models = [resolve_model(scorer, *with_revision(os.fspath(name))) for name in names.values()]
+        models = resolve_models(scorer, (with_revision(os.fspath(name)) for name in names.values()))
         try:
             scorers = list(load_scorers(models, chosen))
             sharing_scorers(scorers)  # now, because it lets go of encoders that are there twice

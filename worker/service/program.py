@@ -27,7 +27,7 @@ from shardsift.fleet.process.children import end_process
 from shardsift.fleet.process.logs import LINE, WORKER_NAME, log_to_stderr
 from shardsift.fleet.process.redis_away import ABOUT_REDIS, as_ours, is_refusal
 from shardsift.fleet.process.settings import read_settings
-from shardsift.fleet.scorers.kinds import named_models
+from shardsift.fleet.scorers.kinds import resolve_models
 from shardsift.worker.service.ipc import report_end
 from shardsift.worker.service.parent import Parent
 
@@ -144,7 +144,7 @@ def _started_parent(app: Celery, hostname: str) -> Parent:
     try:
         settings = read_settings()
         ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
-        models = named_models(settings)
+        models = resolve_models(settings.scorer, settings.models)
         return Parent(app, settings, ledger, models, hostname=hostname)
     except (UsageError, TransientError) as error:
         raise _ended(str(error), ExitCode.USAGE) from error

@@ -28,7 +28,7 @@ from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, parse_duration, shown_duration
-from shardsift.fleet.scorers.kinds import named_models
+from shardsift.fleet.scorers.kinds import resolve_models
 from shardsift.fleet.storage.scratch import remove_abandoned, scratch_folder
 from shardsift.worker.supervisor.slots import Slot, check_accelerate, find_slots
 from shardsift.worker.supervisor.supervised_worker import SupervisedWorker
@@ -76,7 +76,7 @@ def _wanted(settings: Settings) -> Wanted:
     dtype = settings.dtype if "dtype" in named else None
     if "model" not in named:
         return Wanted(scorer=scorer, dtype=dtype)
-    models = named_models(settings)
+    models = resolve_models(settings.scorer, settings.models)
     any_revision = not any(revision for _, revision in settings.models)
     return Wanted(scorer=scorer, models=models, any_revision=any_revision, dtype=dtype)
 

@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from typing import Any
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 
 _GROUP = "shardsift.scorers"
@@ -92,6 +91,6 @@ def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
     return replace(scorer_kind(scorer).resolve(name, revision), scorer=scorer)
 
 
-def named_models(settings: Settings) -> tuple[Model, ...]:
-    """Find the models that the settings name, each at one revision. Raises UsageError if there is none."""
-    return tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
+def resolve_models(scorer: str, named: Iterable[tuple[str, str | None]]) -> tuple[Model, ...]:
+    """Find several models, named with their revisions, as `resolve_model` does."""
+    return tuple(resolve_model(scorer, name, revision) for name, revision in named)
