@@ -17,7 +17,7 @@ from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity import ParityTrial, check_parity, first_faithful
 from shardsift.worker.scoring.saved_model import SavedModel, saved_model
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
-from shardsift.worker.shard.score_shard import scoring_receipts
+from shardsift.worker.shard.receipts import scoring_receipts
 from shardsift.worker.shard.writer import RowCounts
 from support.models import EVEN_HEADS, chaotic_classifier, even_classifier, overflowing_classifier
 from support.records import a_shard, a_spec
