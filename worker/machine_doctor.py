@@ -116,7 +116,6 @@ def _model(settings: Settings) -> Verdict:
 
 
 def _load(settings: Settings) -> Load | None:
-    """The models that the settings name, otherwise what open runs need first."""
     if _is_named(settings):
         models = resolve_models(settings.scorer, settings.models)
         return Load(models=models, dtype=settings.dtype)

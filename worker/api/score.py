@@ -267,7 +267,6 @@ def score(
 
 
 def _parted(keywords: LoadAndScoreKeywords) -> tuple[LoadKeywords, ScoreKeywords]:
-    """The keywords that say how a model is loaded, and those that say how it scores."""
     given = dict(keywords)
     load_options = {name: given.pop(name) for name in LoadKeywords.__annotations__ if name in given}
     return cast(LoadKeywords, load_options), cast(ScoreKeywords, given)
@@ -348,7 +347,6 @@ _NO_SHARD = Shard(name="texts", uri="", identity="")
 def _scored_windows(
     texts: Texts, text_pairs: Texts | None, scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
 ) -> Iterator[tuple[Scores, ...]]:
-    """The logits of each window by each scoring, in order."""
     with _argument_errors():
         work = WindowScoring(_NO_SHARD, scorings, scorers, Checkpoint({}, lambda first_row, content: None))
     with mapped_ahead(
@@ -359,7 +357,6 @@ def _scored_windows(
 
 
 def _as_table(scorings: Sequence[Scoring], scored: Iterable[tuple[Scores, ...]]) -> pa.Table:
-    """The columns that a run writes for each row, and the reason why a row has no score."""
     nothing = tuple(Scores(values=np.empty((0, scoring.outputs), np.float32)) for scoring in scorings)
     return pa.concat_tables(_columns(scores, scorings) for scores in (nothing, *scored))
 

@@ -156,7 +156,6 @@ def _ways(model_type: str, device: torch.device, *, asked: BackendName, may_grap
 def _backend(
     saved: SavedModel, candidate: Candidate, device: torch.device, *, budget: int, compile: bool
 ) -> Padded | Packed | Graphed:
-    """Prepare the model as the candidate runs it. A plain candidate's model is not changed."""
     model, model_type = saved.model, saved.model.config.model_type
     if candidate.is_plain:
         return padded(model, saved.tokenizer, device, by_length=candidate.way == "unpadded")
@@ -206,7 +205,6 @@ def with_tokenizer_processes(scorer: SequenceClassifier, read: Callable[[], Any]
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """Time two runs, and return the shorter time."""
     seconds = []
     for _ in range(2):
         start = time.perf_counter()

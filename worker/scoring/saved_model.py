@@ -219,7 +219,6 @@ class FirstTokenClassifier(DebertaV2PreTrainedModel):
 
 
 def _first_token_config(config: Mapping[str, Any]) -> DebertaV2Config:
-    """The settings of the backbone that config.json names, unless it has its own."""
     backbone = config["base_model"]
     if backbone not in _BACKBONES:
         raise ModelError(f"its backbone {backbone!r} is not known; known are {' and '.join(_BACKBONES)}")

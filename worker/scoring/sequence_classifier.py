@@ -132,7 +132,6 @@ class SequenceClassifier:
         return lambda: self._of_rows(encoded, logits(), earlier)
 
     def _of_rows(self, encoded: EncodedRows, found: Scores, earlier: Scores | None) -> Scores:
-        """Combine the scores of sequences into those of rows."""
         row_of, offsets = encoded.row_of_text, encoded.offsets
         values = np.full((encoded.rows, self._reader.outputs), np.nan, dtype=np.float32)
         if len(row_of):

@@ -127,7 +127,6 @@ class Attempt:
             raise
 
     def _logged(self, receipt: Receipt) -> str:
-        """Log how the attempt ended. Returns the line for Flower."""
         line = f"{counted(receipt.rows_in, 'row')} in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
         seconds = receipt.provenance.finished_at - receipt.provenance.started_at
         fields = {"rows": receipt.rows_in, "seconds": round(seconds, 1)}
@@ -165,7 +164,6 @@ class Attempt:
             self.child.ledger.release(self.claim)
 
     def _top_up(self) -> None:
-        """Fill the queue, from which the message of this shard has gone."""
         with redis_may_be_away():
             top_up(self.app, self.child.ledger, self.claim.run_id, self.claim.spec.queue)
 

@@ -211,7 +211,6 @@ class Parent:
         self._leave()
 
     def _exit_code(self, code: int) -> int:
-        """Return the exit code. If a child reported that it cannot serve, prints the reason and returns that child's code."""
         failure = ipc.found_failure(self._folder)
         if failure is None:
             return code

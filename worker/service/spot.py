@@ -47,7 +47,6 @@ def watch_for_notice(
 
 
 def _ask(client: httpx2.Client, method: str, path: str, headers: Mapping[str, str]) -> str:
-    """Return the body of the answer, empty for 404."""
     answer = client.request(method, path, headers=headers)
     return "" if answer.status_code == 404 else answer.raise_for_status().text.strip()
 

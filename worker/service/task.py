@@ -63,8 +63,6 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
 
 
 class _Work:
-    """A claim of a shard and, unless that is refused, an attempt. `worker` is the owner of the claim."""
-
     def __init__(self, child: ScoringChild, message: ScoreShard, app: Celery, *, worker: str) -> None:
         self._child, self._message, self._app, self._worker = child, message, app, worker
         self._attempt: Attempt | None = None  # while there is something to give back

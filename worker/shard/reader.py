@@ -73,7 +73,6 @@ def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[
 
 
 def _batches(file: InputFile, shard: Shard, bad: BadRows) -> Iterator[pa.RecordBatch]:
-    """The rows up to the shard's limit, in batches as they are decoded."""
     left = shard.row_limit
     with translated(f"Reading shard {shard.name}"):
         for batch in file.batches(bad=bad):

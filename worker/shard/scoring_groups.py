@@ -131,7 +131,6 @@ def _joined(scorers: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
 
 
 def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
-    """Make the scorer read texts as the scoring says. Raises ShardError if it cannot."""
     if isinstance(scorer, StoredScores):
         return scorer.of(scoring.score_column)
     reading = reading_of(scoring)

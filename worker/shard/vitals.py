@@ -37,7 +37,6 @@ class Vitals:
         return {phase.value: round(seconds, 3) for phase, seconds in spent.items()}
 
     def _elapsed(self) -> float:
-        """Return the time since the last call."""
         now = time.monotonic()
         elapsed, self._since = now - self._since, now
         return elapsed

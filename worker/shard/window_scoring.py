@@ -143,8 +143,6 @@ def _launched(scorer: Scorer[Any], encoded: Any, go_on: GoOn, earlier: Scores | 
 
 @dataclass
 class _Heeded:
-    """Remembers whether the work must stop."""
-
     go_on: GoOn
     has_stopped: bool = False
 
@@ -155,8 +153,6 @@ class _Heeded:
 
 @dataclass(frozen=True, kw_only=True)
 class _Texts:
-    """The texts of a window that several scorings share."""
-
     digest: str
     scorable: pa.LargeStringArray  # null in rows that cannot be scored
     unscorable: dict[int, str]  # row → reason
@@ -170,7 +166,6 @@ class _Texts:
 
 
 def _part_of(on_batch: Callable[[int], bool], number: int, parts: int, rows: int) -> Callable[[int], bool]:
-    """Count the rows that one of several scorers has done as a share of the window's rows."""
     return lambda done: on_batch((number * rows + done) // parts)
 
 

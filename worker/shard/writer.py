@@ -154,7 +154,6 @@ def _equals(column: pa.ChunkedArray, value: str | int | None) -> npt.NDArray[np.
 
 
 def _row_columns(window: Window, shard: Shard) -> tuple[pa.Array, pa.Array]:
-    """The name of the shard, and the number of each row in its file."""
     rows = len(window.rows)
     return pa.repeat(shard.name, rows), pa.array(np.arange(window.first_row, window.first_row + rows))
 

@@ -247,7 +247,6 @@ class Supervisor:
         return self._exit_code()
 
     def _exit_code(self) -> int:
-        """Return the exit code, after logging what went wrong as the last line."""
         if self._signals:
             return 0
         if self._is_hopeless:

@@ -197,7 +197,6 @@ def _trainer(
 
 
 def _tokenizer_of(base: SavedModel, max_tokens: int | None) -> TextTokenizer:
-    """The tokenizer of the base model. Raises UsageError if the model does not take as many tokens."""
     tokenizer = TextTokenizer(base.tokenizer, max_tokens=base.max_tokens)
     try:
         return tokenizer.limited_to(max_tokens) if max_tokens else tokenizer
@@ -266,8 +265,6 @@ class _StopAtNextStep(TrainerCallback):
 
 
 class _Progress(TrainerCallback):
-    """Reports the losses as they are logged."""
-
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
 

@@ -161,7 +161,6 @@ def _of_run(options: TrainOptions, uri: str) -> LabelSource:
 
 
 def _scoring(published: Published, label_column: str | None) -> Scoring:
-    """The run's only scoring, or the one that has added the column."""
     scorings = published.spec.scorings
     for scoring in scorings:
         if len(scorings) == 1 or label_column in scoring.output_columns:

@@ -69,8 +69,6 @@ def train_last_layer(options: TrainOptions, split: Split, *, device: str, say: C
 
 
 def _embedder(options: TrainOptions, target: Target, device: str) -> SequenceClassifier:
-    """A scorer whose outputs are the inputs of the last layer, as fast as a run with the finished classifier."""
-
     def without_head() -> SavedModel:
         base = load_base(options, target)
         head = head_of(base.model)

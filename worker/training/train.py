@@ -102,7 +102,6 @@ def train(
 
 
 def _check_installed() -> None:
-    """Raise UsageError if a package is missing, with the command that installs it. Imports none of them."""
     missing = [name for module, name in _NEEDED.items() if not importlib.util.find_spec(module)]
     if missing:
         raise UsageError(

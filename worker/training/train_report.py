@@ -262,7 +262,6 @@ def _head(report: TrainReport) -> str:
 
 
 def _base_model(report: TrainReport) -> str:
-    """The base model as it was given, but the demo's encoder by its name on the Hub."""
     base = report.options.base_model
     return DEMO_ENCODER_ON_HUB if base == DEMO_ENCODER else base
 

@@ -166,7 +166,6 @@ def reference_candidates(
 
 
 def _given(texts: TrialTexts) -> list[Any]:
-    """Convert texts and pairs for the pipeline."""
     if not isinstance(texts, pa.StructArray):
         return list(texts.to_pylist())
     return [{"text": pair["first"], "text_pair": pair["second"]} for pair in texts.to_pylist()]

@@ -143,7 +143,6 @@ def _scored(texts: TrialTexts) -> TrialTexts:
 
 
 def _encoded(scorer: SequenceClassifier, reading: Reading, texts: TrialTexts) -> list[EncodedRows]:
-    """Encode the texts in a worker's windows. Raises UsageError without tokens, ModelError if the model cannot read texts so."""
     reader = scorer.reading(reading)
     starts = range(0, len(texts), WINDOW_ROWS)
     windows = [reader.encode(texts[first : first + WINDOW_ROWS], _NOWHERE) for first in starts]
@@ -166,7 +165,6 @@ def tuning_table(tuning: Tuning) -> Table:
 
 
 def _rate(rows_per_second: float | None) -> str:
-    """Format a rate, with more digits for slow models."""
     if rows_per_second is None:
         return "out of memory"
     return f"{rows_per_second:,.1f}" if rows_per_second >= 10 else f"{rows_per_second:.2f}"

@@ -55,7 +55,6 @@ def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
 
 
 def _folder_of(name: str) -> Path | None:
-    """The full path of a model folder; None for the name of a repository."""
     folder = local_path(name)
     if folder.is_dir():
         if not (folder / _CONFIG).is_file():
@@ -118,7 +117,6 @@ def unchanged_folder(name: str, revision: str | None) -> Iterator[None]:
 
 
 def _unchanged_revision(folder: Path, expected: str | None) -> str:
-    """The revision of a folder now. Raises ShardsiftError if another one is expected."""
     found = revision_of_folder(folder)
     if expected and expected != found:
         raise ShardsiftError(

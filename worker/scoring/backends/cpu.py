@@ -40,8 +40,6 @@ def plain_weights(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Linear(torch.nn.Module):
-    """A linear layer, followed by GELU if `gelu`."""
-
     def __init__(self, linear: torch.nn.Linear, *, gelu: bool) -> None:
         super().__init__()
         weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS)
@@ -65,7 +63,6 @@ def _followed_by_gelu(module: torch.nn.Module) -> dict[str, str]:
 
 
 def _is_plain(module: torch.nn.Module | None) -> TypeGuard[torch.nn.Linear]:
-    """Return whether this is a linear layer whose weights are not quantised."""
     return type(module) is torch.nn.Linear and type(module.weight) is torch.nn.Parameter
 
 

@@ -14,8 +14,6 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 @dataclass(frozen=True, kw_only=True)
 class _LayerParts:
-    """The parts of a layer in one model family."""
-
     layers: Callable[[Any], torch.nn.ModuleList]  # of the encoder
     attention: Callable[[Any], Any]
     projections: tuple[str, str, str]  # attributes of the attention: query, key, value
@@ -124,8 +122,6 @@ def _with_head_position(bart: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 class _OnePositionLayer(torch.nn.Module):
-    """A replacement for BartDecoderLayer."""
-
     def __init__(self, layer: Any) -> None:
         super().__init__()
         self.self_attention = _OneQueryAttention(layer.self_attn)
@@ -157,8 +153,6 @@ class _OnePositionLayer(torch.nn.Module):
 
 
 class _OneQueryAttention(torch.nn.Module):
-    """A replacement for BartAttention."""
-
     def __init__(self, attention: Any) -> None:
         super().__init__()
         heads = (attention.num_heads, attention.head_dim)
@@ -182,7 +176,6 @@ class _OneQueryAttention(torch.nn.Module):
 
 
 def _seen_in(mask: torch.Tensor) -> torch.Tensor:
-    """Convert a mask that is added to scores to a boolean one."""
     return mask if mask.dtype == torch.bool else mask == 0
 
 

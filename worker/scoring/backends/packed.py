@@ -175,7 +175,6 @@ def _last_places(batch: Tokens, pad: int | None) -> npt.NDArray[np.int64]:
 
 
 def _of_texts(states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Select the state of each text, as a batch of one-token texts: shape (texts, 1, width)."""
     return states[places].unsqueeze(1)
 
 

@@ -76,7 +76,6 @@ def _config(model: str, revision: str | None) -> Any:
 
 
 def _divides_by_tensor(model: str, config: Any, sharding: Sharding, device: torch.device) -> bool:
-    """Return whether the model can be divided by tensor. Logs the reason if not."""
     reason = why_not_tensor(config, sharding.devices, device)
     if reason:
         level = logging.WARNING if sharding.way == "tensor" else logging.INFO

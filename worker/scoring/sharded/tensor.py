@@ -86,8 +86,6 @@ class _Divided:
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
-    """The model that the ranks load, and how they connect."""
-
     model: str
     dtype: str
     revision: str | None
@@ -98,8 +96,6 @@ class _Group:
 
 
 class _Part:
-    """A rank's part of the model."""
-
     def __init__(self, group: _Group, *, rank: int) -> None:
         """Meet the other ranks and load the part. Returns when all have theirs. Raises ModelError as `saved_model` does."""
         from transformers.distributed.configuration_utils import DistributedConfig
