@@ -229,7 +229,7 @@ class Supervisor:
             idle = shown_duration(self._idle_seconds or 0)
             logger.info("The fleet has had nothing to do here for %s: stopping", idle)
         elif self._signals:
-            logger.info("Told to stop: the workers stop at their next batch, and give their shards back")
+            logger.info("Stopping: the workers stop at their next batch, and return their shards to the queue")
         with suppress(redis.RedisError):  # if it fails, the record expires by itself
             withdraw_machine(self._ledger.redis, self.name)
         passed_on = 0
