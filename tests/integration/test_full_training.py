@@ -119,7 +119,7 @@ def test_a_call_from_python_that_is_interrupted_raises_keyboard_interrupt(
     monkeypatch.setattr("shardsift.worker.api.train.say", stop_at(9))
 
     with pytest.raises(KeyboardInterrupt, match="Stopped after step 10"):
-        shardsift.train(spec, device="cpu")
+        shardsift.train(device="cpu", **vars(spec))
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_of_two_processes_only_the_first_writes(spec: TrainOptions, tmp_path: Pa
     two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
 
     done = subprocess.run(
-        [*two, *spec.command, "--device", "cpu", "--json"], capture_output=True, text=True, check=False, timeout=240
+        [*two, "shardsift", *spec.command[1:], "--device", "cpu", "--json"], capture_output=True, text=True, check=False, timeout=240
     )
 
     assert done.returncode == 0, done.stderr[-2000:]
