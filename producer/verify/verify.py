@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
-import fsspec
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
@@ -15,9 +14,10 @@ from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt, Receipts
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.files import Files
 from shardsift.fleet.storage.folder import WORKPLACE
 from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, files_of
-from shardsift.fleet.storage.open_output import Published, content_of, open_output, open_place, published_at
+from shardsift.fleet.storage.open_output import Published, content_at, manifest_at, open_output, published_at
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
 from shardsift.fleet.storage.parquet import RowGroups
 from shardsift.producer.opening import patient
@@ -167,23 +167,22 @@ def read_published(uri: str, *, published_run: str | None = None) -> Published |
 
     Raises UsageError if there is nothing of shardsift, TransientError for the network.
     """
-    filesystem, root = open_place(uri)
-    manifest = content_of(filesystem, f"{root}/{MANIFEST_PATH}")
+    manifest = manifest_at(uri)
     if published := published_at(uri, manifest):
         return published
-    if not (published_run or _has_remains(filesystem, root)):
+    if not (published_run or _has_remains(uri)):
         raise UsageError(_nothing_there(uri, manifest))
     problem = Problem.MISSING if manifest is None else Problem.UNREADABLE
     return Fault(path=MANIFEST_PATH, problem=Finding(path=MANIFEST_PATH, problem=problem).sentence)
 
 
-def _has_remains(filesystem: fsspec.AbstractFileSystem, root: str) -> bool:
+def _has_remains(uri: str) -> bool:
     """Whether at least two of a run's folders, or its card, exist.
 
     One folder proves nothing: many datasets have a `data` folder, and an unpublished output has a workplace.
     """
-    folders = sum(bool(filesystem.isdir(f"{root}/{folder}")) for folder in (*DATA_FOLDERS, WORKPLACE))
-    return folders > 1 or _CARD_TAG in (content_of(filesystem, f"{root}/{CARD_PATH}") or b"")
+    folders = sum(map(Files(uri).exists, (*DATA_FOLDERS, WORKPLACE)))
+    return folders > 1 or _CARD_TAG in (content_at(uri, CARD_PATH) or b"")
 
 
 def _nothing_there(uri: str, manifest: bytes | None) -> str:

@@ -36,7 +36,8 @@ class Files:
         try:
             self._fs, self.root = filesystem_of(uri)
         except (ImportError, ValueError) as error:  # a missing library or an unknown protocol
-            raise UsageError(f"The output {uri} cannot be used: {error}.") from error
+            raise UsageError(f"{uri} cannot be used: {error}.") from error
+        self._fs.invalidate_cache()  # of listings: fsspec gives the same file system again
 
     def create_bucket(self, *, public: bool) -> None:
         """Create a bucket of the Hub that does not exist. Others are created by their owners."""

@@ -4,21 +4,20 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.run.receipt import OutputFile, Receipt
 from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.files import Files
 from shardsift.fleet.storage.folder import FolderOutput
 from shardsift.fleet.storage.hub import HubOutput
-from shardsift.fleet.storage.hub_files import IN_BUCKET, filesystem_of
+from shardsift.fleet.storage.hub_files import IN_BUCKET
 from shardsift.fleet.storage.manifest import Manifest, read_manifest
 from shardsift.fleet.storage.output import MANIFEST_PATH, Output
 from shardsift.fleet.storage.parquet import RowGroups
@@ -95,27 +94,16 @@ def published_at(uri: str, content: bytes | None) -> Published | None:
 def manifest_at(uri: str) -> bytes | None:
     """The manifest of the output at a folder, bucket or `hf://datasets/…` URI, unread; None if there is none.
 
-    Raises UsageError if the place cannot be read, TransientError for the network.
+    Raises UsageError if it cannot be read, TransientError for the network.
     """
-    filesystem, root = open_place(uri)
-    return content_of(filesystem, f"{root}/{MANIFEST_PATH}")
+    return content_at(uri, MANIFEST_PATH)
 
 
-def open_place(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """A URI's file system, without what it remembers of earlier listings, and the path there. Raises UsageError."""
+def content_at(uri: str, path: str) -> bytes | None:
+    """The content of a file of an output; None if it does not exist. Raises as `manifest_at` does."""
+    files = Files(uri)
     try:
-        filesystem, root = filesystem_of(uri)
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"{uri} cannot be read: {error}.") from error
-    filesystem.invalidate_cache()
-    return filesystem, root.rstrip("/")
-
-
-def content_of(filesystem: fsspec.AbstractFileSystem, path: str) -> bytes | None:
-    """The content of a file; None if it does not exist. Raises UsageError if it cannot be read."""
-    try:
-        with translated(f"Reading {path}"), suppress(FileNotFoundError):
-            return bytes(filesystem.cat_file(path))
+        with translated(f"Reading {uri.rstrip('/')}/{path}"):
+            return files.content(path)
     except ShardError as error:
         raise UsageError(str(error)) from error
-    return None

@@ -210,5 +210,5 @@ class TestFolders:
 
     @pytest.mark.parametrize("uri", ["nosuch://bucket/out", "s3a4://bucket"])
     def test_an_unknown_kind_of_output_is_refused(self, uri: str) -> None:
-        with pytest.raises(UsageError, match=f"The output {uri} cannot be used"):
+        with pytest.raises(UsageError, match=f"{uri} cannot be used"):
             open_output(uri, RUN)
