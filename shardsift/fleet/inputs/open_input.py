@@ -16,7 +16,7 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.columns import ColumnTypes, no_such_field, seen_names
 from shardsift.fleet.inputs.csv_file import CsvFile
 from shardsift.fleet.inputs.folder_columns import WithFolderColumns
-from shardsift.fleet.inputs.formats import CSV_LAYOUT, ENDINGS, format_name, format_of, has_footer
+from shardsift.fleet.inputs.formats import CSV_LAYOUT, ENDINGS, ending_of, format_name, has_footer
 from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.inputs.json_lines import JsonLines
 from shardsift.fleet.inputs.line_blocks import BLOCK_BYTES, LineRows
@@ -208,11 +208,11 @@ def _input_files(
         if _is_hidden(below) and not _is_hidden(named):
             continue
         if is_marked(below) and not is_marked(named):
-            left_out += [name] if format_of(name) else []
+            left_out += [name] if ending_of(name) else []
             continue
-        if format_of(name) and info.get("islink"):
+        if ending_of(name) and info.get("islink"):
             info = filesystem.info(name)  # of the file that it is a link to
-        if format_of(name) and info["type"] == "file":
+        if ending_of(name) and info["type"] == "file":
             yield info
         elif info["type"] != "directory" and not _stands_beside_data(name):
             left_out.append(name)  # also a link to a folder, which a listing does not follow
@@ -225,10 +225,10 @@ def _stands_beside_data(name: str) -> bool:
 
 
 def _refuse_several_formats(names: list[str], shown: str, option: str) -> None:
-    counts = Counter(known.kind for name in names if (known := format_of(name)))
+    counts = Counter(format_name(name) for name in names if ending_of(name))
     if len(counts) > 1:
         formats = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-        ending = next(known.ending for name in names if (known := format_of(name)))
+        ending = next(filter(None, map(ending_of, names)))
         raise UsageError(
             f"{shown} has files of several formats: {formats}. Choose one with a glob, like "
             f"{option} '{_folder(shown)}/**/*{ending}', or name each with one of its own."

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.inputs.columns import ColumnTypes, type_named
-from shardsift.fleet.inputs.formats import ENDINGS, format_of
+from shardsift.fleet.inputs.formats import ENDINGS, ending_of
 from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows, with_nulls
 from shardsift.fleet.inputs.parquet_pages import RowsAhead
 from shardsift.fleet.run.output_columns import plain_type, type_name
@@ -77,7 +77,7 @@ def _parquet_file(file: BinaryIO, uri: str) -> tuple[pq.ParquetFile, pa.Schema]:
         )
         return parquet, written
     except pa.ArrowInvalid as error:
-        if format_of(uri):
+        if ending_of(uri):
             raise
         raise ShardError(
             f"Opening {uri}: not a readable Parquet file. The names of input files end in {ENDINGS}."
