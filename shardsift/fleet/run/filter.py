@@ -128,7 +128,7 @@ class Filter:
             duckdb.SQLExpression(self.where)  # refuses all but one expression
         except duckdb.Error as error:
             raise self._refused(_first_line(error)) from error
-        parsed = _parsed(self._database, f"SELECT 1 WHERE ({self.where}\n)")
+        parsed = _parsed(self._database, self.where)
         if parsed["error"]:
             raise self._refused(parsed["error_message"])
         nodes = list(_nodes(parsed["statements"][0]["node"]["where_clause"]))
@@ -186,11 +186,7 @@ def filter_of_thread(where: str, schema: pa.Schema) -> Filter:
 
 def columns_in(where: str | None) -> set[str]:
     """The columns that a condition names, in lower case: SQL ignores the case."""
-    if where is None:
-        return set()
-    with duckdb.connect(":memory:", config=_CLOSED) as database:
-        nodes = _nodes(_parsed(database, f"SELECT 1 WHERE ({where}\n)"))
-    return {_column_of(node) for node in nodes if node.get("class") == "COLUMN_REF"}
+    return {_column_of(node) for node in _nodes_of(where) if node.get("class") == "COLUMN_REF"}
 
 
 _EQUALS = {"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM"}
@@ -198,10 +194,8 @@ _EQUALS = {"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_DISTINCT_FROM", "COMPAR
 
 def compared_with(where: str, column: str) -> set[str]:
     """The constants that a condition compares a column with for equality: by =, IN, CASE and their kind."""
-    with duckdb.connect(":memory:", config=_CLOSED) as database:
-        nodes = _nodes(_parsed(database, f"SELECT 1 WHERE ({where}\n)"))
     found: set[str] = set()
-    for node in nodes:
+    for node in _nodes_of(where):
         sides = [side["child"] if side["class"] == "CAST" else side for side in _equal_sides(node)]
         if any(side["class"] == "COLUMN_REF" and _column_of(side) == column.lower() for side in sides):
             literals = (side["literal"] for side in sides if side["class"] == "CONSTANT")
@@ -221,8 +215,16 @@ def _equal_sides(node: dict[str, Any]) -> list[dict[str, Any]]:
     return []
 
 
-def _parsed(database: duckdb.DuckDBPyConnection, query: str) -> Any:
+def _nodes_of(where: str | None) -> list[dict[str, Any]]:
+    if where is None:
+        return []
+    with duckdb.connect(":memory:", config=_CLOSED) as database:
+        return list(_nodes(_parsed(database, where)))
+
+
+def _parsed(database: duckdb.DuckDBPyConnection, where: str) -> Any:
     """The syntax tree. It has no nodes if there is an error."""
+    query = f"SELECT 1 WHERE ({where}\n)"
     ((text,),) = database.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
     return json.loads(text)
 

@@ -9,6 +9,7 @@ first saves them in commits on a branch of the run.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -208,11 +209,12 @@ class HubOutput(Output):
             if accepted := self.accepted().get(self._run_id):  # the branch is removed
                 documents = {**documents, ACCEPTED_PATH: accepted.to_json()}
             removed = sorted({*removed, *(self._replaced(receipts, parent) if documents else ())})
+            commit_to_target = partial(commit, self._api, self._repo_id, to=self._target)
             try:
                 *parts, last = self._parts(receipts, parent)
                 for part in parts:
-                    parent = self._commit(part, {}, f"A part of run {self._run_id}", parent)
-                return self._commit(last, documents, self._title, parent, removed)
+                    parent = commit_to_target(part, {}, message=f"A part of run {self._run_id}", parent=parent)
+                return commit_to_target(last, documents, message=self._title, parent=parent, removed=removed)
             except OutputDamaged as damage:
                 refused = [receipt for receipt in receipts if receipt.shard in damage.damaged]
                 self._branch.save(refused)  # raises OutputDamaged with the shards whose blobs the Hub has dropped
@@ -225,19 +227,6 @@ class HubOutput(Output):
         lacking = self._branch.not_in(parent, receipts)
         starts = range(0, max(1, len(lacking)), SHARDS_A_COMMIT)
         return [lacking[start : start + SHARDS_A_COMMIT] for start in starts]
-
-    def _commit(
-        self,
-        receipts: Sequence[Receipt],
-        documents: Mapping[str, bytes],
-        message: str,
-        parent: str,
-        removed: Sequence[str] = (),
-    ) -> str:
-        to = self._target
-        return commit(
-            self._api, self._repo_id, receipts, documents, message=message, to=to, parent=parent, removed=removed
-        )
 
     def _replaced(self, receipts: Sequence[Receipt], parent: str) -> list[str]:
         """Paths of published files that this run does not have."""
