@@ -63,7 +63,7 @@ def enqueue(
         )
     from shardsift.fleet.ledger import Ledger
     from shardsift.fleet.process.broker import make_app
-    from shardsift.producer.local.run import choose_locally
+    from shardsift.producer.local.run import run_locally
     from shardsift.producer.planning.enqueue import enqueue as enqueue_plan
     from shardsift.producer.planning.steering import SteeringOptions
     from shardsift.producer.publishing.publish import with_findings
@@ -81,7 +81,7 @@ def enqueue(
     if wait:
         ended = with_findings(ledger, _watched(ledger, done, is_first_of_two=plan.then is not None), hashes=verify)
         with _resumable():
-            ended = choose_locally(plan, ended, settings, verify=verify, on_enqueued=_say_begun)
+            ended = run_locally(plan, settings, verify=verify, on_enqueued=_say_begun, ended=ended)
         report(ended, as_json=as_json)
     if as_json:
         print_json(done.as_json())

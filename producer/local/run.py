@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from hashlib import sha256
 
 from celery import Celery
@@ -38,35 +39,22 @@ def run_locally(
     plan: Plan,
     settings: Settings,
     *,
-    workers: int | None,
-    verify: bool = False,
-    progress: bool = True,
-    on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
-    on_look: OnLook = lambda ledger, run_id: None,
-) -> RunStatus:
-    """Do a run with processes on this machine, and return how it ended. Raises UsageError, KeyboardInterrupt on Ctrl-C.
-
-    The same plan resumes an interrupted run. With `progress`, it is shown on stderr. `on_look` is called twice a second.
-    """
-    ended = _one_run(
-        plan, settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued, on_look=on_look
-    )
-    return choose_locally(
-        plan, ended, settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued
-    )
-
-
-def choose_locally(
-    plan: Plan,
-    ended: RunStatus,
-    settings: Settings,
-    *,
     workers: int | None = None,
     verify: bool = False,
     progress: bool = True,
     on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
+    on_look: OnLook = lambda ledger, run_id: None,
+    ended: RunStatus | None = None,
 ) -> RunStatus:
-    """Do the second step of `plan`, if it has one and the scores are published. Returns how the last step ended."""
+    """Do a run with processes on this machine, and return how it ended. Raises UsageError, KeyboardInterrupt on Ctrl-C.
+
+    The same plan resumes an interrupted run. With `progress`, it is shown on stderr. `on_look` is called twice a second.
+    A plan of two steps then chooses rows by the scores; if a fleet has done the first step, `ended` says how that ended.
+    """
+    step = partial(
+        _one_run, settings=settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued
+    )
+    ended = ended or step(plan, on_look=on_look)
     if not plan.then:
         return ended
     tell = say if progress else lambda line: None
@@ -78,15 +66,7 @@ def choose_locally(
             then = plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec)
             for line in ("Second step: rows are chosen by the scores.", *then.notes):
                 tell(line)
-            return _one_run(
-                then,
-                settings,
-                workers=workers,
-                verify=verify,
-                progress=progress,
-                on_enqueued=on_enqueued,
-                without={failure.shard for failure in ended.failures},
-            )
+            return step(then, without={failure.shard for failure in ended.failures})
         except UsageError as error:
             scores = ended.output_uri
             raise UsageError(
@@ -96,8 +76,8 @@ def choose_locally(
 
 def _one_run(
     plan: Plan,
-    settings: Settings,
     *,
+    settings: Settings,
     workers: int | None,
     verify: bool,
     progress: bool,
