@@ -142,11 +142,6 @@ class Receipt:
     source_identity: str  # of the bytes that were read
     source_changed: bool  # after the run was enqueued: `retry` took the file as it is now
     first_row: int = 0  # in the file, of the rows that were read
-    data: OutputFile  # of several shards, if the run has a target size of files
-    data_first_row: int = 0  # in the data file, of the shard's kept rows
-    own_data_bytes: int = 0  # size of the shard's own data file, if its rows are in one with those of other shards now
-    scores: OutputFile  # of several shards too
-    scores_first_row: int = 0  # in the scores file, of the shard's rows
     rows_in: int
     rows_kept: int
     rows_dropped: int
@@ -155,6 +150,11 @@ class Receipt:
     errors: dict[str, int]  # reason → rows
     left_out: dict[str, int] = field(default_factory=dict)  # field that the run does not have → rows that have it
     scorings: tuple[ScoringReceipt, ...]  # in the order of the spec's
+    data: OutputFile  # of several shards, if the run has a target size of files
+    data_first_row: int = 0  # in the data file, of the shard's kept rows
+    own_data_bytes: int = 0  # size of the shard's own data file, if its rows are in one with those of other shards now
+    scores: OutputFile  # of several shards too
+    scores_first_row: int = 0  # in the scores file, of the shard's rows
     provenance: Provenance
     scores_provenance: Provenance | None = None  # of the attempt that computed the scores, if an earlier run did
 

@@ -5,10 +5,10 @@ A manifest proves itself too: one digest covers everything that is read from it,
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from hashlib import sha256
 from itertools import islice
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,56 +27,32 @@ _AT_ONCE = 1_000  # lines that are in memory as Python objects
 # The columns have the names and the nesting of `Receipt`, but the provenance is not nested.
 _TIME = pa.timestamp("ms", tz="UTC")
 _TIMES = ("started_at", "finished_at")
-_FILE = pa.struct({"path": pa.string(), "size_bytes": pa.int64(), "sha256": pa.string(), "rows": pa.int64()})
-_HISTOGRAM = pa.struct({"bins_per_unit": pa.int64(), "rows_by_bin": pa.map_(pa.int64(), pa.int64())})
-_PARITY = pa.struct(
-    {"rows": pa.int64(), "max_error": pa.float64(), "p999_error": pa.float64(), "flipped_share": pa.float64()}
-)
-_SCORING = pa.struct(
-    {
-        "score_column": pa.string(),
-        "dtype": pa.string(),
-        "backend": pa.string(),
-        "max_batch_tokens": pa.int64(),
-        "parity": _PARITY,
-        "refused_dtypes": pa.list_(pa.string()),
-        "histogram": _HISTOGRAM,
-        "label_histograms": pa.list_(_HISTOGRAM),
-    }
-)
-_PROVENANCE = {
-    "worker": pa.string(),
-    "attempt": pa.int64(),
-    "device": pa.string(),
-    "versions": pa.map_(pa.string(), pa.string()),
-    "started_at": _TIME,
-    "finished_at": _TIME,
-    "tokens": pa.int64(),
-}
-_SCHEMA = pa.schema(
-    {
-        "shard": pa.string(),
-        "source_uri": pa.string(),
-        "source_identity": pa.string(),
-        "source_changed": pa.bool_(),
-        "first_row": pa.int64(),
-        "rows_in": pa.int64(),
-        "rows_kept": pa.int64(),
-        "rows_dropped": pa.int64(),
-        "rows_errored": pa.int64(),
-        "rows_bad": pa.int64(),
-        "errors": pa.map_(pa.string(), pa.int64()),
-        "left_out": pa.map_(pa.string(), pa.int64()),
-        "scorings": pa.list_(_SCORING),
-        "data": _FILE,
-        "scores": _FILE,
-        **_PROVENANCE,
-    }
-)
+_MERGED = ("data_first_row", "own_data_bytes", "scores_first_row")  # columns only if shards are merged
+_NO_COLUMNS = {"run_id", "staged_path", "seconds", "provenance", "scores_provenance", *_MERGED}
+_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+
+
+def _columns_of(kind: type) -> list[pa.Field]:
+    """The fields of a dataclass as Arrow's."""
+    types = get_type_hints(kind)
+    names = [field.name for field in fields(kind) if field.name not in _NO_COLUMNS]
+    return [pa.field(name, _TIME if name in _TIMES else _arrow_type(types[name])) for name in names]
+
+
+def _arrow_type(kind: Any) -> pa.DataType:
+    if is_dataclass(kind):
+        return pa.struct(_columns_of(kind))  # type: ignore[arg-type]
+    parts = [part for part in get_args(kind) if part not in (type(None), ...)]
+    if get_origin(kind) is dict:
+        return pa.map_(*map(_arrow_type, parts))
+    if get_origin(kind) is tuple:
+        return pa.list_(_arrow_type(parts[0]))
+    return _arrow_type(parts[0]) if parts else _TYPES[kind]
+
+
+_PROVENANCE = _columns_of(Provenance)
+_SCHEMA = pa.schema([*_columns_of(Receipt), *_PROVENANCE])
 _OF_EARLIER_RUN = [pa.field("scores_provenance", pa.struct(_PROVENANCE))]  # only if the scores were read
-_MERGED = [  # only if shards are merged
-    pa.field(name, pa.int64()) for name in ("data_first_row", "own_data_bytes", "scores_first_row")
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +92,7 @@ class Manifest:
             "card_sha256": self.card_sha256,
             "command": self.command,
         }
-        merged = [] if self.spec.target_file_bytes is None else _MERGED
+        merged = [] if self.spec.target_file_bytes is None else [pa.field(name, pa.int64()) for name in _MERGED]
         earlier = _OF_EARLIER_RUN if any(one.scores_from for one in self.spec.scorings) else []
         schema = pa.schema([*_SCHEMA, *merged, *earlier])
         run, lines, sink = json.dumps(about).encode(), map(_line, self.receipts), pa.BufferOutputStream()
