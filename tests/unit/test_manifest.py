@@ -36,8 +36,7 @@ def test_a_manifest_says_what_was_written() -> None:
         left_out=("crawl/c",),
         shards=3,
         card_sha256="ab" * 32,
-        title="Mine",
-        license="mit",
+        command="producer run",
     )
 
     read = read_manifest(written.to_parquet())
