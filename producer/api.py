@@ -31,7 +31,8 @@ from shardsift.producer.planning.enqueue import enqueue as enqueue_plan
 from shardsift.producer.planning.options import Choice, ChoiceKeywords, RunKeywords, RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.refilter import plan_refilter
-from shardsift.producer.planning.steering import SteeringOptions, resume_run, retry_run
+from shardsift.producer.planning.retry import retry_run
+from shardsift.producer.planning.steering import resume_run
 from shardsift.producer.publishing.publish import with_findings
 from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 from shardsift.producer.status import RunStatus, run_status
@@ -75,9 +76,6 @@ def run(
 @with_help_of(RunOptions)
 def enqueue(
     *,
-    max_workers: int | None = None,
-    max_cost: float | None = None,
-    allow_mixed: bool | None = None,
     verify: bool = False,
     redis_url: str | None = None,
     **keywords: Unpack[RunKeywords],
@@ -87,9 +85,6 @@ def enqueue(
     >>> sent = shardsift.enqueue(crawl="CC-MAIN-2024-10", redis_url="redis://10.0.0.5:6379/0")
     >>> shardsift.status(sent.run_id, wait=True, redis_url="redis://10.0.0.5:6379/0")
 
-    max_workers: how many workers may score shards of the run at once; 0 for any number. Default: as it was, at first any.
-    max_cost: pause the run when its work has cost this much at SHARDSIFT_PRICE_PER_GPU_HOUR; 0 for no limit.
-    allow_mixed: let workers score in different number formats. Default: as it was, at first only in that of the first worker.
     verify: if the run is published already, read its files and compare their sha256, not only their sizes.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL.
 
@@ -97,10 +92,6 @@ def enqueue(
     """
     with _errors():
         settings = read_settings(redis_url=redis_url)
-        price = settings.price_per_gpu_hour
-        steering = SteeringOptions(
-            max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price, allow_mixed=allow_mixed
-        )
         found = options_from(RunOptions, keywords, labels=split_at_commas)
         if found.needs_all_scores:
             raise UsageError(
@@ -110,7 +101,7 @@ def enqueue(
         ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(found)  # after Redis has answered, since planning may take long
-            return enqueue_plan(plan, ledger, app, settings, verify=verify, steering=steering)
+            return enqueue_plan(plan, ledger, app, settings, verify=verify)
 
 
 @with_help_of(Choice)
@@ -245,7 +236,7 @@ def resume(run_id: str | None = None, *, max_cost: float | None = None, redis_ur
     max_cost: a higher limit for a run that was paused for its cost; 0 for no limit.
     """
     with _run_of(run_id, redis_url, to="resume") as (settings, ledger, run):
-        resume_run(ledger, run, SteeringOptions(max_cost=max_cost))
+        resume_run(ledger, run, max_cost=max_cost)
         _send(settings, ledger, run)
         return _status(settings, ledger, run)
 

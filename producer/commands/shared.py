@@ -34,25 +34,6 @@ DryRun = Annotated[
         help="Show the plan, and estimate tokens, GPU-hours and cost. Starts and writes nothing.",
     ),
 ]
-MaxWorkers = Annotated[
-    int | None,
-    typer.Option(min=0, metavar="N", help="Let at most N workers score the run at once. 0: any number."),
-]
-MaxCost = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        metavar="X",
-        help="Pause the run when it has cost this much, at SHARDSIFT_PRICE_PER_GPU_HOUR. 0: no limit.",
-    ),
-]
-AllowMixed = Annotated[
-    bool | None,
-    typer.Option(
-        "--allow-mixed/--no-allow-mixed",
-        help="Let workers score in different number formats. Default: the first worker decides.",
-    ),
-]
 Verify = Annotated[bool, typer.Option("--verify", help="Compare the sha256 of published files, not only their sizes.")]
 
 

@@ -10,11 +10,8 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.command_line import Commands, print_json, say, with_options_of
 from shardsift.fleet.process.wording import counted, first_of
 from shardsift.producer.commands.shared import (
-    AllowMixed,
     AsJson,
     DryRun,
-    MaxCost,
-    MaxWorkers,
     OnlyRunOrTarget,
     Verify,
     read_settings,
@@ -45,9 +42,6 @@ commands = Commands(panel="Runs")
 def enqueue(
     options: RunOptions,
     wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
-    max_workers: MaxWorkers = None,
-    max_cost: MaxCost = None,
-    allow_mixed: AllowMixed = None,
     dry_run: DryRun = False,
     verify: Verify = False,
     as_json: AsJson = False,
@@ -65,18 +59,13 @@ def enqueue(
     from shardsift.fleet.process.broker import make_app
     from shardsift.producer.local.run import run_locally
     from shardsift.producer.planning.enqueue import enqueue as enqueue_plan
-    from shardsift.producer.planning.steering import SteeringOptions
     from shardsift.producer.publishing.publish import with_findings
 
     settings = read_settings()
-    price = settings.price_per_gpu_hour
-    steering = SteeringOptions(
-        max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price, allow_mixed=allow_mixed
-    )
     ledger = Ledger.connect(settings)
     plan = _planned(options)  # after Redis has answered, since planning may take long
     app = make_app("producer", settings)
-    done = enqueue_plan(plan, ledger, app, settings, verify=verify, steering=steering)
+    done = enqueue_plan(plan, ledger, app, settings, verify=verify)
     _say_begun(done)
     if wait:
         ended = with_findings(ledger, _watched(ledger, done, is_first_of_two=plan.then is not None), hashes=verify)

@@ -6,11 +6,20 @@ import typer
 
 from shardsift.fleet.process.command_line import Commands, say
 from shardsift.fleet.process.wording import counted
-from shardsift.producer.commands.shared import AllowMixed, MaxCost, MaxWorkers, RunId, read_settings, report
+from shardsift.producer.commands.shared import RunId, read_settings, report
 
 if TYPE_CHECKING:
     from shardsift.fleet.ledger import Ledger
     from shardsift.fleet.process.settings import Settings
+
+MaxCost = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        metavar="X",
+        help="Pause the run when it has cost this much, at SHARDSIFT_PRICE_PER_GPU_HOUR. 0: no limit.",
+    ),
+]
 
 commands = Commands(panel="Runs")
 
@@ -22,7 +31,7 @@ def retry(
 ) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from shardsift.producer.opening import open_ledger_of, patient
-    from shardsift.producer.planning.steering import retry_run
+    from shardsift.producer.planning.retry import retry_run
     from shardsift.producer.status import run_status
     from shardsift.producer.status.advice import what_it_waits_for
 
@@ -71,12 +80,12 @@ def pause(run_id: RunId = None) -> None:
 def resume(run_id: RunId = None, max_cost: MaxCost = None) -> None:
     """Resume a paused run. One that was paused for its cost needs a higher limit."""
     from shardsift.producer.opening import open_ledger_of
-    from shardsift.producer.planning.steering import SteeringOptions, resume_run
+    from shardsift.producer.planning.steering import resume_run
     from shardsift.producer.status import run_status
     from shardsift.producer.status.advice import what_it_waits_for
 
     with open_ledger_of(run_id, read_settings(), to="resume") as (settings, ledger, run_id):
-        was_paused = resume_run(ledger, run_id, SteeringOptions(max_cost=max_cost))
+        was_paused = resume_run(ledger, run_id, max_cost=max_cost)
         _send_due_shards(settings, ledger, run_id)
         say(f"Run {run_id} is resumed." if was_paused else f"Run {run_id} is not paused.")
         for line in what_it_waits_for(run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)):
@@ -88,23 +97,22 @@ def resume(run_id: RunId = None, max_cost: MaxCost = None) -> None:
 )
 def set_(
     run_id: RunId = None,
-    max_workers: MaxWorkers = None,
+    max_workers: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Let at most N workers score the run at once. 0: any number."),
+    ] = None,
     max_cost: MaxCost = None,
-    allow_mixed: AllowMixed = None,
 ) -> None:
-    """Change a run's limit of workers or cost, or its number formats. Workers above a lowered limit finish their shard first."""
+    """Change a run's limit of workers or of cost. Workers above a lowered limit finish their shard first."""
     from shardsift.fleet.errors import UsageError
     from shardsift.producer.opening import open_ledger_of
-    from shardsift.producer.planning.steering import SteeringOptions, steered
+    from shardsift.producer.planning.steering import steered
 
-    if max_workers is None and max_cost is None and allow_mixed is None:
-        raise UsageError("Say what to change: --max-workers, --max-cost or --allow-mixed.")
+    if max_workers is None and max_cost is None:
+        raise UsageError("Say what to change: --max-workers or --max-cost.")
     with open_ledger_of(run_id, read_settings(), to="change") as (settings, ledger, run_id):
         price = settings.price_per_gpu_hour
-        options = SteeringOptions(
-            max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price, allow_mixed=allow_mixed
-        )
-        steering = steered(ledger, run_id, options)
+        steering = steered(ledger, run_id, max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
         ledger.steer(run_id, steering)
         _send_due_shards(settings, ledger, run_id)
         say(f"Run {run_id}: {steering}.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ class FoundColumns:
     columns: ColumnTypes
     schema: pa.Schema
     of_folders: tuple[str, ...]
+    row_columns: tuple[str, str]  # that the run adds, to say where a kept row is from
     are_chosen: bool  # by --columns; the files may have others
     notes: tuple[str, ...]
 
@@ -48,6 +50,7 @@ def find_columns(source: Input, named: str | None) -> FoundColumns:
         columns=columns,
         schema=schema,
         of_folders=of_folders,
+        row_columns=_row_columns(source, schema),
         are_chosen=chosen is not None,
         notes=() if named is not None else tuple(_notes(columns)),
     )
@@ -113,6 +116,14 @@ def _lacks_types(kind: pa.Schema | pa.DataType) -> bool:
 def _schema_of(shard: Shard) -> pa.Schema:
     with open_input(shard.uri) as file:
         return file.schema
+
+
+def _row_columns(source: Input, schema: pa.Schema) -> tuple[str, str]:
+    """`shard` and `row`; `shard_2` and `row_2`, and so on, if the input has one of them. SQL ignores the case."""
+    of_folders = (name for shard in source.shards for name in folder_values(shard.name))
+    taken = {name.lower() for name in (*schema.names, *of_folders)}
+    pairs = chain([("shard", "row")], ((f"shard_{number}", f"row_{number}") for number in count(2)))
+    return next(pair for pair in pairs if taken.isdisjoint(pair))
 
 
 def _notes(columns: ColumnTypes) -> Iterator[str]:

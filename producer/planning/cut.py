@@ -158,7 +158,7 @@ def check_within(spec: RunSpec, ranking: Ranking) -> None:
     if within and (others := [name for name in names if name.lower() == within.lower() and name != within]):
         raise UsageError(
             f'--within {within}: the output would also have a column "{others[0]}", which SQL does not tell from it. Rename one '
-            "in the input; those of shardsift with --row-columns or --model NAME=MODEL."
+            "in the input; those of a model with --model NAME=MODEL."
         )
 
 

@@ -140,12 +140,12 @@ def place_lines(output: str) -> list[str]:
 
 def check_folder_names(spec: RunSpec, shards: Iterable[Shard]) -> None:
     """Raises UsageError if readers of the output would find a column of the run in its folders too: `score=5`."""
-    added = {name.lower() for name in (*spec.output_columns, *(spec.row_columns or ()))}
+    added = {name.lower() for name in spec.output_columns}
     for shard in shards:
         if taken := [name for name in folder_values(shard.name) if name.lower() in added]:
             raise UsageError(
                 f'{shard.uri} is in a folder "{taken[0]}=…". Readers would take its value for that of the column "{taken[0]}", '
-                "which the run adds. Rename the folders, or the run's columns with --row-columns or --model NAME=MODEL."
+                "which the run adds. Rename the folders, or name the model: --model NAME=MODEL."
             )
 
 

@@ -18,7 +18,7 @@ from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import Output, Recovered
 from shardsift.producer.opening import patient
 from shardsift.producer.planning.plan import Plan
-from shardsift.producer.planning.steering import AS_IT_WAS, SteeringOptions, steered
+from shardsift.producer.planning.steering import steered
 from shardsift.producer.publishing.publish import inspect_and_repair
 
 
@@ -63,7 +63,6 @@ def enqueue(
     settings: Settings,
     *,
     verify: bool = False,
-    steering: SteeringOptions = AS_IT_WAS,
 ) -> Enqueued:
     """Reserve the output, write the run, send its messages. May run twice: the second time adds nothing.
 
@@ -71,7 +70,6 @@ def enqueue(
     at, with `verify` at its content too, and put right. Raises what the output raises.
     """
     spec = plan.spec
-    how = steered(ledger, spec.run_id, steering)
     output = open_output(spec.output_uri, spec.run_id, state_uri=settings.state_uri)
     instead_of = _reserved(output, spec, ledger, public=plan.public)
     # Read and record receipts before the run is marked as enqueued: if the producer dies here, or cannot read them, no
@@ -80,7 +78,7 @@ def enqueue(
     if not (ledger.is_enqueued(spec.run_id) and ledger.counts(spec.run_id).is_whole):
         recovered, taken = patient(output.recovered)(), ledger.take_receipts(spec.run_id)
     added = ledger.add_shards(spec, plan.shards, now=time.time())
-    ledger.steer(spec.run_id, how)
+    ledger.steer(spec.run_id, steered(ledger, spec.run_id, price_per_gpu_hour=settings.price_per_gpu_hour))
     ledger.set_command(spec.run_id, plan.command)
     here = {shard.name: shard.identity for shard in plan.shards}
     receipts = [one for one in (*taken, *recovered.whole) if here.get(one.shard) == one.source_identity]

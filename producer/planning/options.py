@@ -179,12 +179,6 @@ class RunOptions(Choice, ScoreOptions, Models, InputOptions):
         ),
     ] = ""
     public: Public = False
-    row_columns: Annotated[
-        str,
-        output_option(
-            metavar="NAME,NAME", help="Names of the two columns that say where a kept row is from; none: no columns."
-        ),
-    ] = "shard,row"
     target_file_size: TargetFileSize = None
 
 
@@ -222,7 +216,6 @@ class RunKeywords(ScoreKeywords, ChoiceKeywords, total=False):
     dtype: Dtype
     output: Location | None
     public: bool
-    row_columns: Names
     target_file_size: str | None
 
 

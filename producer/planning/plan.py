@@ -109,7 +109,7 @@ def plan_run(options: RunOptions) -> Plan:
         scorings=scorings,
         where="false" if then else condition(keep, scorings),
         output_uri=absolute_uri(first.output_uri),
-        row_columns=_row_columns(options),
+        row_columns=found.row_columns,
         limit_rows=options.limit_rows,
         rows_per_task=options.rows_per_task,
         target_file_bytes=target_file_bytes(
@@ -257,15 +257,6 @@ def _check_output_is_apart(options: RunOptions) -> None:
 def _real_path(uri: str) -> Path | None:
     """Where a local path leads through all links, also if nothing is there yet; None for other URIs."""
     return None if is_url(uri) else local_path(uri).resolve()
-
-
-def _row_columns(options: RunOptions) -> tuple[str, str] | None:
-    if options.row_columns == "none":
-        return None
-    names = tuple(name.strip() for name in options.row_columns.split(","))
-    if len(names) != 2 or len({name.lower() for name in names}) != 2 or not all(names):
-        raise UsageError(f"--row-columns takes two names, like shard,row, or none; it was {options.row_columns!r}.")
-    return names
 
 
 def target_file_bytes(options: RunOptions, *, by_default: int | None) -> int | None:

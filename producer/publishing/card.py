@@ -241,11 +241,10 @@ Rows that were read, by score. The last column is the share of rows with that sc
 def _columns(spec: RunSpec, contents: Contents) -> str:
     filtered = columns_in(spec.where)
     lines = [line for scoring in spec.scorings for line in _added_columns(scoring, filtered)]
-    if contents.row_columns:
-        shard, row = map(cell, contents.row_columns)
-        lines.append(
-            f"- {shard} and {row}: the shard of the source that the row is from, and its place in the file, from 0."
-        )
+    shard, row = map(cell, contents.row_columns)
+    lines.append(
+        f"- {shard} and {row}: the shard of the source that the row is from, and its place in the file, from 0."
+    )
     lines += contents.other_columns
     return "\n".join(lines) + (_buckets(spec.buckets) if spec.buckets else "")
 

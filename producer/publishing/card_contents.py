@@ -16,7 +16,7 @@ class Contents:
     summary: str
     how_to_load: str
     files: str
-    row_columns: tuple[str, str] | None  # the columns that say where a row is from
+    row_columns: tuple[str, str]  # the columns that say where a row is from
     other_columns: Sequence[str] = ()  # lines about columns that no model adds
     filter: str = ""  # a line of the table, and so is the next
     kept: str = ""

@@ -71,15 +71,12 @@ def _said_of(spec: RunSpec, index: int, receipts: Sequence[Receipt]) -> dict[str
         )
     if scoring.scores_from and not spec.is_in_place and (stored := HUB_DATASET.match(scoring.scores_from.name)):
         said["Scores from"] = hub_link(stored[1], "datasets/") + (f" at `{stored[2]}`" if stored[2] else "")
-    ways, dtypes, parities = set[str](), set[str](), set[Parity | None]()
+    ways, parities = set[str](), set[Parity | None]()
     for receipt in receipts:
         made = receipt.scorings[index]
         ways.add(f"{made.format_line} on {receipt.scored_by.device} ({made.backend})")
-        dtypes.add(made.dtype)
         parities.add(made.parity)
     said["Scored in"] = ", ".join(sorted(ways))
-    if len(dtypes) > 1:
-        said["Scored in"] += ". The number formats are mixed: the same text may have slightly different scores"
     if is_classifier(scoring.model):
         said["Against float32"] = _parity(parities, has_filter=spec.where is not None)
     return said

@@ -19,7 +19,7 @@ def kept_rows(spec: RunSpec, rows: Mapping[str, int], missing: str) -> Contents:
         f"{rows[fate]:,}{percent_of(rows[fate], rows['rows_in'])}" for fate in ("rows_kept", "rows_dropped")
     )
     joined = ""
-    if spec.row_columns not in (None, RunSpec.row_columns):
+    if spec.row_columns != RunSpec.row_columns:
         joined = f", as {' and '.join(map(cell, spec.row_columns))} of the kept rows do"
     return Contents(
         rows=rows["rows_kept"],
@@ -58,8 +58,6 @@ def _best(best: BestRows) -> str:
 
 
 def _rows_not_here(spec: RunSpec) -> str:
-    if not spec.row_columns:
-        return ""
     root = root_of(spec)
     shard, row = ('"' + name.replace('"', '""') + '"' for name in spec.row_columns)
     return f"""

@@ -252,10 +252,7 @@ def loading_line(status: RunView) -> str:
 def _on_format(status: RunView) -> Iterator[str]:
     """Name the run's number format, unless it is float32, which every worker has."""
     if status.counts.open and status.number_format not in (None, "float32"):
-        yield (
-            f"Its scores so far are in {status.number_format}. A worker without this format is refused, unless formats may mix: "
-            f"producer set {status.run_id} --allow-mixed"
-        )
+        yield f"Its scores so far are in {status.number_format}. A worker without this format is refused."
 
 
 def _higher_limit(status: RunView) -> str:

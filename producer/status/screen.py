@@ -51,7 +51,6 @@ def status_lines(status: RunView) -> list[str]:
         *_kept(status),
         *_errored(status),
         *(f"format   {column} in {shown}" for column, shown in status.formats.items()),
-        *(["format   may differ between workers (--allow-mixed)"] if status.steering.allow_mixed else []),
         f"speed    {_speed(status)}",
         *_spent(status),
         f"workers  {_workers(status)}{_at_most(status)}",

@@ -89,8 +89,7 @@ def _kept_problems(
         yield f"holds {counted(data.file.metadata.num_rows, 'row')}, its receipt says {rows_of_file:,}"
     if spec.where and (refused := _refused_rows(data, receipt, spec)):
         yield f"{refused:,} of its rows do not pass the filter {spec.where}"
-    if spec.row_columns is not None:
-        yield from _place_problems(data, rows, receipt, spec)
+    yield from _place_problems(data, rows, receipt, spec)
 
 
 def _kept_names(spec: RunSpec) -> list[str]:
@@ -108,7 +107,7 @@ def _refused_rows(data: RowGroups, receipt: Receipt, spec: RunSpec) -> int:
 
 def _place_problems(data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
     """Check that each kept row appears once and in order, with the score that the scores file has for it."""
-    shard_column, row_column = spec.row_columns or ("", "")
+    shard_column, row_column = spec.row_columns
     columns = [shard_column, row_column, *rows.added.column_names]
     table = data.table(receipt.kept, columns)
     indices = table[row_column].to_numpy() - receipt.first_row

@@ -89,9 +89,8 @@ def formats(*able: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("allow_mixed", [False, True])
-def test_workers_follow_the_format_of_the_first_unless_mixing_is_allowed(
-    quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path, allow_mixed: bool
+def test_workers_follow_the_format_of_the_first(
+    quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     fleet = quick_fleet
     faults.use_stand_in(seconds_a_batch=1)  # so that one does not do all while the other loads again
@@ -107,20 +106,14 @@ def test_workers_follow_the_format_of_the_first_unless_mixing_is_allowed(
         fleet.worker(tiny_model, name="w2", environment=formats("float32", "bfloat16")),
     ):
         wait_until(lambda: times_logged("is ready") == 2, description="both have loaded what they prefer", seconds=60)
-        mixing = ["--allow-mixed"] if allow_mixed else []
-        job = options(four, tiny_model, tmp_path / "out", "--dtype", "auto", *mixing)
-        run_id = fleet.enqueue(*job)
+        run_id = fleet.enqueue(*options(four, tiny_model, tmp_path / "out", "--dtype", "auto"))
         wait_for_first_shard(fleet, run_id)
-        status = fleet.call_producer("status", run_id)
         fleet.wait_until_published(run_id, seconds=180)
 
     lines = manifest_lines(tmp_path / "out")
-    card = (tmp_path / "out/README.md").read_text()
     assert len({line["worker"] for line in lines}) == 2
-    assert len({line["scorings"][0]["dtype"] for line in lines}) == (2 if allow_mixed else 1)  # type: ignore[index]
-    assert times_logged("A new process replaces this one") == (0 if allow_mixed else 1)
-    assert ("The number formats are mixed" in card) == allow_mixed
-    assert ("format   may differ between workers (--allow-mixed)" in status.stdout) == allow_mixed
+    assert len({line["scorings"][0]["dtype"] for line in lines}) == 1  # type: ignore[index]
+    assert times_logged("A new process replaces this one") == 1
 
 
 @pytest.mark.slow

@@ -41,13 +41,11 @@ class TestHowToMakeItAgain:
             RunOptions(
                 where="score > 0.5\n and text <> 'it''s'",
                 limit_rows=3,
-                row_columns="of,at",
                 max_tokens=16,
                 target_file_size="2MB",
             ),
             RunOptions(
                 text_column="{text}\n{text}",
-                row_columns="none",
                 passages="stride:8:mean",
                 dtype="float32",
                 keep_all=True,
@@ -139,9 +137,6 @@ class TestHowToLoad:
         with duckdb.connect() as connection:
             assert connection.execute(data).df()["text"].tolist() == ["barely", "best"]
             assert connection.execute(others).df()["row"].tolist() == [3, 2, 4]
-
-    def test_without_columns_of_rows_there_is_nothing_to_join(self) -> None:
-        assert "JOIN" not in how_to_load(a_spec(row_columns=None))
 
 
 def test_several_models_are_named_with_their_revisions() -> None:

@@ -14,7 +14,7 @@ from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.estimate import plan_report
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.planning.steering import retry_run
+from shardsift.producer.planning.retry import retry_run
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.producer.status import run_status
 from shardsift.producer.status.screen import status_screen

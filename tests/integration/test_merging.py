@@ -144,12 +144,11 @@ def rows_by_manifest(output: Path) -> list[pa.Table]:
 
 
 class TestFiles:
-    @pytest.mark.parametrize("row_columns", ["shard,row", pytest.param("none", marks=pytest.mark.slow)])
     def test_merged_files_have_the_rows_of_a_run_without_a_target_in_order_and_each_can_be_traced_to_its_shard(
-        self, merging: Merging, row_columns: str
+        self, merging: Merging
     ) -> None:
-        merging.publish(merging.plan("plain", size=None, row_columns=row_columns))
-        merged = merging.plan(row_columns=row_columns)
+        merging.publish(merging.plan("plain", size=None))
+        merged = merging.plan()
         merging.publish(merged)
 
         plain, out = merging.folder / "plain", merging.folder / "out"

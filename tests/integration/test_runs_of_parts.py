@@ -16,7 +16,7 @@ from shardsift.producer.planning.estimate import plan_report
 from shardsift.producer.planning.inputs import count_rows
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.planning.steering import retry_run
+from shardsift.producer.planning.retry import retry_run
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.producer.scores.scored_run import rows_of_run_near, scored_run
 from shardsift.producer.verify.verify import verify

@@ -224,9 +224,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def pause(self, reason: str) -> None:
         self.both(lambda ledger: ledger.pause(self.run, reason=reason))
 
-    @rule(max_workers=st.sampled_from([None, 1, 2]), allow_mixed=st.booleans())
-    def steer(self, max_workers: int | None, allow_mixed: bool = False) -> None:
-        steering = Steering(max_workers=max_workers, allow_mixed=allow_mixed)
+    @rule(max_workers=st.sampled_from([None, 1, 2]))
+    def steer(self, max_workers: int | None) -> None:
+        steering = Steering(max_workers=max_workers)
         self.both(lambda ledger: ledger.steer(self.run, steering))
         assert self.ledger.steering(self.run) == steering
 
@@ -438,7 +438,6 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
         cancelled="cancelled" in run,
         paused=run.get("paused"),
         max_workers=int(run["max_workers"]) if "max_workers" in run else None,
-        allow_mixed="allow_mixed" in run,
         number_format=run.get("format"),
         has_scored="scored" in run,
         publication=_PUBLICATION.validate_json(run["published"]) if "published" in run else None,

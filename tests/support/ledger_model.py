@@ -59,7 +59,6 @@ class RunState:
     cancelled: bool = False
     paused: str | None = None
     max_workers: int | None = None
-    allow_mixed: bool = False
     number_format: str | None = None
     has_scored: bool = False
     publication: Publication | None = None
@@ -163,7 +162,7 @@ class LedgerModel:
         return was_paused
 
     def steer(self, run_id: str, steering: Steering) -> None:
-        self.state.max_workers, self.state.allow_mixed = steering.max_workers, steering.allow_mixed
+        self.state.max_workers = steering.max_workers
 
     def retry(self, run_id: str, *, done_too: bool) -> int:
         self.state.cancelled = False
@@ -493,7 +492,7 @@ class LedgerModel:
             return Refusal.PAUSED
         is_other = number_format and self.state.number_format not in (None, number_format)
         may_change = not self.state.has_scored and not self._in("running", "done")
-        if is_other and not may_change and not self.state.allow_mixed:
+        if is_other and not may_change:
             return Refusal.FORMAT
         others = self._scoring(but=state) - {owner}
         return Refusal.FULL if self.state.max_workers is not None and len(others) >= self.state.max_workers else None

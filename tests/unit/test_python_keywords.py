@@ -84,7 +84,6 @@ def has_no_default(kind: type[Any], field: str) -> bool:
     [
         ("columns", ["id", "meta:json"], "id,meta:json"),
         ("text_column", ["title", "body"], "title,body"),
-        ("row_columns", ("file", "line"), "file,line"),
     ],
 )
 def test_a_list_is_what_the_command_line_parts_at_commas(name: str, given: Any, same: str) -> None:

@@ -34,7 +34,7 @@ CHANGES: dict[str, Any] = {
     "where": None,
     "output_uri": "memory://elsewhere",
     "function_to_apply": "sigmoid",
-    "row_columns": None,
+    "row_columns": ("shard_2", "row_2"),
     "only_columns": True,
     "folder_columns": ("text",),
     "limit_rows": 1,

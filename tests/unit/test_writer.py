@@ -111,36 +111,27 @@ def test_a_model_of_three_labels_adds_the_highest_logit_its_label_and_a_score_of
     ]
 
 
-@pytest.mark.parametrize("row_columns", [None, ("from", "at")])
-def test_the_columns_that_say_where_a_row_is_from_can_be_named_or_left_out(
-    tmp_path: Path, row_columns: tuple[str, str] | None
-) -> None:
-    spec = a_spec(row_columns=row_columns)
+def test_the_columns_that_say_where_a_row_is_from_are_named_by_the_spec(tmp_path: Path) -> None:
+    spec = a_spec(row_columns=("shard_2", "row_2"))
 
     written = write_shard(tmp_path, some_texts(5), np.zeros((5, 1), np.float32), spec=spec)
 
-    assert written.kept.schema.names == ["text", "place", *(row_columns or ()), *spec.output_columns]
+    assert written.kept.schema.names == ["text", "place", "shard_2", "row_2", *spec.output_columns]
     assert written.lines[4]["shard"] == "s"
 
 
 @pytest.mark.parametrize(
-    ("column", "row_columns", "says"),
+    ("column", "says"),
     [
-        ("shard", ("shard", "row"), 'already is a column ".+--row-columns .+ or --row-columns none'),
-        ("Row", ("shard", "row"), 'already is a column "row".+ --row-columns none'),
-        ("at", ("s", "At"), 'already is a column ".+--row-columns .+ or --row-columns none'),
-        ("x", ("s", "score"), 'already is a column ".+--row-columns .+ or --row-columns none'),
-        ("int_score", ("shard", "row"), 'already has a column "int_score"'),
-        ("Score", ("shard", "row"), 'already has a column "Score"'),
+        ("int_score", 'already has a column "int_score"'),
+        ("Score", 'already has a column "Score"'),
     ],
 )
-def test_the_name_of_an_added_column_that_is_taken_is_refused(
-    tmp_path: Path, column: str, row_columns: tuple[str, str], says: str
-) -> None:
+def test_the_name_of_an_added_column_that_is_taken_is_refused(tmp_path: Path, column: str, says: str) -> None:
     rows = some_texts(1).append_column(column, pa.array([1]))
 
     with pytest.raises(UsageError, match=says):
-        write_shard(tmp_path, rows, column_of(1), spec=a_spec(row_columns=row_columns))
+        write_shard(tmp_path, rows, column_of(1))
 
 
 def test_a_shard_that_keeps_nothing_gives_an_empty_file_with_all_columns(tmp_path: Path) -> None:

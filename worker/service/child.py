@@ -82,7 +82,7 @@ class ScoringChild:
             settled = self.ledger.number_format(run_id)
             ipc.leave_failure(
                 f"Run {run_id} is scored in {settled}, and this worker scores in {self.number_format}. Start one that has the "
-                f"format of the run, or let formats mix: producer set {run_id} --allow-mixed"
+                "format of the run."
             )
             os.kill(int(os.environ[ipc.PARENT]), signal.SIGTERM)
 

@@ -129,7 +129,7 @@ def with_scores(
 ) -> pa.Table:
     """The rows with columns for their origin and their scores. Errored rows have null scores."""
     rows = window.rows
-    for added, values in zip(row_fields(spec), _row_columns(window, shard), strict=False):
+    for added, values in zip(row_fields(spec), _row_columns(window, shard), strict=True):
         rows = rows.append_column(added, values)
     for scoring, found in zip(spec.scorings, scores, strict=True):
         columns = score_columns(found, errors, scoring)

@@ -28,8 +28,8 @@ class Attempts(LedgerBase):
         means that the first process crashed. The exception is a second claim with the same `nonce`, from `new_nonce`: it
         returns the first claim again, so a caller whose answer was lost can repeat the call.
 
-        The first claim with a `number_format` settles that of the run, and claims in another format are refused from then on,
-        unless formats may be mixed. It can change while no score is stored and no worker holds a shard.
+        The first claim with a `number_format` settles that of the run, and claims in another format are refused from then on.
+        It can change while no score is stored and no worker holds a shard.
         """
         answer = self._run_script(
             "claim",

@@ -123,12 +123,12 @@ class Ledger(Attempts, Results):
         for keys in map(Keys, run_ids):
             for key in (keys.waiting, keys.sent, keys.running):
                 pipeline.zcard(key)
-            pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers", "format", "allow_mixed")
+            pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers", "format")
         answers = pipeline.execute()
         states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
         opened = [
-            (run_id, self._takeable(run_id, waiting + sent, max_workers), running, None if may_mix else settled)
-            for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers, settled, may_mix) in states
+            (run_id, self._takeable(run_id, waiting + sent, max_workers), running, settled)
+            for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers, settled) in states
             if waiting + sent + running and complete and cancelled is None and paused is None
         ]
         return [
@@ -187,16 +187,16 @@ class Ledger(Attempts, Results):
         return None if reason is None else str(reason)
 
     def number_format(self, run_id: str) -> str | None:
-        """The format in which workers must score the run. None if none has begun, or formats may be mixed."""
-        settled, may_mix = self.redis.hmget(Keys(run_id).run, "format", "allow_mixed")
-        return None if settled is None or may_mix else str(settled)
+        """The format in which workers must score the run. None if none has begun."""
+        settled = self.redis.hget(Keys(run_id).run, "format")
+        return None if settled is None else str(settled)
 
     def settle_format(self, run_id: str, number_format: str) -> None:
         """Set the format of a run that has none in the ledger, from what is done already."""
         self.redis.hsetnx(Keys(run_id).run, "format", number_format)
 
     def steering(self, run_id: str) -> Steering:
-        """The limits of workers and of cost, and whether formats may be mixed."""
+        """The limits of workers and of cost."""
         names = [field.name for field in fields(Steering)]
         found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
         return _STEERING.validate_python({name: value for name, value in found if value is not None})
@@ -205,7 +205,7 @@ class Ledger(Attempts, Results):
         """Set the limits. Workers above a lowered limit finish their shard first."""
         key, pipeline = Keys(run_id).run, self.redis.pipeline()
         for name, value in asdict(steering).items():
-            if value is None or value is False:
+            if value is None:
                 pipeline.hdel(key, name)
             else:
                 pipeline.hset(key, name, str(value))

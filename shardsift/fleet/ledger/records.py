@@ -135,7 +135,6 @@ class Steering:
     max_workers: int | None = None  # that score shards of the run at once; None for any number
     max_cost: float | None = None  # at which the run is paused, in the currency of the price
     price_per_gpu_hour: float | None = None
-    allow_mixed: bool = False  # whether workers may score in different number formats
 
     def cost(self, worker_seconds: float) -> float | None:
         """The cost of this much work, if the price is known. Each worker has one GPU."""
@@ -155,7 +154,7 @@ class Steering:
         cost = (
             "" if self.max_cost is None else f", at most {self.max_cost:g} at {self.price_per_gpu_hour:g} per GPU-hour"
         )
-        return f"{workers}{cost}{', in mixed number formats' if self.allow_mixed else ''}"
+        return f"{workers}{cost}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,7 @@ def logits_fields(spec: RunSpec) -> list[pa.Field]:
 
 def row_fields(spec: RunSpec) -> list[pa.Field]:
     """The fields that identify the input row of a kept row. They join it with its line in the scores file."""
-    return [field.with_name(name) for field, name in zip((SHARD, ROW), spec.row_columns or (), strict=False)]
+    return [field.with_name(name) for field, name in zip((SHARD, ROW), spec.row_columns, strict=True)]
 
 
 def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
@@ -113,12 +113,6 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
             "Give the model another name, by which its columns are called: --model NAME=MODEL adds NAME_score."
         )
     check_output_columns(spec.scorings)
-    there_are = {name.lower() for name in (*input_schema.names, *spec.output_columns)}
-    if twice := [name for name in spec.row_columns or () if name.lower() in there_are]:
-        raise UsageError(
-            f'There already is a column "{min(twice)}", which would say where a row is from. '
-            "Choose other names, for example --row-columns source_shard,source_row, or --row-columns none."
-        )
 
 
 def check_output_columns(scorings: Sequence[Scoring]) -> None:

@@ -62,7 +62,7 @@ class RunSpec:
     scorings: tuple[Scoring, ...]  # one or more, of different score columns
     where: str | None  # SQL over columns and scores; None keeps every row
     output_uri: str
-    row_columns: tuple[str, str] | None = ("shard", "row")  # of a kept row: the shard and the place that it came from
+    row_columns: tuple[str, str] = ("shard", "row")  # of a kept row: the shard and the place that it came from
     only_columns: bool = False  # files of lines may have more columns, which are left out; else that is an error
     folder_columns: tuple[str, ...] = ()  # of `columns`, those with the values of folders such as `year=2024`
     limit_rows: int | None = None

@@ -1,7 +1,6 @@
 """The same command again continues its run, after input files changed and after Redis lost all data."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,8 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.producer.planning.enqueue import enqueue
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.planning.steering import SteeringOptions, retry_run
+from shardsift.producer.planning.retry import retry_run
+from shardsift.producer.planning.steering import steered
 from shardsift.producer.publishing.publish import NotReady, finalize_run
 from support.enqueued_runs import Command, write
 from support.ledger_states import B, claimed
@@ -105,26 +105,22 @@ class TestSteering:
         workers = [{"max_workers": 2}, {}, {"max_workers": 0}]
         costs: list[dict[str, Any]] = [{"price_per_gpu_hour": 1.2}, {"max_cost": 50}, {"max_cost": 0}]
 
-        done, steered = [], []
+        done, limits = [], []
         for given in [*workers, *costs]:
-            done.append(enqueue(plan, ledger, app, Settings(), steering=SteeringOptions(**given)))
-            steered.append(ledger.steering(plan.spec.run_id))
+            ledger.steer(plan.spec.run_id, steered(ledger, plan.spec.run_id, **given))
+            done.append(enqueue(plan, ledger, app, Settings()))
+            limits.append(ledger.steering(plan.spec.run_id))
 
         assert {one.run_id for one in done} == {plan.spec.run_id}
         assert [one.sent for one in done] == [2, 0, 1, 0, 0, 0]
-        assert [one.max_cost for one in steered[3:]] == [None, 50, None]
-        assert {one.price_per_gpu_hour for one in steered[3:]} == {1.2}
+        assert [one.max_cost for one in limits[3:]] == [None, 50, None]
+        assert {one.price_per_gpu_hour for one in limits[3:]} == {1.2}
 
-    def test_a_wrong_limit_is_refused_before_anything_is_written(
-        self, options: RunOptions, ledger: Ledger, app: Celery, out: Path
-    ) -> None:
-        with pytest.raises(UsageError, match="A run cannot have -1 workers. 0 means any number."):
-            SteeringOptions(max_workers=-1)
+    def test_a_wrong_limit_is_refused(self, ledger: Ledger) -> None:
+        with pytest.raises(UsageError, match="max_workers=-1 is wrong: it is a whole number, and the least is 0"):
+            steered(ledger, "a-run", max_workers=-1)
         with pytest.raises(UsageError, match="set SHARDSIFT_PRICE_PER_GPU_HOUR, such as 1.20"):
-            enqueue(plan_run(options), ledger, app, Settings(), steering=SteeringOptions(max_cost=50))
-
-        assert ledger.run_ids() == []
-        assert not out.exists()
+            steered(ledger, "a-run", max_cost=50)
 
 
 class TestTakingOver:

@@ -44,6 +44,17 @@ class TestEnqueueing:
 
         assert "s3cret" not in str(refused.value)
 
+    def test_columns_of_the_input_called_shard_or_row_are_kept_beside_those_of_the_run(
+        self, options: RunOptions, source: Path
+    ) -> None:
+        for names in ({"id": "Row"}, {"Row": "shard", "length": "row_2"}):
+            for file in source.iterdir():
+                rows = pq.read_table(file)
+                pq.write_table(rows.rename_columns([names.get(name, name) for name in rows.column_names]), file)
+            number = 1 + len(names)
+
+            assert plan_run(options).spec.row_columns == (f"shard_{number}", f"row_{number}")
+
     def test_enqueueing_twice_adds_nothing(self, command: Command) -> None:
         first = command.do()
 

@@ -10,7 +10,7 @@ from shardsift.fleet.ledger.records import Steering
 from shardsift.fleet.process.broker import queue_length, queue_lists
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.finalizer import Sweeper
-from shardsift.producer.planning.steering import AS_IT_WAS, SteeringOptions, resume_run
+from shardsift.producer.planning.steering import resume_run
 from shardsift.producer.status import run_status
 from shardsift.producer.status.advice import what_next
 from support.finalizer_runs import A, FinalizerRun
@@ -73,8 +73,8 @@ class TestSweeping:
             f"producer resume {run.run_id} --max-cost 101"
         )
         with pytest.raises(UsageError, match="stays paused: it has cost 50.02, and --max-cost is 50"):
-            resume_run(run.ledger, run.run_id, AS_IT_WAS)
-        assert resume_run(run.ledger, run.run_id, SteeringOptions(max_cost=101))
+            resume_run(run.ledger, run.run_id)
+        assert resume_run(run.ledger, run.run_id, max_cost=101)
         sweeper.sweep()
         assert run.ledger.pause_reason(run.run_id) is None
 

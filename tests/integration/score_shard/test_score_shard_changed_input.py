@@ -12,7 +12,7 @@ import pytest
 from shardsift.fleet.errors import ShardError, Stopped
 from shardsift.fleet.inputs.identity import identity_now
 from shardsift.fleet.ledger import Claim, Ledger, Publication
-from shardsift.producer.planning.steering import Retried, retry_run
+from shardsift.producer.planning.retry import Retried, retry_run
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.claimed_shards import Office, StopsAfter, one_shard

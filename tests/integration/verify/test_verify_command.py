@@ -30,9 +30,7 @@ class TestASoundDataset:
         assert 0 < found.rows_kept < SHARDS * ROWS
         assert found.rows_in == found.rows_kept + found.rows_dropped + found.rows_errored
 
-    @pytest.mark.parametrize(
-        "options", [{"row_columns": "none", "where": "score >= 2.5"}, {}, {"where": "row % 2 = 0 AND shard > ''"}]
-    )
+    @pytest.mark.parametrize("options", [{}, {"where": "row % 2 = 0 AND shard > ''"}])
     def test_a_dataset_of_other_options_is_sound(
         self, published: Callable[..., Dataset], options: dict[str, Any]
     ) -> None:

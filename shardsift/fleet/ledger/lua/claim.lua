@@ -37,8 +37,8 @@ local function is_full()
 end
 -- Whether the run has another number format. While nothing is scored in it, and no worker holds a shard, it may still change.
 local function is_other_format()
-  local settled, may_mix = unpack(redis.call('HMGET', run, 'format', 'allow_mixed'))
-  if format == '' or not settled or settled == format or may_mix then return false end
+  local settled = redis.call('HGET', run, 'format')
+  if format == '' or not settled or settled == format then return false end
   return redis.call('HEXISTS', run, 'scored') + redis.call('HLEN', receipts) + redis.call('ZCARD', running) > 0
 end
 local refusal = is_paused() and 'paused' or is_other_format() and 'format' or is_full() and 'full'

@@ -1,0 +1,89 @@
+"""Queue the failed shards of a run again, each with the current content of its file."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from shardsift.fleet.errors import ShardError, TransientError, UsageError
+from shardsift.fleet.inputs.identity import identity_now
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.wording import first_of
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.open_output import open_output
+from shardsift.fleet.storage.output import AcceptedFiles
+
+_LOOKS = 16  # at once
+_NAMED_SHARDS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retried:
+    """The number of shards queued again, and the names of those whose files have changed since they were enqueued."""
+
+    queued: int
+    changed: tuple[str, ...]
+
+
+def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried:
+    """Record the files' current identities, in the output too, and queue the shards; a cancelled run is resumed.
+
+    Raises UsageError for an unknown run, and if another run has taken the output of a cancelled one.
+
+    A file that is missing or cannot be read keeps its record; its shard will fail with the reason. Of a changed file, parts
+    that are done are queued too.
+    """
+    spec = ledger.spec(run_id)
+    if ledger.is_cancelled(run_id):
+        open_output(spec.output_uri, run_id).reserve(spec)
+    failed = [failure.shard for failure in ledger.failures(run_id)]
+    changes = list(_changes(ledger.shards(run_id) if done_too else _of_their_files(failed, ledger, spec)))
+    changed = [now for _, now in changes]
+    names = tuple(shard.name for shard in changed)
+    if changes:
+        _check_none_is_scored(names, ledger, spec)
+        _record(ledger, spec, changes)  # first: what is scored without it would be lost with Redis
+    ledger.update_shards(run_id, changed)
+    queued = ledger.retry(run_id, done_too=done_too, changed=names)
+    ledger.update_shards(run_id, changed)  # includes shards that were done
+    return Retried(queued=queued, changed=names)
+
+
+def _of_their_files(failed: Sequence[str], ledger: Ledger, spec: RunSpec) -> Iterable[Shard]:
+    """The failed shards, and the other parts of their files: no file is scored partly as it was and partly as it is now."""
+    shards = list(ledger.shards(spec.run_id, failed))
+    if spec.rows_per_task is None:
+        return shards
+    uris = {shard.uri for shard in shards}
+    return [shard for shard in ledger.shards(spec.run_id) if shard.uri in uris]
+
+
+def _check_none_is_scored(changed: Sequence[str], ledger: Ledger, spec: RunSpec) -> None:
+    """Raises UsageError if a part of a changed file is scored now: it may end with the rows that were there before."""
+    running = {shard.name for shard in ledger.running_shards(spec.run_id)} if spec.rows_per_task else ()
+    if held := [name for name in changed if name in running]:
+        named = first_of(held, _NAMED_SHARDS)
+        raise UsageError(f"A changed file has parts that are scored now: {named}. Wait for their end, then retry.")
+
+
+def _changes(shards: Iterable[Shard]) -> Iterator[tuple[Shard, Shard]]:
+    """Each shard whose file has changed, as it was and as it is now."""
+
+    def change(shard: Shard) -> tuple[Shard, Shard] | None:
+        try:
+            identity, size_bytes = identity_now(shard.uri)
+        except (ShardError, TransientError, UsageError):
+            return None
+        now = replace(shard, identity=identity, size_bytes=size_bytes, changed=True)
+        return None if identity == shard.identity else (shard, now)
+
+    with ThreadPoolExecutor(_LOOKS) as pool:
+        yield from (found for found in pool.map(change, shards) if found is not None)
+
+
+def _record(ledger: Ledger, spec: RunSpec, changes: Sequence[tuple[Shard, Shard]]) -> None:
+    run_id = spec.run_id
+    output = open_output(spec.output_uri, run_id)
+    shards = ledger.shards(run_id) if spec.limit_rows or spec.rows_per_task else ()
+    ranges = {shard.name: (shard.first_row, shard.row_limit) for shard in shards}
+    known = output.accepted().get(run_id, AcceptedFiles(run_id=run_id, ranges=ranges, columns=spec.columns))
+    output.accept(known.after(changes))
