@@ -45,7 +45,7 @@ WANTED = {
         "filter on two models in one pass": "producer run --input ./shards --output ./kept "
         "--model edu=HuggingFaceFW/fineweb-edu-classifier --model tox=unitary/toxic-bert "
         "--where 'edu_score >= 3 and tox_score < 0.5'",
-        "see what each threshold would keep": "producer scores RUN --png scores.png",
+        "see what each threshold would keep": "producer scores RUN",
         "publish another threshold, without a GPU": "producer refilter RUN --min-score 2.5 --output ./kept-2.5",
         "publish only scores, and choose the rows afterwards": "producer enqueue --crawl CC-MAIN-2024-10 --where false",
         "keep the best 10 % of the tokens": "producer enqueue --crawl CC-MAIN-2024-10 --keep-top 10% --by token_count --wait",
@@ -54,7 +54,6 @@ WANTED = {
         "--score-column edu_score --score-column dclm_score --keep-all --output ./marked",
         "keep the best fifth of each topic": "producer refilter RUN --buckets 5 --within topic --where 'bucket = 4' "
         "--output ./tiers",
-        "see the edges before a cut": "producer scores RUN --edges 20 --by token_count",
     },
 }
 _ABOUT_COMMANDS = (

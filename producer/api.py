@@ -150,7 +150,6 @@ def status(
     run_id: str | None = None,
     *,
     wait: bool = False,
-    verify: bool = False,
     progress: bool = True,
     redis_url: str | None = None,
 ) -> RunStatus:
@@ -168,7 +167,6 @@ def status(
     Its `word` is the state, its `counts` the shards and rows, and `is_over` tells whether nothing more will happen by itself.
 
     wait: block until the run is over, with progress on stderr unless `progress` is False. Waits for a Redis that goes away.
-    verify: read all published files of a run and compare their sha256, not only their sizes.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL, otherwise the Redis of this machine's own runs.
 
     Raises UsageError for an unknown run and if no Redis answers, TransientError if it stops answering.
@@ -178,7 +176,7 @@ def status(
         if wait:
             watch(ledger, run, is_of_this_machine=is_local, outlasts_redis=not is_local, progress=progress)
         found = run_status(ledger, run, is_of_this_machine=is_local)
-        return with_findings(ledger, found, hashes=verify)
+        return with_findings(ledger, found, hashes=False)
 
 
 def scores(target: Location, *, redis_url: str | None = None) -> ScoredRun:

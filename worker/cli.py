@@ -57,9 +57,6 @@ def _into_environment(**settings: object) -> None:
     os.environ.update(given)
 
 
-LogLevelOption = Annotated[choices.LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")]
-
-
 @cli.command(epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start")
 def start(
     models: Annotated[list[str] | None, _setting("model", "--model", metavar="MODEL", also="May be repeated.")] = None,
@@ -94,7 +91,6 @@ def start(
         str | None,
         typer.Option(metavar="COMMAND", help="Shell command to run after --exit-when-idle, such as 'sudo poweroff'."),
     ] = None,
-    log_level: LogLevelOption = "INFO",
 ) -> None:
     """Run the workers of this machine, one per GPU, until stopped.
 
@@ -121,7 +117,6 @@ def start(
         name=name,
         exit_when_idle=exit_when_idle,
         on_idle=on_idle,
-        log_level=log_level,
     )
     raise typer.Exit(code)
 
@@ -129,10 +124,9 @@ def start(
 @cli.command(hidden=True)
 def serve(
     name: Annotated[str, typer.Option(help="Name of this worker. Must be unique on a machine.")] = "worker",
-    log_level: LogLevelOption = "INFO",
 ) -> None:
     """Run one worker on one device. `worker start` runs it for each; the settings in the environment say what it loads."""
-    raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", log_level, *QUIET]))
+    raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", "INFO", *QUIET]))
 
 
 def _run_celery(arguments: list[str]) -> int:

@@ -1,31 +1,25 @@
 """Look at runs, at the workers that they need and at what they have published. Changes nothing."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.command_line import (
     Commands,
-    check_chart,
     print_json,
     print_table,
     print_with_whole_ids,
     say,
-    with_options_of,
 )
 from shardsift.producer.commands.shared import (
     AsJson,
     OnlyRunOrTarget,
     Target,
-    Verify,
     print_found,
     read_settings,
     report,
 )
-from shardsift.producer.planning.options import Ranking
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,7 +36,6 @@ def status(
             help="A run id, or its beginning. Default: the newest run that is under way, otherwise the newest.",
         ),
     ] = None,
-    verify: Verify = False,
     watch: Annotated[bool, typer.Option("--watch", help="Redraw the state until the run is over.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -60,7 +53,7 @@ def status(
             # Imported here, because what outputs need takes a second to load.
             from shardsift.producer.publishing.publish import with_findings
 
-            found = with_findings(ledger, found, hashes=verify)
+            found = with_findings(ledger, found, hashes=False)
         report(found, as_json=as_json)
 
 
@@ -116,56 +109,34 @@ def _recipe_table() -> "Table":
 
 
 @commands.command(epilog="Example: producer scores ./scored --near 3 --sample 10 --input './shards/*.parquet'")
-@with_options_of(Ranking)
 def scores(
-    ranking: Ranking,
     target: OnlyRunOrTarget = None,
     near: Annotated[
         float | None,
         typer.Option(metavar="SCORE", help="Show the rows nearest to this score instead, with their texts."),
     ] = None,
     sample: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that --near shows.")] = 10,
-    edges: Annotated[
-        int | None,
-        typer.Option(min=2, max=100, metavar="N", help="Show the exact edges of N equal parts instead."),
+    score_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Score that --near is about, if the run has several.")
     ] = None,
     source: Annotated[
         list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="URI",
-            help="The input, for texts and columns, if the ledger does not have the run. May be repeated.",
-        ),
+        typer.Option("--input", metavar="URI", help="The input, for texts, if the ledger does not have the run."),
     ] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw a chart.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how the scores of a run are spread, and how many rows each threshold would keep.
 
     Counts the shards that are done, in steps of 0.25 for logits and 0.05 for probabilities.
     """
-    from shardsift.producer.scores.distribution import chart
-    from shardsift.producer.scores.scored_run import edge_lines, edges_of_run, near_lines, rows_of_run_near, scored_run
+    from shardsift.producer.scores.scored_run import near_lines, rows_of_run_near, scored_run
 
-    if edges is None and (ranking.by or ranking.within):
-        raise UsageError("--by and --within are about equal parts of the rows: add --edges N.")
-    if png:
-        check_chart(png, option="--png", otherwise="leave out --png")
     run = scored_run(target, read_settings())
-    if near is not None:
-        rows = rows_of_run_near(
-            run, next(iter(ranking.score_columns), None), near=near, count=sample, source=tuple(source or ())
-        )
-        print_found(near_lines(rows), [asdict(row) for row in rows], as_json=as_json)
+    if near is None:
+        print_found(run.lines(), run.as_json(), as_json=as_json)
         return
-    if edges is not None:
-        found = edges_of_run(run, ranking, edges, source=tuple(source or ()))
-        print_found(edge_lines(found, ranking, edges), [asdict(edge) for edge in found], as_json=as_json)
-        return
-    if png:
-        figure = chart(run.histograms, title=f"Scores of {run.name}", where=run.spec.where)
-        figure.savefig(png, format="png", dpi=150)
-    print_found(run.lines(), run.as_json(), as_json=as_json)
+    rows = rows_of_run_near(run, score_column, near=near, count=sample, source=tuple(source or ()))
+    print_found(near_lines(rows), [asdict(row) for row in rows], as_json=as_json)
 
 
 @commands.command(epilog="Example: producer verify ./kept --input './shards/*.parquet'")

@@ -7,7 +7,6 @@ import typer
 
 from shardsift.fleet.errors import ExitCode
 from shardsift.fleet.process.command_line import Commands
-from shardsift.fleet.run.choices import LogLevel
 from shardsift.producer.commands.shared import AsJson, read_settings
 
 commands = Commands(panel="Services")
@@ -16,16 +15,14 @@ commands = Commands(panel="Services")
 @commands.command(
     epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password producer finalizer"
 )
-def finalizer(
-    log_level: Annotated[LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")] = "INFO",
-) -> None:
+def finalizer() -> None:
     """Serve a fleet: find lost messages and dead workers, and publish finished runs. Run one or more."""
     from shardsift.fleet.errors import UsageError
     from shardsift.fleet.process.children import end_process
     from shardsift.fleet.process.logs import log_to_stderr, write_last_line
     from shardsift.producer.finalizer import run_finalizer
 
-    log_to_stderr(log_level)
+    log_to_stderr()
     try:
         run_finalizer(read_settings())
     except UsageError as error:

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import cycle
 from typing import Unpack
 
 import numpy as np
@@ -169,21 +168,11 @@ def scored_run(target: str | None, settings: Settings) -> ScoredRun:
 
 @patient
 def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[str, ...]) -> list[Edge]:
-    """The edges that `--buckets` would have over the shards that are done. Reads the input for columns that only it has."""
+    """Find the edges over the shards that are done. Reads the input for columns that only it has."""
     uris = (source or run.input_uris) if columns_of_input(run.spec, ranking) else ()
     shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
     ranked = RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
     return ranked.edges(bucket_shares(parts))
-
-
-def edge_lines(edges: Sequence[Edge], ranking: Ranking, parts: int) -> Iterator[str]:
-    """Edges for people: the bucket that begins there, the rows with that score or more, and their share of the weight."""
-    share = f"share of {ranking.by or 'rows'}"
-    yield f"bucket  {'begins at':>22}  {'rows from there':>15}  {share}  {ranking.within or ''}".rstrip()
-    for bucket, edge in zip(cycle(range(1, parts)), edges, strict=False):
-        value = "" if edge.value is None else " ".join(str(edge.value).split())
-        reached = f"{edge.weight / edge.total:.2%}".rjust(len(share))
-        yield f"{bucket:6}  {edge.score!r:>22}  {edge.rows:15,}  {reached}  {value}".rstrip()
 
 
 # Rows whose score is near a threshold, with their texts.

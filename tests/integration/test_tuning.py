@@ -3,7 +3,6 @@
 import logging
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +25,13 @@ from transformers import (
 )
 
 from shardsift.fleet.errors import ShardsiftError, UsageError
-from shardsift.fleet.process.command_line import check_chart
 from shardsift.fleet.process.tuned import FILE_NAME, Key, Tuned, find_tuned, read_tuned, store_tuned
 from shardsift.fleet.run.flops import Shape, shape_of
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 from shardsift.worker.tuning.trials import Method, Setting, Trial, best_of, budget_candidates, run_trials
 from shardsift.worker.tuning.tune import trial_texts
-from shardsift.worker.tuning.tune_options import TuneOptions, parse_budgets
+from shardsift.worker.tuning.tune_options import TuneOptions, check_chart, parse_budgets
 from support.families import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -204,12 +202,11 @@ def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_curve_that_cannot_be_drawn_is_an_error_before_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = partial(check_chart, option="--png", otherwise="leave out --png")
-    check(tmp_path / "tuning.png")
+    check_chart(tmp_path / "tuning.png")
     for file in (tmp_path, tmp_path / "nowhere" / "tuning.png"):
-        with pytest.raises(UsageError, match=r"Cannot write the chart to .* --png"):
-            check(file)
+        with pytest.raises(UsageError, match=r"Cannot write the chart to .* --output"):
+            check_chart(file)
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r"pip install 'shardsift\[tune\]', or leave out --png"):
-        check(tmp_path / "tuning.png")
+    with pytest.raises(UsageError, match=r"pip install 'shardsift\[tune\]', or pass --output none"):
+        check_chart(tmp_path / "tuning.png")

@@ -39,14 +39,6 @@ def test_an_unknown_option_is_told_with_those_that_are_like_it_or_about_it(optio
     assert meant in message
 
 
-@pytest.mark.parametrize("option", ["--by", "--within"])
-def test_an_option_that_would_change_nothing_is_refused(option: str) -> None:
-    done = CliRunner().invoke(cli, ["scores", "./kept", option, "topic"])
-
-    assert isinstance(done.exception, UsageError)
-    assert "add --edges N" in str(done.exception)
-
-
 def test_an_option_that_another_follows_has_no_value() -> None:
     assert told("run", "--input", "--model", "m") == "--input has no value: --model follows it."
     assert told("run", "-input", "shards") == "There is no option -input. Did you mean --input?"

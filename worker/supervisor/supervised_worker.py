@@ -26,13 +26,12 @@ logger = logging.getLogger(__name__)
 class SupervisedWorker:
     """A worker process at one slot. `load` is what it serves, or is to serve next; None: nothing, and no process runs."""
 
-    def __init__(self, slot: Slot, *, folder: Path, log_level: str) -> None:
+    def __init__(self, slot: Slot, *, folder: Path) -> None:
         self.slot = slot
         self.load: Load | None = None
         self.process: Child | None = None
         self.last_code = 0
         self._running: Load | None = None  # the load of `process`
-        self._log_level = log_level
         self._reason = folder / f"{slot.name}.reason"
         self._ready = folder / f"{slot.name}.ready"
         self._starts = 0  # since a worker here last had its model loaded
@@ -74,7 +73,7 @@ class SupervisedWorker:
         self._starts += 1
         self._running = load
         self.process = start_process(
-            own_command("worker", "serve", "--name", self.slot.name, "--log-level", self._log_level),
+            own_command("worker", "serve", "--name", self.slot.name),
             environment={
                 **load.environment,
                 **self.slot.environment,

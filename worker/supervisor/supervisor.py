@@ -48,7 +48,6 @@ def run_supervisor(
     name: str | None,
     exit_when_idle: str | None,
     on_idle: str | None,
-    log_level: str,
 ) -> int:
     """Run the workers of this machine until they are stopped. Returns the exit code. Raises UsageError before any starts.
 
@@ -60,9 +59,9 @@ def run_supervisor(
     check_accelerate(settings.gpus_per_worker)
     per_worker = settings.gpus_per_worker
     slots = find_slots(gpus=gpus, workers=workers, gpus_per_worker=per_worker, device=settings.device, name=name)
-    log_to_stderr(log_level)
+    log_to_stderr()
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
-    supervisor = Supervisor(slots, ledger, settings, idle_seconds=idle_seconds, log_level=log_level)
+    supervisor = Supervisor(slots, ledger, settings, idle_seconds=idle_seconds)
     code = supervisor.run()
     if on_idle and supervisor.ended_idle:
         code = _run_on_idle(on_idle) or code
@@ -102,7 +101,6 @@ class Supervisor:
         settings: Settings,
         *,
         idle_seconds: float | None,
-        log_level: str,
     ) -> None:
         self._wanted = _wanted(settings)
         self._only_run = settings.only_run
@@ -111,7 +109,7 @@ class Supervisor:
         self._exit = ExitStack()
         remove_abandoned(settings.scratch_dir)
         folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
-        self._workers = [SupervisedWorker(slot, folder=folder, log_level=log_level) for slot in slots]
+        self._workers = [SupervisedWorker(slot, folder=folder) for slot in slots]
         self._ledger = ledger
         self._idle_seconds = idle_seconds
         self._stop_seconds = settings.stop_seconds

@@ -1,13 +1,14 @@
 """The options of `worker tune`: what to try, and on which texts. The device comes from the settings, as in a worker."""
 
+import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.process.command_line import check_chart
 from shardsift.fleet.run.options import (
     Columns,
     Labels,
@@ -92,8 +93,18 @@ def scoring_to_tune(settings: "Settings", options: TuneOptions) -> Scoring:
             "The plain pipeline takes neither --passages nor --max-tokens with --labels. Leave out --reference, or these."
         )
     if options.chart_file:
-        check_chart(options.chart_file, option="--output", otherwise="pass --output none")
+        check_chart(options.chart_file)
     return scoring
+
+
+def check_chart(file: Path) -> None:
+    """Raises UsageError if a chart cannot be drawn here, or not written to this file."""
+    if not find_spec("matplotlib"):
+        raise UsageError(
+            "Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]', or pass --output none."
+        )
+    if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+        raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with --output.")
 
 
 def parse_budgets(text: str) -> tuple[int, ...]:

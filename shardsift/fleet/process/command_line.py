@@ -4,7 +4,6 @@ Imports almost nothing, so that help appears at once.
 """
 
 import errno
-import importlib.util
 import inspect
 import io
 import json
@@ -86,15 +85,6 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
 def own_command(*arguments: str) -> list[str]:
     """The command line that runs `shardsift` as a child. -P keeps the current folder off the module path."""
     return [sys.executable, "-P", "-m", "shardsift", *arguments]
-
-
-def check_chart(file: Path, *, option: str, otherwise: str) -> None:
-    """Check before anything is read that a chart can be drawn, and written to what `option` names. Raises UsageError."""
-    if not importlib.util.find_spec("matplotlib"):
-        install = "pip install 'shardsift[tune]'"
-        raise UsageError(f"Drawing the chart needs matplotlib. Install it with: {install}, or {otherwise}.")
-    if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
-        raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with {option}.")
 
 
 def say(line: str) -> None:

@@ -48,12 +48,12 @@ class FleetFormatter(logging.Formatter):
         return json.dumps(all_redacted({name: value for name, value in line.items() if value is not None}), default=str)
 
 
-def log_to_stderr(level: str = "INFO") -> None:
+def log_to_stderr() -> None:
     """Log as a worker or a finalizer does, in a process without Celery or before it has set up its logs."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FleetFormatter(logging.Formatter(LINE)))
     handler.addFilter(OnceAMinute())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level="INFO", handlers=[handler], force=True)
 
 
 def write_last_line(program: str, reason: str) -> None:

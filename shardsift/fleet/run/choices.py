@@ -9,7 +9,6 @@ Pool = Literal["max", "mean"]
 BackendName = Literal["auto", "packed", "padded"]
 WayToShard = Literal["auto", "layers", "tensor"]
 SpotCloud = Literal["aws", "gcp", "azure"]
-LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["text", "json"]
 DEVICES = "auto, cpu, mps, cuda or cuda:N"
 PASSAGES = "head, head+tail, head+middle+tail, stride:N or finepdfs"

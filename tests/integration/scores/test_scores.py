@@ -88,10 +88,9 @@ def scored(shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.Tem
         yield Scored(shared_redis_url, ledger, scorer, options, plan.spec, folder)
 
 
-@pytest.mark.usefixtures("pictures")
-def test_the_command_shows_what_each_threshold_keeps(scored: Scored, tmp_path: Path) -> None:
+def test_the_command_shows_what_each_threshold_keeps(scored: Scored) -> None:
     lines = scored.scores(scored.output)
-    found = json.loads("\n".join(scored.scores(scored.spec.run_id, "--json", "--png", tmp_path / "scores.png")))
+    found = json.loads("\n".join(scored.scores(scored.spec.run_id, "--json")))
     frame = scored.rows
     kept, errored = (frame["score"] >= 2.5).sum(), frame["error"].notna().sum()
     share = f"{kept / (SHARDS * ROWS - 1):.1%}"
@@ -103,25 +102,20 @@ def test_the_command_shows_what_each_threshold_keeps(scored: Scored, tmp_path: P
     (column,) = found["columns"]
     assert [one["at_least"] for one in column["bins"] if one["start"] == 2.5] == [kept]
     assert sum(one["rows"] for one in column["bins"]) == column["rows"] == SHARDS * ROWS - 1
-    assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_exact_edges_of_equal_parts_are_shown_before_a_cut(scored: Scored) -> None:
-    lines = scored.scores(scored.output, "--edges", 4)
-    found = json.loads("\n".join(scored.scores(scored.spec.run_id, "--edges", 10, "--by", "token_count", "--json")))
+def test_the_exact_edges_of_equal_parts_are_known_before_a_cut(scored: Scored) -> None:
+    run = scored_run(scored.spec.run_id, scored.settings)
     best_first = scored.rows["score"].dropna().sort_values(ascending=False)
     source = pd.concat(map(pd.read_parquet, sorted((scored.folder / "source").glob("*.parquet"))), ignore_index=True)
     tokens = source["token_count"][best_first.index]
 
     quarters = [float(best_first.iloc[math.ceil(share * len(best_first)) - 1]) for share in (0.75, 0.5, 0.25)]
-    assert lines[0].split("  ")[0] == "bucket"
-    assert lines[0].endswith("begins at  rows from there  share of rows")
-    buckets = {int(bucket): float(edge) for bucket, edge, *_ in map(str.split, lines[1:])}
-    assert buckets == dict(enumerate(quarters, start=1))
-    (tenth,) = found[-1:]
-    kept = best_first >= tenth["score"]
-    assert (tenth["rows"], tenth["weight"], tenth["total"]) == (kept.sum(), tokens[kept].sum(), tokens.sum())
-    assert tokens[best_first > tenth["score"]].sum() < 0.1 * tokens.sum() <= tenth["weight"]
+    assert [edge.score for edge in run.edges(4)] == quarters
+    tenth = run.edges(10, by="token_count")[-1]
+    kept = best_first >= tenth.score
+    assert (tenth.rows, tenth.weight, tenth.total) == (kept.sum(), tokens[kept].sum(), tokens.sum())
+    assert tokens[best_first > tenth.score].sum() < 0.1 * tokens.sum() <= tenth.weight
     with pytest.raises(UsageError, match="The column token_count is read from the input. Name the input with --input"):
         edges_of_run(scored_run(scored.output, scored.settings), Ranking(by="token_count"), 4, source=())
 
