@@ -8,7 +8,6 @@ import redis
 from kombu.exceptions import OperationalError
 
 from shardsift.fleet.dispatch import send_due_shards
-from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.broker import make_app
 from shardsift.fleet.process.keywords import (
@@ -28,7 +27,7 @@ from shardsift.producer.local.run import run_locally
 from shardsift.producer.opening import open_ledger_of, output_of, patient, published_output_of
 from shardsift.producer.planning.enqueue import Enqueued
 from shardsift.producer.planning.enqueue import enqueue as enqueue_plan
-from shardsift.producer.planning.options import Choice, ChoiceKeywords, RunKeywords, RunOptions
+from shardsift.producer.planning.options import RefilterKeywords, RefilterOptions, RunKeywords, RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.planning.retry import retry_run
@@ -92,32 +91,23 @@ def enqueue(
     """
     with _errors():
         settings = read_settings(redis_url=redis_url)
-        found = options_from(RunOptions, keywords, labels=split_at_commas)
-        if found.needs_all_scores:
-            raise UsageError(
-                "keep_top and buckets choose rows when all have a score: call run() instead of enqueue(). Or publish scores "
-                "alone with where='false', and choose with `producer refilter` when you like."
-            )
+        options = options_from(RunOptions, keywords, labels=split_at_commas)
+        options.check_is_one_step()
         ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
-            plan = plan_run(found)  # after Redis has answered, since planning may take long
+            plan = plan_run(options)  # after Redis has answered, since planning may take long
             return enqueue_plan(plan, ledger, app, settings, verify=verify)
 
 
-@with_help_of(Choice)
+@with_help_of(RefilterOptions)
 def refilter(
     target: Location,
     *,
-    output: Location | None = None,
-    replace: bool = False,
-    input: Location | Sequence[Location] = (),
-    target_file_size: str | None = None,
-    public: bool = False,
     workers: int | None = None,
     verify: bool = False,
     progress: bool = True,
     redis_url: str | None = None,
-    **keywords: Unpack[ChoiceKeywords],
+    **keywords: Unpack[RefilterKeywords],
 ) -> RunStatus:
     """Publish other rows of a published run by its stored scores, on this machine. Returns how it ended.
 
@@ -126,10 +116,6 @@ def refilter(
     The file size is that of the run, unless you name another. The same call resumes an interrupted one.
 
     target: the folder, bucket or hf:// dataset of an output, or the id of a run.
-    output: a new place for the rows.
-    replace: publish in place of the run instead, on the Hub, by one commit (of up to 5,000 shards).
-    input: where the input is now. Default: where it was, if the ledger has the run.
-    target_file_size, public: as for `run`.
     workers: worker processes. Default: one per CPU core.
     verify, progress, redis_url: as for `run`.
 
@@ -139,10 +125,7 @@ def refilter(
         _check_workers(workers)
         settings, name = read_settings(redis_url=redis_url), text_of_place(target)
         uri, earlier = (name, None) if is_place(name) else published_output_of(name, settings)
-        where = {"output": output, "input": input or None, "target_file_size": target_file_size, "public": public}
-        options_from(Choice, keywords)  # refuses a keyword that only `run` has
-        options = options_from(RunOptions, {**keywords, **where})
-        plan = plan_refilter(uri, options, earlier=earlier, replaces=replace)
+        plan = plan_refilter(uri, options_from(RefilterOptions, keywords), earlier=earlier)
         return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
 
 

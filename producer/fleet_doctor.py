@@ -19,6 +19,7 @@ from shardsift.fleet.checks import (
 )
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.announcements import list_finalizers
+from shardsift.fleet.process.redact import refuse_secrets
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, first_of, is_url, local_path
 from shardsift.fleet.storage.errors import translated
@@ -27,7 +28,6 @@ from shardsift.fleet.storage.hub import place_of
 from shardsift.fleet.storage.open_output import is_on_hub
 from shardsift.producer.local.redis import find_redis_server
 from shardsift.producer.planning.destination import check_output_place
-from shardsift.producer.planning.plan import refuse_secrets
 from shardsift.producer.status import Present, RunStatus, run_status
 from shardsift.producer.status.advice import why_unable
 from shardsift.producer.status.screen import present_line

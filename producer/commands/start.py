@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.command_line import Commands, print_json, say, with_options_of
 from shardsift.fleet.process.wording import counted, first_of
 from shardsift.producer.commands.shared import (
@@ -17,13 +16,7 @@ from shardsift.producer.commands.shared import (
     read_settings,
     report,
 )
-from shardsift.producer.planning.options import (
-    Choice,
-    Public,
-    RunOptions,
-    TargetFileSize,
-    with_run_options,
-)
+from shardsift.producer.planning.options import RefilterOptions, RunOptions, with_run_options
 
 if TYPE_CHECKING:
     from shardsift.fleet.ledger import Ledger
@@ -50,11 +43,8 @@ def enqueue(
     if dry_run:
         _print_plan(_planned(options), as_json=as_json)
         return
-    if options.needs_all_scores and not wait:
-        raise UsageError(
-            "--keep-top and --buckets choose rows when all have a score. Add --wait, and this machine chooses them then. "
-            "Or publish scores alone with --where false, and choose with `producer refilter` when you like."
-        )
+    if not wait:
+        options.check_is_one_step()
     from shardsift.fleet.ledger import Ledger
     from shardsift.fleet.process.broker import make_app
     from shardsift.producer.local.run import run_locally
@@ -104,28 +94,10 @@ def run(
 @commands.command(
     epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5 --input './shards/*.parquet'"
 )
-@with_options_of(Choice)
+@with_options_of(RefilterOptions)
 def refilter(
-    choice: Choice,
+    options: RefilterOptions,
     target: OnlyRunOrTarget = None,
-    output: Annotated[str, typer.Option(metavar="URI", help="A new place for the rows, as for `run`.")] = "",
-    replaces: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="Publish in place of the run, on the Hub, by one commit (of up to 5,000 shards).",
-        ),
-    ] = False,
-    input_uris: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="URI",
-            help="Where the input is now. Default: where it was, if the ledger has the run.",
-        ),
-    ] = None,
-    target_file_size: TargetFileSize = None,
-    public: Public = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
     verify: Verify = False,
     as_json: AsJson = False,
@@ -140,18 +112,10 @@ def refilter(
     from shardsift.producer.planning.refilter import plan_refilter
 
     uri, earlier = (target, None) if target and is_place(target) else published_output_of(target, read_settings())
-    options = RunOptions(
-        **vars(choice),
-        output_uri=output,
-        input_uris=tuple(input_uris or ()),
-        target_file_size=target_file_size,
-        public=public,
-    )
-
-    plan = plan_refilter(uri, options, earlier=earlier, replaces=replaces)
+    plan = plan_refilter(uri, options, earlier=earlier)
     for line in plan.notes:
         say(line)
-    replaced = patient(published_run)(plan.spec.output_uri) if replaces else None
+    replaced = patient(published_run)(plan.spec.output_uri) if options.replaces else None
     _run(plan, workers=workers, verify=verify, as_json=as_json, replaced=replaced)
 
 

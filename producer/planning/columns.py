@@ -1,20 +1,20 @@
 """The columns of a run's input: of its files, of a sample if they are files of lines, and of the names of their folders."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, count
 
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.columns import SEEN, ColumnTypes, has_json, schema_of
-from shardsift.fleet.inputs.folder_columns import folder_values
+from shardsift.fleet.inputs.folder_columns import folder_values, renamed
 from shardsift.fleet.inputs.formats import format_name, has_footer
 from shardsift.fleet.inputs.open_input import columns_of_lines, open_input
 from shardsift.fleet.run.output_columns import describe_columns
 from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.run.text import chosen_columns
-from shardsift.producer.planning.inputs import Input, with_folder_columns
+from shardsift.producer.planning.inputs import Input, digest_of, refuse_same_names
 
 _LOOKS_FOR_TYPES = 100  # shards
 
@@ -69,6 +69,14 @@ def _folder_columns(shards: Sequence[Shard], chosen: ColumnTypes) -> tuple[str, 
         if lacking := next((shard for shard in shards if name not in folder_values(shard.uri)), None):
             raise UsageError(f"--columns {name}: {lacking.uri} is in no folder {name}=…. Leave {name} or the file out.")
     return tuple(of_folders)
+
+
+def with_folder_columns(source: Input, names: Collection[str]) -> Input:
+    """The input with shards whose names do not repeat the values of these columns."""
+    shards, listed = renamed(source.shards, names), renamed(source.listed, names)
+    refuse_same_names(shards, advice="Rename one, or leave the folder out of --columns.")
+    has_digest = source.revision == digest_of(source.listed)
+    return replace(source, shards=shards, listed=listed, revision=digest_of(listed) if has_digest else source.revision)
 
 
 def _has_field(shard: Shard, name: str) -> bool:

@@ -23,7 +23,7 @@ from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import BestRows, Buckets, RunSpec, Shard
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.open_output import stored_scores
-from shardsift.producer.planning.options import Ranking
+from shardsift.producer.planning.options import Ranking, share_of
 
 _MOST_VALUES = 256  # of --within
 _MOST_EDGES = 2048  # of all values together; each may take 32 KiB
@@ -71,14 +71,7 @@ class RankedRun:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The score columns. Raises UsageError if the run does not have them, or none was named of several."""
-        columns = tuple(dict.fromkeys(self.ranking.score_columns))
-        if not columns and len(self.spec.scorings) == 1:
-            columns = (self.spec.scorings[0].score_column,)
-        names = [field.name for field in output_fields(self.spec) if field.type == pa.float32()]
-        if not columns or not {*columns} <= {*names}:
-            raise UsageError(f"Name the score column with --score-column. The run has: {', '.join(names)}.")
-        return columns
+        return _score_columns(self.spec, self.ranking)
 
     def edges(self, shares: Sequence[Fraction]) -> list[Edge]:
         """The edges of the best rows, for each value and share. Raises UsageError if there are no rows to rank."""
@@ -130,6 +123,23 @@ class RankedRun:
         return columns
 
 
+def check_ranking(spec: RunSpec, ranking: Ranking) -> None:
+    """Raises UsageError if rows of the run cannot be ranked so, whatever their scores are."""
+    _score_columns(spec, ranking)
+    columns_of_input(spec, ranking)
+    _check_within(spec, ranking)
+
+
+def _score_columns(spec: RunSpec, ranking: Ranking) -> tuple[str, ...]:
+    columns = tuple(dict.fromkeys(ranking.score_columns))
+    if not columns and len(spec.scorings) == 1:
+        columns = (spec.scorings[0].score_column,)
+    names = [field.name for field in output_fields(spec) if field.type == pa.float32()]
+    if not columns or not {*columns} <= {*names}:
+        raise UsageError(f"Name the score column with --score-column. The run has: {', '.join(names)}.")
+    return columns
+
+
 def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
     """The columns that rows are ranked by, of those that only the input has.
 
@@ -151,7 +161,7 @@ def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
     return [name for name in dict.fromkeys([by, within]) if name in names]
 
 
-def check_within(spec: RunSpec, ranking: Ranking) -> None:
+def _check_within(spec: RunSpec, ranking: Ranking) -> None:
     """Raises UsageError if SQL, which chooses the best rows, does not tell the column of `--within` from another."""
     within = ranking.within
     names = [*dict(spec.columns), *(field.name for field in row_fields(spec)), *spec.output_columns]
@@ -186,14 +196,6 @@ def _numbers(column: pa.ChunkedArray, name: str, values: Values) -> Integers:
     return np.asarray(pc.index_in(column, pa.array(values, column.type)), np.int64)
 
 
-def share_of(text: str) -> Fraction:
-    """The share that a percentage like `10%` says. Raises UsageError for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
-    if not found or not 0 < Fraction(found[1]) < 100:
-        raise UsageError(f"--keep-top takes a percentage between 0% and 100%, like 10%, not {text!r}.")
-    return Fraction(found[1]) / 100
-
-
 def bucket_shares(buckets: int) -> list[Fraction]:
     """The share of the rows in bucket 1 or higher, in bucket 2 or higher, and so on."""
     return [Fraction(buckets - bucket, buckets) for bucket in range(1, buckets)]
@@ -207,8 +209,7 @@ def buckets_of(run: RankedRun, buckets: int) -> Buckets:
 
 def best_rows(run: RankedRun, keep_top: str) -> tuple[BestRows, str, tuple[str, ...]]:
     """What to keep, the condition that only these rows meet, and what it keeps, in words."""
-    columns_of_input(run.spec, run.ranking)  # raises UsageError before SQL's view of the names is asked
-    check_within(run.spec, run.ranking)
+    check_ranking(run.spec, run.ranking)
     edges, within, by = run.edges([share_of(keep_top)]), run.ranking.within, run.ranking.by
     best = BestRows(share=keep_top, columns=run.columns, within=within, by=by)
     kept = sum(edge.weight for edge in edges) / sum(edge.total for edge in edges)

@@ -1,7 +1,7 @@
 """Turn a crawl, or files, folders, globs and URLs, into the shards of a run, at one revision of the input."""
 
 import hashlib
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,11 +14,11 @@ from huggingface_hub.errors import GatedRepoError, RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.folder_columns import renamed
 from shardsift.fleet.inputs.formats import has_footer, without_ending
 from shardsift.fleet.inputs.identity import identity_of
 from shardsift.fleet.inputs.open_input import Listing, list_files, open_input
 from shardsift.fleet.inputs.parquet_file import open_parquet, row_group_rows
+from shardsift.fleet.process.redact import refuse_secrets
 from shardsift.fleet.process.wording import counted, is_url, local_path
 from shardsift.fleet.run.choices import CRAWLS_DATASET
 from shardsift.fleet.run.model import folder_revision
@@ -26,6 +26,7 @@ from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import Shard, file_name, part_name
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.hub_files import HubFiles
+from shardsift.producer.planning.options import InputOptions
 
 _NAMED = 3  # of the files that cannot be read
 _ONE_FOLDER = "Rename one, leave one out, or pass their common parent folder as the only --input."
@@ -48,6 +49,16 @@ class Input:
     notes: tuple[str, ...] = ()  # what to tell the user
 
 
+def read_input(options: InputOptions) -> Input:
+    """The shards that the options name. Raises UsageError if they cannot be read."""
+    if (options.crawl is None) == (not options.input_uris):
+        raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
+    for uri in options.input_uris:
+        refuse_secrets("--input", uri)
+    source = list_input(*options.input_uris) if options.crawl is None else crawl_input(options.crawl)
+    return split(limited(source, options.limit_rows), options.rows_per_task)
+
+
 def crawl_input(crawl: str) -> Input:
     """A crawl of FineWeb. Raises UsageError, which says where the crawls are listed."""
     try:
@@ -62,7 +73,7 @@ def list_input(*uris: str) -> Input:
     parts = [_list(uri) for uri in uris]
     _refuse_files_named_twice(uris, parts)
     shards = tuple(shard for part in parts for shard in part.shards)
-    _refuse_same_names(shards, advice=_ONE_FOLDER if len(uris) > 1 else "Rename one.")
+    refuse_same_names(shards, advice=_ONE_FOLDER if len(uris) > 1 else "Rename one.")
     return Input(
         uris=tuple(uri for part in parts for uri in part.uris),
         revision=parts[0].revision if len(parts) == 1 else digest_of(shards),
@@ -70,14 +81,6 @@ def list_input(*uris: str) -> Input:
         listed=shards,
         left_out=tuple(name for part in parts for name in part.left_out),
     )
-
-
-def with_folder_columns(source: Input, names: Collection[str]) -> Input:
-    """The input of a run with these columns, whose shards have other names."""
-    shards, listed = renamed(source.shards, names), renamed(source.listed, names)
-    _refuse_same_names(shards, advice="Rename one, or leave the folder out of --columns.")
-    has_digest = source.revision == digest_of(source.listed)
-    return replace(source, shards=shards, listed=listed, revision=digest_of(listed) if has_digest else source.revision)
 
 
 def _list(uri: str) -> Input:
@@ -126,7 +129,7 @@ def _file(shard: Shard) -> Hashable:
     return shard.uri
 
 
-def _refuse_same_names(shards: Iterable[Shard], *, advice: str) -> None:
+def refuse_same_names(shards: Iterable[Shard], *, advice: str) -> None:
     uris: dict[str, str] = {}
     for shard in shards:
         if shard.name in uris:
@@ -145,7 +148,7 @@ def limited(source: Input, rows: int | None) -> Input:
 
 
 def split(source: Input, rows_per_task: int | None) -> Input:
-    """The shards, with each Parquet file of more rows as several. Raises UsageError if a file cannot be read."""
+    """Split Parquet files longer than `rows_per_task` into several shards. Raises UsageError if a file cannot be read."""
     if rows_per_task is None:
         return source
     try:
@@ -154,7 +157,7 @@ def split(source: Input, rows_per_task: int | None) -> Input:
     except (ShardError, ValueError) as error:  # a part's name may be too long
         raise UsageError(f"The input cannot be split. {error}") from error
     shards = tuple(chain.from_iterable(parts for parts, _ in found))
-    _refuse_same_names(shards, advice="Rename one, or leave out --rows-per-task.")
+    refuse_same_names(shards, advice="Rename one, or leave out --rows-per-task.")
     return replace(source, shards=shards, notes=(*_unsplit(source, max(rows for _, rows in found), rows_per_task),))
 
 

@@ -1,16 +1,19 @@
-"""The options that `enqueue` and `run` share: one line each, from which both commands and the Python API are made."""
+"""The options of `enqueue`, `run` and `refilter`: one line each, from which the commands and the Python API are made."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Annotated, TypedDict
 
 import typer
 
+from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.command_line import with_options_of
 from shardsift.fleet.process.keywords import Location, Names
 from shardsift.fleet.run.choices import DEFAULT_MODEL, Dtype
-from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, with_revision
 from shardsift.fleet.run.options import (
     Columns,
     ScoreKeywords,
@@ -21,11 +24,11 @@ from shardsift.fleet.run.options import (
     reading_option,
     split_at_commas,
 )
+from shardsift.fleet.run.scoring import check_names_differ, name_and_model, score_column_of
 
 keep_option = partial(typer.Option, rich_help_panel="What to keep")
 output_option = partial(typer.Option, rich_help_panel="Where to put it")
 
-# Those that `producer refilter` has too.
 TargetFileSize = Annotated[
     str | None,
     output_option(
@@ -35,6 +38,9 @@ TargetFileSize = Annotated[
     ),
 ]
 Public = Annotated[bool, output_option("--public", help="Create the dataset on the Hub as public.")]
+By = Annotated[
+    str | None, keep_option(metavar="NAME", help="Weigh rows by a whole number of the input, such as token_count.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +70,23 @@ class Condition:
             "to OUTPUT-scores.",
         ),
     ] = None
-    buckets: Annotated[
-        int | None,
-        keep_option(
-            min=2, max=100, metavar="N", help="Add a column bucket: N equal parts of all scored rows, 0 the lowest."
-        ),
-    ] = None
+
+    def __post_init__(self) -> None:
+        chosen = [self.min_score is not None, self.where is not None, self.keep_all, self.keep_top is not None]
+        if sum(chosen) > 1:
+            raise UsageError("Use only one of --keep-top, --min-score, --where and --keep-all.")
+        if self.where is not None and not self.where.strip():
+            raise UsageError("--where is empty: is a shell variable unset? To keep every row, say --keep-all.")
+        if self.keep_top is not None:
+            share_of(self.keep_top)
+
+
+def share_of(text: str) -> Fraction:
+    """The share that a percentage like `10%` says. Raises UsageError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
+    if not found or not 0 < Fraction(found[1]) < 100:
+        raise UsageError(f"--keep-top takes a percentage between 0% and 100%, like 10%, not {text!r}.")
+    return Fraction(found[1]) / 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +99,7 @@ class Ranking:
             "--score-column", metavar="NAME", help="Score to rank by. May be repeated: the highest of a row counts."
         ),
     ] = ()
-    by: Annotated[
-        str | None, keep_option(metavar="NAME", help="Weigh rows by a whole number of the input, such as token_count.")
-    ] = None
+    by: By = None
     within: Annotated[
         str | None,
         keep_option(
@@ -95,11 +110,47 @@ class Ranking:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Ranking, Condition):
-    """Which rows to keep, and for a share of them, how they are ranked."""
+    """Which rows to keep of a run whose scores are stored."""
 
-    @property
-    def needs_all_scores(self) -> bool:
-        return self.keep_top is not None or self.buckets is not None
+    buckets: Annotated[
+        int | None,
+        keep_option(
+            min=2, max=100, metavar="N", help="Add a column bucket: N equal parts of all scored rows, 0 the lowest."
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranks = self.score_columns or self.by or self.within
+        if ranks and self.keep_top is None and self.buckets is None:
+            raise UsageError(
+                "--score-column, --by and --within are for --keep-top and --buckets. Add one, or leave them out."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefilterOptions(Choice):
+    """The options of a run over the stored scores of another."""
+
+    output_uri: Annotated[
+        str, output_option("--output", metavar="URI", help="A new place for the rows, as for `run`.")
+    ] = ""
+    replaces: Annotated[
+        bool,
+        output_option(
+            "--replace", help="Publish in place of the run, on the Hub, by one commit (of up to 5,000 shards)."
+        ),
+    ] = False
+    input_uris: Annotated[
+        tuple[str, ...],
+        reading_option(
+            "--input",
+            metavar="URI",
+            help="Where the input is now. Default: where it was, if the ledger has the run. May be repeated.",
+        ),
+    ] = ()
+    target_file_size: TargetFileSize = None
+    public: Public = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +192,10 @@ class InputOptions:
         ),
     ] = 0.01
 
+    def __post_init__(self) -> None:
+        if "" in self.input_uris:
+            raise UsageError("--input is empty: is a shell variable unset? Name a file, folder, glob or URL.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Models:
@@ -164,11 +219,30 @@ class Models:
         model_option(help="Number format. auto: 16 bits if the device is fast at them, else float32."),
     ] = "auto"
 
+    def __post_init__(self) -> None:
+        _ = self.by_column  # raises UsageError for names that do not go together
+
+    @property
+    def by_column(self) -> dict[str, tuple[str, str | None]]:
+        """The name and the revision of each model, by its score column.
+
+        Raises UsageError if several models have no names or the same one.
+        """
+        named = [name_and_model(text) for text in self.models]
+        if not all(model for _, model in named) or not named:
+            raise UsageError("--model is empty: is a shell variable unset? Name a Hub model or a folder.")
+        if len(named) > 1:
+            if unnamed := [model for name, model in named if name is None]:
+                raise UsageError(f"Give each of several models a name for its columns, like --model edu={unnamed[0]}.")
+            check_names_differ(name for name, _ in named if name)
+        return {score_column_of(name) if name else "score": with_revision(model) for name, model in named}
+
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(Choice, ScoreOptions, Models, InputOptions):
+class RunOptions(Condition, ScoreOptions, Models, InputOptions):
     """The options of a run."""
 
+    by: By = None
     output_uri: Annotated[
         str,
         output_option(
@@ -181,6 +255,35 @@ class RunOptions(Choice, ScoreOptions, Models, InputOptions):
     public: Public = False
     target_file_size: TargetFileSize = None
 
+    @property
+    def needs_all_scores(self) -> bool:
+        """Whether rows are chosen when all have a score, by a second run over the scores of the first."""
+        return self.keep_top is not None
+
+    def __post_init__(self) -> None:
+        Condition.__post_init__(self)
+        InputOptions.__post_init__(self)
+        Models.__post_init__(self)
+        if self.by is not None and not self.needs_all_scores:
+            raise UsageError("--by is for --keep-top. Add it, or leave out --by.")
+
+    def check_is_one_step(self) -> None:
+        """Raises UsageError if rows are chosen when all have a score: nothing waits for the scores here."""
+        if self.needs_all_scores:
+            raise UsageError(
+                "--keep-top chooses rows when all have a score: start it with `run`, or with an `enqueue` that waits. Or publish "
+                "scores alone with --where false, and choose with `producer refilter` when you like."
+            )
+
+
+class ConditionKeywords(TypedDict, total=False):
+    """`Condition` as keyword arguments."""
+
+    min_score: float | None
+    where: str | None
+    keep_all: bool
+    keep_top: str | None
+
 
 class RankingKeywords(TypedDict, total=False):
     """`Ranking` as keyword arguments."""
@@ -190,19 +293,21 @@ class RankingKeywords(TypedDict, total=False):
     within: str | None
 
 
-class ChoiceKeywords(RankingKeywords, total=False):
-    """`Choice` as keyword arguments."""
+class RefilterKeywords(RankingKeywords, ConditionKeywords, total=False):
+    """`RefilterOptions` as keyword arguments."""
 
-    min_score: float | None
-    where: str | None
-    keep_all: bool
-    keep_top: str | None
     buckets: int | None
+    output: Location | None
+    replace: bool
+    input: Location | Sequence[Location] | None
+    target_file_size: str | None
+    public: bool
 
 
-class RunKeywords(ScoreKeywords, ChoiceKeywords, total=False):
+class RunKeywords(ScoreKeywords, ConditionKeywords, total=False):
     """`RunOptions` as keyword arguments."""
 
+    by: str | None
     crawl: str | None
     input: Location | Sequence[Location] | None
     columns: Names | None

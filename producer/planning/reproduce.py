@@ -5,46 +5,68 @@ from collections.abc import Iterable, Iterator
 
 from shardsift.fleet.process.keywords import keywords_of
 from shardsift.fleet.process.wording import shown_bytes
-from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.scoring import LABELS_FILE, Scoring
 from shardsift.fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
-from shardsift.producer.planning.options import Choice, RunOptions
-from shardsift.producer.publishing.card_text import LABELS_FILE
+from shardsift.producer.planning.options import Choice, Condition, RefilterOptions, RunOptions
 
 _BREAK = " \\\n  "  # between options
-_FIELDS = keywords_of(RunOptions)
-_CHOICE = keywords_of(Choice).keys()
+_REFILTER = "\nproducer refilter"
+_ROWS = [*keywords_of(Condition), "by"]  # about rows, which a run has too
 _BY_SPEC = {"crawl", "input", "model", "target_file_size", "output"}
 _OF_NO_ROW = {"public"}
 
 
 def command_again(options: RunOptions, spec: RunSpec) -> str:
     """Folders are named by their last part, as everywhere in what is published."""
-    scored = [name for name in _FIELDS if name not in {*_CHOICE, *_BY_SPEC, *_OF_NO_ROW}]
-    return _joined([*map(_model, spec.scorings), *_given(options, scored)], options, spec)
+    scored = [name for name in keywords_of(RunOptions) if name not in {*_ROWS, *_BY_SPEC, *_OF_NO_ROW}]
+    return _run([*map(_model, spec.scorings), *_given(options, scored)], options, spec)
 
 
-def command_with_other_rows(command: str | None, options: RunOptions, spec: RunSpec) -> str | None:
-    """The command of an earlier run, with these options about rows to keep. None if an earlier release published the run."""
+def command_with_other_rows(command: str | None, options: RefilterOptions, spec: RunSpec) -> str | None:
+    """The command of an earlier run, with these options about rows to keep. None if an earlier release published the run.
+
+    They are two commands for options that `producer run` does not have.
+    """
     if command is None:
         return None
-    replaced = {_option(name) for name in (*_CHOICE, *_BY_SPEC - {"model"})}
-    kept = [line for line in command.split(_BREAK)[1:] if line.split()[0] not in replaced]
-    return _joined(kept, options, spec)
+    replaced = {_option(name) for name in (*_ROWS, *_BY_SPEC - {"model"})}
+    lines = command.partition(_REFILTER)[0].split(_BREAK)[1:]
+    scored = [line for line in lines if line.split()[0] not in replaced]
+    if not (options.buckets or options.score_columns or options.within):
+        return _run(scored, options, spec)
+    all_scores = _joined(
+        "producer run", *_inputs(spec), *scored, _line("where", "false"), _line("output", "./again-scores")
+    )
+    chosen = _given(options, keywords_of(Choice))
+    return all_scores + _joined(
+        f"{_REFILTER} ./again-scores", *_inputs(spec), *_merged(spec), *chosen, _line("output", "./again")
+    )
 
 
-def _joined(scored: list[str], options: RunOptions, spec: RunSpec) -> str:
-    inputs = [_line("input", uri) for uri in disclosed_inputs(spec)]
+def _run(scored: list[str], options: Condition, spec: RunSpec) -> str:
+    chosen = [_line("where", "false")] if spec.publishes_only_scores else _given(options, _ROWS)
+    return _joined("producer run", *_inputs(spec), *scored, *_merged(spec), *chosen, _line("output", "./again"))
+
+
+def _joined(*lines: str) -> str:
+    return _BREAK.join(lines)
+
+
+def _inputs(spec: RunSpec) -> list[str]:
+    return [_line("input", uri) for uri in disclosed_inputs(spec)]
+
+
+def _merged(spec: RunSpec) -> list[str]:
     size = spec.target_file_bytes
-    merged = [_line("target_file_size", shown_bytes(size))] if size else []
-    chosen = [_line("where", "false")] if spec.publishes_only_scores else _given(options, _CHOICE)
-    return _BREAK.join(["producer run", *inputs, *scored, *merged, *chosen, _line("output", "./again")])
+    return [_line("target_file_size", shown_bytes(size))] if size else []
 
 
-def _given(options: RunOptions, keywords: Iterable[str]) -> Iterator[str]:
+def _given(options: Condition, keywords: Iterable[str]) -> Iterator[str]:
+    fields = keywords_of(type(options))
     for keyword in keywords:
-        field, _ = _FIELDS[keyword]
+        field, _ = fields[keyword]
         value = getattr(options, field)
-        if value == getattr(RunOptions, field):
+        if value == getattr(type(options), field):
             continue
         if field == "labels":
             is_in_file = any("," in label or label.startswith("@") for label in value)

@@ -14,7 +14,7 @@ from shardsift.fleet.process.wording import counted, left_out_line, shown_durati
 from shardsift.fleet.run.filter import columns_in
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.receipt import Receipt
-from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.scoring import LABELS_FILE, Scoring
 from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, disclosed_inputs, disclosed_model
 from shardsift.fleet.storage.output import PICTURE_PATH
 from shardsift.producer.gpus import TABLE, ListPrices
@@ -24,7 +24,6 @@ from shardsift.producer.publishing.card_rows import kept_rows
 from shardsift.producer.publishing.card_scores import scores_alone
 from shardsift.producer.publishing.card_text import (
     HUB_DATASET,
-    LABELS_FILE,
     cell,
     code,
     first_input,

@@ -7,7 +7,6 @@ from shardsift.fleet.run.spec import RunSpec, disclosed_inputs
 
 # A pull request is not an address: its card is the one that main will have.
 HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@(?!refs/pr/)([^/]+))?")
-LABELS_FILE = "labels.txt"  # which the command of the card reads, if the labels cannot stand in it
 
 
 def hub_link(name: str, kind: str = "") -> str:

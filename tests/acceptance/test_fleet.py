@@ -73,7 +73,10 @@ def test_the_best_rows_are_chosen_by_the_waiting_command_when_the_fleet_has_scor
         again = fleet.call_producer("enqueue", *job, "--wait")
 
     assert now.returncode == 2
-    assert "--keep-top and --buckets choose rows when all have a score. Add --wait" in now.stderr
+    assert (
+        "--keep-top chooses rows when all have a score: start it with `run`, or with an `enqueue` that waits"
+        in now.stderr
+    )
     assert done.returncode == again.returncode == 0, done.stderr
     assert f"In two steps: all rows are scored, and their scores published to {best}-scores." in done.stderr
     scores, kept = published_rows(best, "scores")["score"].to_pylist(), published_rows(best)

@@ -17,7 +17,7 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import read_settings
 from shardsift.producer.local.redis import embedded_redis
 from shardsift.producer.local.run import run_locally
-from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.options import RefilterOptions, RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.status import run_status
@@ -270,7 +270,7 @@ def test_refilter_on_a_fleets_redis_asks_for_no_worker_and_repairs_what_it_publi
         input_uris=(str(shards),), models=(str(tiny_model),), output_uri=str(kept), keep_all=True, limit_rows=12
     )
     assert enqueue_and_wait(fleet.redis_url, plan_run(options), tmp_path).state == "published"
-    plan = plan_refilter(str(kept), RunOptions(input_uris=(str(shards),), output_uri=str(again), keep_all=True))
+    plan = plan_refilter(str(kept), RefilterOptions(input_uris=(str(shards),), output_uri=str(again), keep_all=True))
     stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
     publish_plan(fleet.ledger, stored, plan, scratch=tmp_path / "scratch")
     before, file = data_digests(again), next((again / "data").rglob("*.parquet"))

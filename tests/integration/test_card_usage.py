@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from shardsift.fleet.run.output_columns import kept_schema, scores_schema
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.cli import cli
-from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.options import RefilterOptions, RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.reproduce import command_again, command_with_other_rows
 from shardsift.producer.publishing.card import Beside, dataset_card
@@ -158,10 +158,16 @@ def test_several_models_are_named_with_their_revisions() -> None:
 def test_a_run_over_stored_scores_is_made_again_without_them() -> None:
     earlier = command_again(RunOptions(dtype="float32", min_score=3.0), a_spec(target_file_bytes=10**6))
 
-    again = command_with_other_rows(earlier, RunOptions(keep_top="10%", by="tokens"), a_spec())
+    again = command_with_other_rows(earlier, RefilterOptions(keep_top="10%", by="tokens"), a_spec())
+    marked = command_with_other_rows(earlier, RefilterOptions(buckets=4, where="bucket = 3"), a_spec())
 
     assert again == command_again(RunOptions(dtype="float32", keep_top="10%", by="tokens"), a_spec())
-    assert command_with_other_rows(None, RunOptions(keep_all=True), a_spec()) is None
+    run, refilter = (line.replace("\\\n ", "") for line in str(marked).split("\nproducer "))
+    assert run.endswith("--dtype float32  --where false  --output ./again-scores")
+    assert refilter.startswith("refilter ./again-scores")
+    assert refilter.endswith("--where 'bucket = 3'  --buckets 4  --output ./again")
+    assert command_with_other_rows(marked, RefilterOptions(keep_top="10%", by="tokens"), a_spec()) == again
+    assert command_with_other_rows(None, RefilterOptions(keep_all=True), a_spec()) is None
 
 
 @pytest.mark.parametrize("labels", [("food, drink", "code"), ("@/home/me/labels.txt",)])

@@ -22,7 +22,7 @@ from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH
 from shardsift.producer.finalizer import publish_or_save
 from shardsift.producer.local.demo_data import write_shards
-from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.options import RefilterOptions
 from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.publish import finalize_run
@@ -439,4 +439,4 @@ class TestOnTheHub:
 
 
 def plan_in_place(earlier: Plan) -> Plan:
-    return plan_refilter(earlier.spec.output_uri, RunOptions(min_score=4.5), earlier=earlier.spec, replaces=True)
+    return plan_refilter(earlier.spec.output_uri, RefilterOptions(min_score=4.5, replaces=True), earlier=earlier.spec)

@@ -106,7 +106,7 @@ def test_merged_parts_are_sound_and_give_a_refilter_the_rows_and_scores_of_a_fre
     merged = runs.publish(source, "parts", min_score=0.0, target_file_size="1MB", **PARTED)
     fresh = runs.publish(source, "fresh", where="length(text) > 300", **PARTED)
 
-    again = runs.refilter(merged, where="length(text) > 300", max_bad_rows=0.1)
+    again = runs.refilter(merged, where="length(text) > 300")
 
     for output in (merged, again):
         assert [path.stem for path in sorted(output.glob("*/*.parquet"))] == [PARTS[0], PARTS[0]]
@@ -121,8 +121,8 @@ def test_a_run_of_parts_is_refiltered_and_a_part_that_was_left_out_fails_again(r
     earlier = runs.publish(source, "parts", min_score=0.0, failing=[PARTS[1]], **options)
     fresh = runs.publish(source, "fresh", where=where, failing=[PARTS[1]], **options)
 
-    plan = runs.refilter_plan(earlier, where=where, max_bad_rows=0.1)
-    again = runs.refilter(earlier, where=where, max_bad_rows=0.1, failing=[PARTS[1]])
+    plan = runs.refilter_plan(earlier, where=where)
+    again = runs.refilter(earlier, where=where, failing=[PARTS[1]])
 
     assert [(shard.name, shard.row_limit) for shard in plan.shards] == [*zip(PARTS, (24, 49, 1), strict=True)]
     assert data_digests(again) == data_digests(fresh)
@@ -130,7 +130,7 @@ def test_a_run_of_parts_is_refiltered_and_a_part_that_was_left_out_fails_again(r
         f"data/{PARTS[1]}.parquet: is missing: its shard failed, and the run was published without it"
     ]
     with pytest.raises(ShardError, match=f"was published without the shard {PARTS[1]}"):
-        runs.refilter(earlier, "other", where=where, max_bad_rows=0.1)
+        runs.refilter(earlier, "other", where=where)
 
 
 @pytest.mark.parametrize(

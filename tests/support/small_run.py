@@ -11,7 +11,7 @@ from shardsift.fleet.ledger import Claim, Ledger
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.open_output import open_output
-from shardsift.producer.planning.options import RunOptions
+from shardsift.producer.planning.options import RefilterOptions, RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.publish import finalize_run
@@ -56,7 +56,7 @@ class Runs:
         return replace(self, scorer=stored).publish_plan(plan, failing=failing)
 
     def refilter_plan(self, earlier: Path, output: str = "again", **options: Any) -> Plan:
-        chosen = RunOptions(output_uri=str(self.folder / output), **options)
+        chosen = RefilterOptions(output_uri=str(self.folder / output), **options)
         return plan_refilter(str(earlier), chosen, earlier=self.specs.get(earlier))
 
     def publish_plan(self, plan: Plan, *, failing: Collection[str] = ()) -> Path:

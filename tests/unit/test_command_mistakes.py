@@ -129,11 +129,11 @@ class TestPaths:
             resolve_classifier("./mydat", None)
 
     def test_an_output_like_a_name_on_the_hub_is_told_to_be_a_folder(self) -> None:
-        assert place_lines("me/kept") == [
-            "--output me/kept is a folder here. For a dataset on the Hub, write --output hf://datasets/me/kept."
-        ]
+        assert place_lines("me/kept") == (
+            "--output me/kept is a folder here. For a dataset on the Hub, write --output hf://datasets/me/kept.",
+        )
         for output in ("mydata/kept", "kept", "./me/kept", "me/kept/again", "hf://datasets/me/kept"):
-            assert place_lines(output) == []
+            assert place_lines(output) == ()
 
 
 def test_a_local_path_is_not_suggested_for_a_remote_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ import pytest
 from huggingface_hub.utils._validators import validate_repo_id
 
 from shardsift.fleet.errors import UsageError
-from shardsift.producer.planning.destination import check_output_place, default_repo_id, scores_beside, twins_line
-from shardsift.producer.planning.plan import Plan
+from shardsift.producer.planning.destination import check_output_place, default_repo_id, scores_beside
+from shardsift.producer.planning.layout import check_layout, twins_line
 from support.records import a_shard, a_spec
 
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
@@ -104,8 +104,8 @@ def test_a_file_and_a_folder_of_one_path_are_refused_before_any_is_scored(file: 
         with pytest.raises(
             UsageError, match=f"{file}.parquet would be published as data/{file}.parquet, which is a folder"
         ):
-            Plan(spec=a_spec(), shards=tuple(map(a_shard, names)))
-    assert Plan(spec=a_spec(), shards=(a_shard(file), a_shard(f"{file}/y"), a_shard(f"{file}.parquet"))).shards
+            check_layout(a_spec(), tuple(map(a_shard, names)))
+    assert check_layout(a_spec(), (a_shard(file), a_shard(f"{file}/y"), a_shard(f"{file}.parquet"))) is not None
 
 
 def test_names_that_some_disks_do_not_tell_apart_are_told() -> None:
@@ -120,11 +120,11 @@ def test_more_files_in_a_folder_than_the_hub_takes_are_refused_before_any_is_sco
     shards = [a_shard(f"{folder}/{number:05}") for folder in ("a", "b") for number in range(10_000)]
     spec = a_spec(output_uri="hf://datasets/me/out")
 
-    assert Plan(spec=spec, shards=(*shards,)).shards
+    assert check_layout(spec, (*shards,)) is not None
     with pytest.raises(UsageError, match=r"10,000 files in a folder, and data/b would have 10,001\. Merge them by"):
-        Plan(spec=spec, shards=(*shards, a_shard("b/more")))
-    assert Plan(spec=a_spec(output_uri="/out"), shards=(*shards, a_shard("b/more"))).shards
+        check_layout(spec, (*shards, a_shard("b/more")))
+    assert check_layout(a_spec(output_uri="/out"), (*shards, a_shard("b/more"))) is not None
     merged = a_spec(output_uri="hf://datasets/me/out", target_file_bytes=100_000)  # shards have 1,000 bytes
-    assert Plan(spec=merged, shards=(*shards, a_shard("b/more"))).shards
+    assert check_layout(merged, (*shards, a_shard("b/more"))) is not None
     with pytest.raises(UsageError, match="data/b would have 10,800"):
-        Plan(spec=merged, shards=tuple(a_shard(f"b/{number:05}", size_bytes=45_000) for number in range(12_000)))
+        check_layout(merged, tuple(a_shard(f"b/{number:05}", size_bytes=45_000) for number in range(12_000)))

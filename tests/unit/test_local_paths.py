@@ -9,13 +9,13 @@ from fsspec.implementations.local import LocalFileSystem
 
 from shardsift.fleet.inputs.identity import identity_now
 from shardsift.fleet.inputs.open_input import list_files, open_input
+from shardsift.fleet.process.redact import refuse_secrets
 from shardsift.fleet.process.wording import is_url
 from shardsift.fleet.run.model import model_names, with_revision
 from shardsift.fleet.storage.files import Files
 from shardsift.fleet.storage.hub_files import filesystem_of
 from shardsift.producer.planning.destination import check_output_place, scores_beside
 from shardsift.producer.planning.inputs import absolute_uri, list_input
-from shardsift.producer.planning.plan import refuse_secrets
 from shardsift.worker.training.train import ModelFolder, model_output
 
 NAMES = [

@@ -9,15 +9,13 @@ import pytest
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.keywords import options_from
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.model import with_revision
-from shardsift.producer.planning.options import RunOptions
-from shardsift.producer.planning.plan import models_by_column
+from shardsift.producer.planning.options import Models, RunOptions
 
 EDU, TOX = "edu=HuggingFaceFW/fineweb-edu-classifier", "tox=unitary/toxic-bert@abc123"
 
 
 def told(*models: str) -> list[tuple[str, str | None, str]]:
-    return [(*with_revision(model), column) for column, model in models_by_column(models).items()]
+    return [(*named, column) for column, named in Models(models=models).by_column.items()]
 
 
 def test_each_of_several_models_has_columns_and_a_revision_of_its_own() -> None:

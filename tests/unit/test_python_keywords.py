@@ -14,10 +14,10 @@ from shardsift.fleet.process.keywords import keywords_of, options_from
 from shardsift.fleet.run.options import ScoreKeywords, ScoreOptions, split_at_commas
 from shardsift.producer.cli import cli
 from shardsift.producer.planning.options import (
-    Choice,
-    ChoiceKeywords,
     Ranking,
     RankingKeywords,
+    RefilterKeywords,
+    RefilterOptions,
     RunKeywords,
     RunOptions,
 )
@@ -43,7 +43,7 @@ def options_of(command: str, program: typer.Typer) -> set[str]:
     [
         ("run", RunOptions, cli),
         ("enqueue", RunOptions, cli),
-        ("refilter", Choice, cli),
+        ("refilter", RefilterOptions, cli),
         ("train", TrainOptions, worker_cli),
     ],
 )
@@ -62,7 +62,7 @@ def test_each_option_of_a_command_is_a_keyword_argument_that_help_explains(
     ("kind", "keywords"),
     [
         (RunOptions, RunKeywords),
-        (Choice, ChoiceKeywords),
+        (RefilterOptions, RefilterKeywords),
         (Ranking, RankingKeywords),
         (ScoreOptions, ScoreKeywords),
         (TrainOptions, TrainKeywords),
@@ -161,12 +161,10 @@ def test_what_is_no_place_is_told(place: Any) -> None:
             call(place)
 
 
-def test_what_is_no_id_of_a_run_and_no_limit_is_told() -> None:
+def test_what_is_no_id_of_a_run_is_told() -> None:
     for call in (shardsift.status, shardsift.pause, shardsift.resume, shardsift.cancel, shardsift.retry):
         with pytest.raises(UsageError, match="^run_id=3 is wrong: it is the id of a run as a text, or its unique"):
             call(3)  # type: ignore[operator]
-    with pytest.raises(UsageError, match="^max_workers='2' is wrong: it is a whole number"):
-        shardsift.enqueue(input="a", max_workers="2")  # type: ignore[arg-type]
 
 
 def test_options_of_a_training_that_are_missing_are_named() -> None:

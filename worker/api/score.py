@@ -6,7 +6,7 @@ Texts are scored as a worker scores the rows of a shard: with the same code, win
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
@@ -21,8 +21,7 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, with_revision
 from shardsift.fleet.run.options import (
     ScoreKeywords,
     ScoreOptions,
-    options_by_model,
-    recipe_options,
+    completed_options,
     scoring_of,
     split_at_commas,
 )
@@ -308,16 +307,16 @@ def scorings_of(
     The recipe's template is not applied, because the texts of `score` are complete.
     """
     with _argument_errors():
-        given = options_by_model(models, options_from(ScoreOptions, keywords, labels=split_at_commas))
+        options = options_from(ScoreOptions, keywords, labels=split_at_commas)
         return tuple(
             scoring_of(
-                model,
-                replace(given[column], **recipe_options(model, given[column], has_pairs=has_pairs)),
+                models[column],
+                one.options,
                 text_columns=(TEXT,),
                 text_pair_column=PAIR if has_pairs else None,
                 score_column=column,
             )
-            for column, model in models.items()
+            for column, one in completed_options(models, options, has_pairs=has_pairs).items()
         )
 
 

@@ -7,6 +7,9 @@ are replaced with `***`. A text without secrets is returned unchanged.
 import re
 from typing import Any
 
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import is_url
+
 _GONE = "***"
 _SECRET_NAMES = (
     r"X-(?:Amz|Goog|Ms|Xet)-[\w-]+|Signature|sig|Expires|Policy|Key-Pair-Id|AWSAccessKeyId|AccountKey|"
@@ -35,3 +38,13 @@ def redacted(text: str) -> str:
 def all_redacted(fields: dict[str, Any]) -> dict[str, Any]:
     """Redact the strings among fields."""
     return {name: redacted(value) if isinstance(value, str) else value for name, value in fields.items()}
+
+
+def refuse_secrets(option: str, uri: str) -> None:
+    """Raises UsageError for a URI with a secret: the spec is stored in Redis, sent to workers and published."""
+    if is_url(uri) and redacted(uri) != uri:
+        raise UsageError(
+            f"{option} {redacted(uri)} carries a password, token or signature, which would be stored with the run. "
+            "Give the address alone and the credentials in the environment of producer, workers and finalizer: HF_TOKEN, "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your storage's fsspec library reads (FSSPEC_<PROTOCOL>_…)."
+        )

@@ -6,7 +6,7 @@ Runs, `shardsift.score` and `worker tune` have them. The annotations are those o
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, TypedDict, TypeVar
 
 import typer
 
@@ -116,11 +116,26 @@ class ScoreKeywords(TypedDict, total=False):
 Options = TypeVar("Options", bound=ScoreOptions)
 
 
-def options_by_model(models: Mapping[str, Model], options: Options) -> dict[str, Options]:
+@dataclass(frozen=True, kw_only=True)
+class Completed(Generic[Options]):
+    """The options of one model of a run, with those that its recipe adds."""
+
+    options: Options
+    by_recipe: dict[str, Any]
+
+
+def completed_options(
+    models: Mapping[str, Model], options: Options, *, has_pairs: bool = False
+) -> dict[str, Completed[Options]]:
     """The options of each model, by the models' keys. If some models can choose from labels, the others keep their own."""
     choosing = [key for key, model in models.items() if entailment_output(model) is not None]
     without_labels = replace(options, labels=(), multi_label=False, hypothesis_template=None)
-    return {key: without_labels if choosing and key not in choosing else options for key in models}
+    found = {}
+    for key, model in models.items():
+        given = without_labels if choosing and key not in choosing else options
+        recipe = recipe_options(model, given, has_pairs=has_pairs)
+        found[key] = Completed(options=replace(given, **recipe), by_recipe=recipe)
+    return found
 
 
 def recipe_options(model: Model, options: ScoreOptions, *, has_pairs: bool = False) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from shardsift.fleet.run.model import UNKNOWN_FIELDS_REFUSED, Model
 # Zero-shot classification: labels in the user's words, which a model of natural language inference judges. Needs no torch.
 
 HYPOTHESIS_TEMPLATE = "This example is {}."  # transformers' default
+LABELS_FILE = "labels.txt"  # of labels that cannot stand in a command
 
 
 @dataclass(frozen=True, kw_only=True)

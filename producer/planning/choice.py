@@ -1,0 +1,105 @@
+"""Which rows a run keeps, as SQL that fits its columns. Refuses thresholds and labels that mean nothing."""
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+import pyarrow as pa
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import first_of
+from shardsift.fleet.run.filter import Filter, compared_with
+from shardsift.fleet.run.output_columns import kept_schema
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import RunSpec
+from shardsift.fleet.scorers.sequence_classifier import configured_threshold
+from shardsift.producer.planning.options import Condition
+
+_NAMED_LABELS = 10
+
+
+def choose_rows(spec: RunSpec, choice: Condition, schema: pa.Schema) -> tuple[RunSpec, list[str]]:
+    """The run with its filter, and what to tell the user about it. Raises UsageError if it does not fit the input."""
+    spec = replace(spec, where=condition(choice, spec.scorings))
+    check_filter(spec, schema)
+    return spec, _kept_lines(choice, spec.scorings)
+
+
+def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
+    """The rows to keep as SQL; None keeps every row. Raises UsageError for no choice, or one that means nothing."""
+    if choice.keep_all:
+        return None
+    if choice.keep_top is not None:
+        return "false"  # rows are chosen when all have a score
+    if choice.where is not None:
+        return choice.where
+    if len(scorings) > 1:
+        raise UsageError("Say which rows to keep with --where or --keep-all: a --min-score is for a single model.")
+    min_score = _threshold(scorings[0]) if choice.min_score is None else choice.min_score
+    if min_score is None:
+        raise UsageError("Say which rows to keep: --min-score, --where or --keep-all.")
+    _check_min_score(min_score, scorings[0])
+    return f'"{scorings[0].score_column}" >= {min_score}'
+
+
+def _threshold(scoring: Scoring) -> float | None:
+    """The score from which rows are kept, as the training of the model has left it in its config."""
+    has_raw_score = scoring.outputs == 1 and scoring.function_to_apply == "none"
+    return configured_threshold(scoring.model) if has_raw_score and not scoring.scores_from else None
+
+
+def _check_min_score(min_score: float, scoring: Scoring) -> None:
+    function, labels = scoring.function_to_apply, scoring.outputs
+    if not math.isfinite(min_score):
+        raise UsageError(f"--min-score {min_score:g} is not a number that a score can reach.")
+    if function != "none" and min_score > 1:
+        raise UsageError(
+            f"--min-score {min_score:g} keeps no row: these scores are probabilities from 0 to 1, by {function}."
+        )
+    if function == "softmax" and min_score <= 1 / labels:
+        raise UsageError(
+            f"--min-score {min_score:g} keeps every row: {scoring.score_column} is the probability of the best of {labels} "
+            f"labels, which is never below 1/{labels}. Name a label: --where {shlex.quote(_of_one_label(scoring))}."
+        )
+    if function == "sigmoid" and min_score <= 0:
+        raise UsageError(f"--min-score {min_score:g} keeps every row: these scores are from 0 to 1. Say --keep-all.")
+
+
+def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
+    """Raises UsageError if the filter does not fit an input with this schema, or names of columns collide."""
+    kept = kept_schema(schema, spec)
+    if spec.where:
+        Filter(spec.where, kept)
+        for scoring in spec.scorings:
+            _check_labels(spec.where, scoring)
+
+
+def _check_labels(where: str, scoring: Scoring) -> None:
+    if scoring.outputs > 1 and (wrong := compared_with(where, scoring.label_column) - {*scoring.labels}):
+        label = min(wrong)
+        by_lower = {known.lower(): known for known in scoring.labels}
+        near = get_close_matches(label.lower(), by_lower, n=1)
+        hint = f" Did you mean {by_lower[near[0]]!r}?" if near else ""
+        raise UsageError(
+            f"The filter {where!r} names a label that {scoring.model.name} does not give: {label!r}.{hint} "
+            f"Its labels: {first_of(scoring.labels, _NAMED_LABELS)}."
+        )
+
+
+def _kept_lines(choice: Condition, scorings: Sequence[Scoring]) -> list[str]:
+    """A line about a threshold on the score of a model with several labels, which is the score of the best one."""
+    if choice.min_score is None or scorings[0].outputs == 1:
+        return []
+    return [
+        f"Rows are kept whose best label, whichever it is, scores {choice.min_score:g} or more. "
+        f"For one label: --where {shlex.quote(_of_one_label(scorings[0]))}."
+    ]
+
+
+def _of_one_label(scoring: Scoring) -> str:
+    """SQL on the last label, which in a two-label model is usually the positive class."""
+    if not scoring.label_score_columns:
+        return f"{scoring.label_column} = '{scoring.labels[-1]}'"
+    return f"{scoring.label_score_columns[-1]} >= 0.5"

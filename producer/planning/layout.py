@@ -1,0 +1,79 @@
+"""The paths of a run's files in its output, and what disks, the Hub and readers make of them."""
+
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.folder_columns import folder_values
+from shardsift.fleet.run.spec import MOST_SHARDS_OF_FILE, RunSpec, Shard, merge_group
+from shardsift.fleet.storage.open_output import is_on_hub
+
+_FILES_A_FOLDER = 10_000  # the Hub's limit: https://huggingface.co/docs/hub/storage-limits
+
+
+def check_layout(spec: RunSpec, shards: Sequence[Shard]) -> list[str]:
+    """Raises UsageError for paths that an output cannot have. Returns a line about names that some disks do not tell apart."""
+    _check_tree(shards)
+    _check_folders(spec, shards)
+    _check_folder_names(spec, shards)
+    return twins_line(shards)
+
+
+def _check_tree(shards: Iterable[Shard]) -> None:
+    """Raises UsageError if an output file of one shard would be a folder of another's: `x.jsonl` beside `x.parquet/`."""
+    by_path = {shard.data_path: shard for shard in shards}
+    for path, shard in by_path.items():
+        for folder in PurePosixPath(path).parents:
+            if file := by_path.get(str(folder)):
+                raise UsageError(
+                    f"{file.uri} would be published as {folder}, which is a folder with the file of {shard.uri}. Rename one, "
+                    "or leave one out."
+                )
+
+
+def _check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:
+    """Raises UsageError if the output is on the Hub and a folder would have more files than it takes."""
+    together, files = defaultdict[tuple[str, ...], float](float), defaultdict[str, float](float)
+    for shard in shards if is_on_hub(spec.output_uri) else ():
+        together[merge_group(shard.name)] += _share_of_file(shard, spec.target_file_bytes)
+    for (folder, *_), share in together.items():
+        files[folder] += max(1, share)
+    folder = max(files, key=files.__getitem__, default="")
+    if files[folder] > _FILES_A_FOLDER:
+        raise UsageError(
+            f"The Hub takes at most {_FILES_A_FOLDER:,} files in a folder, and {f'data/{folder}'.rstrip('/')} would have "
+            f"{files[folder]:,.0f}. Merge them by --target-file-size, sort the input into folders, or publish to a folder "
+            "or bucket."
+        )
+
+
+def _share_of_file(shard: Shard, target_bytes: int | None) -> float:
+    """Of a data file, at most: its rows are assumed to take no more than twice the bytes of the input."""
+    if target_bytes is None or shard.size_bytes is None:
+        return 1
+    return min(1, max(1 / MOST_SHARDS_OF_FILE, 2 * shard.size_bytes / target_bytes))
+
+
+def _check_folder_names(spec: RunSpec, shards: Iterable[Shard]) -> None:
+    """Raises UsageError if readers of the output would find a column of the run in its folders too: `score=5`."""
+    added = {name.lower() for name in spec.output_columns}
+    for shard in shards:
+        if taken := [name for name in folder_values(shard.name) if name.lower() in added]:
+            raise UsageError(
+                f'{shard.uri} is in a folder "{taken[0]}=…". Readers would take its value for that of the column "{taken[0]}", '
+                "which the run adds. Rename the folders, or name the model: --model NAME=MODEL."
+            )
+
+
+def twins_line(shards: Iterable[Shard]) -> list[str]:
+    """Say that files are one on a disk that does not tell apart their names."""
+    shown: dict[str, str] = {}
+    for shard in shards:
+        first = shown.setdefault(unicodedata.normalize("NFC", shard.name).casefold(), shard.name)
+        if first != shard.name:
+            return [
+                f"{first} and {shard.name} are one name on disks of macOS and Windows: a copy of the output there loses rows."
+            ]
+    return []
