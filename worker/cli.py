@@ -16,8 +16,8 @@ from shardsift.fleet.process.command_line import (
     print_table,
     run_command_line,
     say,
-    with_options_of,
 )
+from shardsift.fleet.process.keywords import with_options_of
 from shardsift.fleet.process.settings import Settings, read_settings
 from shardsift.fleet.run import choices
 from shardsift.fleet.run.options import model_option, split_at_commas

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardsift.fleet.process.command_line import Commands, print_json, say, with_options_of
+from shardsift.fleet.process.command_line import Commands, print_json, say
+from shardsift.fleet.process.keywords import with_options_of
 from shardsift.fleet.process.wording import counted, first_of
 from shardsift.producer.commands.shared import (
     AsJson,

@@ -10,8 +10,7 @@ from typing import Annotated, TypedDict
 import typer
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.process.command_line import with_options_of
-from shardsift.fleet.process.keywords import Location, Names
+from shardsift.fleet.process.keywords import Location, Names, with_options_of
 from shardsift.fleet.run.choices import DEFAULT_MODEL, Dtype
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, with_revision
 from shardsift.fleet.run.options import (

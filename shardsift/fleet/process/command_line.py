@@ -12,19 +12,17 @@ import re
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shardsift.fleet.errors import ExitCode, ShardsiftError, TransientError, UsageError
 from shardsift.fleet.process.environment import keep_docstrings, leave_out_others
-from shardsift.fleet.process.keywords import SEVERAL
 from shardsift.fleet.process.wording import wrapped
 
 if TYPE_CHECKING:
@@ -329,45 +327,3 @@ def _is_of_redis(error: Exception) -> bool:
     """Compares class names, so that printing help need not import redis."""
     names = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
     return bool(names & {"redis.exceptions.RedisError", "kombu.exceptions.OperationalError"})
-
-
-# A dataclass whose fields are annotated for Typer describes options once: for a command, and by keywords.py for Python.
-
-Command = Callable[..., None]
-
-
-def with_options_of(
-    kind: type[Any], **parsed: Callable[[Sequence[str]], Sequence[str]]
-) -> Callable[[Command], Command]:
-    """The command gets an instance of `kind` as its first argument. The annotations of its fields are those of the command line.
-
-    A field that is a tuple may be given more than once. `parsed` has what to make of such a field, if it is given.
-    """
-    shared = [
-        parameter.replace(annotation=_as_typer_takes_it(parameter.annotation))
-        for parameter in inspect.signature(kind).parameters.values()
-    ]
-
-    def decorated(command: Command) -> Command:
-        own = list(inspect.signature(command).parameters.values())[1:]
-
-        @wraps(command)
-        def collected(**given: Any) -> None:
-            options = {parameter.name: given.pop(parameter.name) for parameter in shared}
-            options |= {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
-            options |= {name: tuple(parse(options[name])) for name, parse in parsed.items() if options[name]}
-            command(kind(**options), **given)
-
-        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*shared, *own)]
-        collected.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        collected.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return collected
-
-    return decorated
-
-
-def _as_typer_takes_it(annotation: Any) -> Any:
-    """An option that may be given more than once is a list to Typer, which takes a tuple for one with several values."""
-    if get_args(annotation)[:1] != (SEVERAL,):
-        return annotation
-    return Annotated[(list[str], *annotation.__metadata__)]

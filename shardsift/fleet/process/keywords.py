@@ -1,6 +1,7 @@
-"""Options of the command line as keyword arguments of Python functions: `--text-column` is `text_column`.
+"""Options that are described once, by a dataclass whose fields are annotated for Typer.
 
-A dataclass whose fields are annotated for Typer describes the options; a TypedDict beside it has the types for Python.
+`with_options_of` gives them to a command, and `options_from` reads them from keyword arguments of a Python function, where
+`--text-column` is `text_column`. A TypedDict beside the dataclass has the types for Python.
 """
 
 import inspect
@@ -11,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
+from functools import wraps
 from numbers import Integral, Real
 from os import PathLike
 from textwrap import fill
-from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,11 +25,49 @@ from shardsift.fleet.process.wording import local_path
 
 Location: TypeAlias = str | PathLike[str]  # a path, a URI, or a name on the Hub
 Names: TypeAlias = str | Sequence[str]  # a list, or what the command line takes, with commas
+Command = Callable[..., None]
 SEVERAL = tuple[str, ...]  # the type of an option that may be given more than once
 Kind = TypeVar("Kind")
 Function = TypeVar("Function", bound=Callable[..., Any])
 _WIDTH = 110
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
+
+
+def with_options_of(
+    kind: type[Any], **parsed: Callable[[Sequence[str]], Sequence[str]]
+) -> Callable[[Command], Command]:
+    """The command gets an instance of `kind` as its first argument. The annotations of its fields are those of the command line.
+
+    A field that is a tuple may be given more than once. `parsed` has what to make of such a field, if it is given.
+    """
+    shared = [
+        parameter.replace(annotation=_as_typer_takes_it(parameter.annotation))
+        for parameter in inspect.signature(kind).parameters.values()
+    ]
+
+    def decorated(command: Command) -> Command:
+        own = list(inspect.signature(command).parameters.values())[1:]
+
+        @wraps(command)
+        def collected(**given: Any) -> None:
+            options = {parameter.name: given.pop(parameter.name) for parameter in shared}
+            options |= {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
+            options |= {name: tuple(parse(options[name])) for name, parse in parsed.items() if options[name]}
+            command(kind(**options), **given)
+
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*shared, *own)]
+        collected.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        collected.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return collected
+
+    return decorated
+
+
+def _as_typer_takes_it(annotation: Any) -> Any:
+    """An option that may be given more than once is a list to Typer, which takes a tuple for one with several values."""
+    if get_args(annotation)[:1] != (SEVERAL,):
+        return annotation
+    return Annotated[(list[str], *annotation.__metadata__)]
 
 
 def options_from(
