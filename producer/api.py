@@ -24,7 +24,8 @@ from shardsift.fleet.process.settings import Settings, read_settings
 from shardsift.fleet.process.wording import is_place
 from shardsift.fleet.run.options import split_at_commas
 from shardsift.producer.local.run import run_locally
-from shardsift.producer.opening import open_ledger_of, output_of, patient, published_output_of
+from shardsift.producer.opening import open_ledger_of, output_of, published_output_of
+from shardsift.producer.patience import patient
 from shardsift.producer.planning.enqueue import Enqueued
 from shardsift.producer.planning.enqueue import enqueue as enqueue_plan
 from shardsift.producer.planning.options import RefilterKeywords, RefilterOptions, RunKeywords, RunOptions

@@ -109,7 +109,8 @@ def refilter(
     """
     from shardsift.fleet.process.wording import is_place
     from shardsift.fleet.scorers.stored_scores import published_run
-    from shardsift.producer.opening import patient, published_output_of
+    from shardsift.producer.opening import published_output_of
+    from shardsift.producer.patience import patient
     from shardsift.producer.planning.refilter import plan_refilter
 
     uri, earlier = (target, None) if target and is_place(target) else published_output_of(target, read_settings())
@@ -184,7 +185,7 @@ def _say_sent(replaced: "Published") -> None:
     """Say how many of the bytes that are published now had to be sent to replace an earlier run."""
     from shardsift.fleet.scorers.stored_scores import published_run
     from shardsift.fleet.storage.inspection import files_of
-    from shardsift.producer.opening import patient
+    from shardsift.producer.patience import patient
 
     before, now = (files_of(one.receipts).keys() for one in (replaced, patient(published_run)(replaced.uri)))
     sent, whole = (sum(file.size_bytes for file in files) for files in (now - before, now))

@@ -30,7 +30,8 @@ def retry(
     every: Annotated[bool, typer.Option("--all", help="Also score shards again that are done.")] = False,
 ) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
-    from shardsift.producer.opening import open_ledger_of, patient
+    from shardsift.producer.opening import open_ledger_of
+    from shardsift.producer.patience import patient
     from shardsift.producer.planning.retry import retry_run
     from shardsift.producer.status import run_status
     from shardsift.producer.status.advice import what_it_waits_for
@@ -121,7 +122,8 @@ def set_(
 @commands.command(epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def finalize(run_id: RunId = None) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
-    from shardsift.producer.opening import open_ledger_of, patient
+    from shardsift.producer.opening import open_ledger_of
+    from shardsift.producer.patience import patient
     from shardsift.producer.publishing.publish import NotReady, finalize_run, with_findings
     from shardsift.producer.status import ExitCode, run_status
 

@@ -21,7 +21,7 @@ from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.scorers.kinds import ScorerKind, check_requirements, scorer_kind
 from shardsift.producer.local.keeper import is_free
 from shardsift.producer.local.redis import machine_redis
-from shardsift.producer.opening import patient
+from shardsift.producer.patience import patient
 from shardsift.producer.planning.enqueue import Enqueued, enqueue
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.refilter import plan_refilter

@@ -16,7 +16,7 @@ from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.inspection import Finding
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import Output, Recovered
-from shardsift.producer.opening import patient
+from shardsift.producer.patience import patient
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.steering import steered
 from shardsift.producer.publishing.publish import inspect_and_repair

@@ -7,7 +7,7 @@ from shardsift.fleet.errors import OutputTaken, ShardError, UsageError
 from shardsift.fleet.run.spec import RunSpec, Shard, file_name
 from shardsift.fleet.storage.open_output import manifest_at, open_output
 from shardsift.fleet.storage.output import Recovered
-from shardsift.producer.opening import patient
+from shardsift.producer.patience import patient
 from shardsift.producer.planning.choice import choose_rows
 from shardsift.producer.planning.columns import find_columns
 from shardsift.producer.planning.cut import check_ranking

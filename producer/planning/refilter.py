@@ -8,7 +8,7 @@ from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.spec import RunSpec, disclosed_inputs
 from shardsift.fleet.scorers.stored_scores import model_of, published_run
 from shardsift.fleet.storage.open_output import Published, is_on_hub
-from shardsift.producer.opening import patient
+from shardsift.producer.patience import patient
 from shardsift.producer.planning.choice import check_filter, condition
 from shardsift.producer.planning.columns import with_folder_columns
 from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of

@@ -23,7 +23,7 @@ from shardsift.fleet.storage.manifest import Manifest
 from shardsift.fleet.storage.open_output import is_on_hub, manifest_at, open_output, published_at
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
 from shardsift.producer.gpus import TABLE, gpu_called, list_prices
-from shardsift.producer.opening import patient
+from shardsift.producer.patience import patient
 from shardsift.producer.publishing.card import Beside, dataset_card
 from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards
 from shardsift.producer.publishing.merge import DATA, SCORES, merge_shards

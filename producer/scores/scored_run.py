@@ -25,7 +25,8 @@ from shardsift.fleet.run.text import texts_of
 from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.open_output import stored_scores
-from shardsift.producer.opening import open_ledger_of, patient
+from shardsift.producer.opening import open_ledger_of
+from shardsift.producer.patience import patient
 from shardsift.producer.planning.cut import Edge, RankedRun, bucket_shares, columns_of_input
 from shardsift.producer.planning.inputs import absolute_uri
 from shardsift.producer.planning.options import Ranking, RankingKeywords

@@ -20,7 +20,7 @@ from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, f
 from shardsift.fleet.storage.open_output import Published, content_at, manifest_at, open_output, published_at
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
 from shardsift.fleet.storage.parquet import RowGroups
-from shardsift.producer.opening import patient
+from shardsift.producer.patience import patient
 from shardsift.producer.verify.rows import kept_faults, scored_rows
 from shardsift.producer.verify.source import source_faults, source_shards, unlisted_shards
 from shardsift.producer.verify.verification import Fault, Verification

@@ -1,0 +1,38 @@
+"""Ask again after an error that may go away by itself, as the Hub's client does for some of its requests only."""
+
+import logging
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from shardsift.fleet.errors import TransientError
+
+_PAUSES_SECONDS = (1, 2, 4, 8, 8)  # those of huggingface_hub
+_LONGEST_PAUSE_SECONDS = 60.0  # that a server may ask for while a person waits for the command
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def patient(do: Callable[P, T]) -> Callable[P, T]:
+    """Call `do` again after a TransientError, and raise the last one. It must be safe to call twice.
+
+    An error of this machine, such as expired credentials, is raised at once, and so is one with a long time to wait.
+    """
+
+    @wraps(do)
+    def patiently(*args: P.args, **kwargs: P.kwargs) -> T:
+        for pause_seconds in _PAUSES_SECONDS:
+            try:
+                return do(*args, **kwargs)
+            except TransientError as error:
+                wait_seconds = max(pause_seconds, error.retry_after_seconds or 0)
+                if error.of_machine or wait_seconds > _LONGEST_PAUSE_SECONDS:
+                    raise
+                logger.warning("%s Trying again in %.0f s.", error, wait_seconds)
+            time.sleep(wait_seconds)
+        return do(*args, **kwargs)
+
+    return patiently
