@@ -267,7 +267,7 @@ def _send(settings: Settings, ledger: Ledger, run_id: str) -> None:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Errors in the words of a Python user. An error of Redis is one of ours."""
+    """Name options in errors as keywords, and raise errors of Redis as ours."""
     try:
         with keyword_errors():
             yield

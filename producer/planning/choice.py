@@ -21,7 +21,7 @@ _NAMED_LABELS = 10
 
 
 def choose_rows(spec: RunSpec, choice: Condition, schema: pa.Schema) -> tuple[RunSpec, list[str]]:
-    """The run with its filter, and what to tell the user about it. Raises UsageError if it does not fit the input."""
+    """The run with its filter, and lines about it for the user. Raises UsageError if it does not fit the input."""
     spec = replace(spec, where=condition(choice, spec.scorings))
     check_filter(spec, schema)
     return spec, _kept_lines(choice, spec.scorings)

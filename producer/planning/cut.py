@@ -99,7 +99,7 @@ class RankedRun:
             yield keys_of(scores[ranked], numbers), weights
 
     def _read_input(self, receipt: Receipt, names: Sequence[str]) -> list[pa.ChunkedArray]:
-        """These columns of a shard. The scores file has a line for each of its rows, in the same order."""
+        """Columns of a shard's input. The scores file has a line for each of its rows, in the same order."""
         if not names:
             return []
         shard, spec = self.shards.get(receipt.shard), self.spec
@@ -162,12 +162,12 @@ def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
 
 
 def _check_within(spec: RunSpec, ranking: Ranking) -> None:
-    """Raises UsageError if SQL, which chooses the best rows, does not tell the column of `--within` from another."""
+    """Raises UsageError if SQL, which chooses the best rows, does not distinguish the column of `--within` from another."""
     within = ranking.within
     names = [*dict(spec.columns), *(field.name for field in row_fields(spec)), *spec.output_columns]
     if within and (others := [name for name in names if name.lower() == within.lower() and name != within]):
         raise UsageError(
-            f'--within {within}: the output would also have a column "{others[0]}", which SQL does not tell from it. Rename one '
+            f'--within {within}: the output would also have a column "{others[0]}", which is the same to SQL. Rename one '
             "in the input; those of a model with --model NAME=MODEL."
         )
 
@@ -208,7 +208,7 @@ def buckets_of(run: RankedRun, buckets: int) -> Buckets:
 
 
 def best_rows(run: RankedRun, keep_top: str) -> tuple[BestRows, str, tuple[str, ...]]:
-    """What to keep, the condition that only these rows meet, and what it keeps, in words."""
+    """The best rows for the card, the condition that only they meet, and lines for the user."""
     check_ranking(run.spec, run.ranking)
     edges, within, by = run.edges([share_of(keep_top)]), run.ranking.within, run.ranking.by
     best = BestRows(share=keep_top, columns=run.columns, within=within, by=by)

@@ -105,7 +105,7 @@ def check_output_place(uri: str, *, public: bool = False) -> None:
 
 
 def _check_is_apart(output_uri: str, input_uris: Sequence[str]) -> None:
-    """An output among the files of the input would be the next run's input. A folder is read with all folders below it."""
+    """Refuse an output that the next run would read as its input. A folder is read with all folders below it."""
     output = _real_path(output_uri)
     for uri in input_uris:
         source = _real_path(uri.partition("**")[0])

@@ -134,7 +134,7 @@ def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) ->
 
 @patient
 def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
-    """By the ledger, and by the output too: the ledger may have been lost. Of a run that it does not know, nothing is known."""
+    """Look in the ledger and in the output: the ledger may have been lost. False for a run that the ledger does not know."""
     if run_id not in ledger.run_ids() or ledger.counts(run_id).done or ledger.pace(run_id).rows:
         return False
     output = open_output(output_uri, run_id)

@@ -145,7 +145,7 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
 def estimate_run(
     plan: Plan, *, counted_rows: int | None, ledger: Ledger | None, price_per_gpu_hour: float | None = None
 ) -> Estimate:
-    """`counted_rows` are those of the input, if they were counted; `ledger` may know an earlier run.
+    """Estimate tokens, hours and cost. `counted_rows` is None if rows were not counted; `ledger` may know an earlier run.
 
     Never raises for what cannot be read: the notes say what is missing.
     """
@@ -256,7 +256,7 @@ def _devices(
 
 
 def priced(device: str, hours: Range, basis: str, price: float | None, prices: ListPrices = TABLE) -> DeviceEstimate:
-    """`price` is the user's own for an hour; without one, the list price counts."""
+    """Add the cost, at the user's price for an hour, or else at the list price."""
     source = "SHARDSIFT_PRICE_PER_GPU_HOUR"
     if price is None:
         price, source = prices.of(device), prices.source

@@ -46,7 +46,7 @@ class Input:
     shards: tuple[Shard, ...]
     listed: tuple[Shard, ...]  # the same, and those beyond the user's limits
     left_out: tuple[str, ...]  # files in its folders whose endings are not those of an input
-    notes: tuple[str, ...] = ()  # what to tell the user
+    notes: tuple[str, ...] = ()  # for the user
 
 
 def read_input(options: InputOptions) -> Input:
@@ -84,7 +84,6 @@ def list_input(*uris: str) -> Input:
 
 
 def _list(uri: str) -> Input:
-    """The shards that a URI names."""
     try:
         with translated(f"Listing {uri}"):
             pinned, commit = pinned_uri(uri)
@@ -105,7 +104,7 @@ def _list(uri: str) -> Input:
 
 
 def _refuse_files_named_twice(uris: Sequence[str], parts: Sequence[Input]) -> None:
-    """`uris` are as the user wrote them. One file may be two shards of different names."""
+    """Refuse one file as two shards. `uris` are as the user wrote them."""
     seen: dict[Hashable, tuple[int, str]] = {}
     for number, part in enumerate(parts):
         for shard in part.shards:
@@ -120,7 +119,7 @@ def _refuse_files_named_twice(uris: Sequence[str], parts: Sequence[Input]) -> No
 
 
 def _file(shard: Shard) -> Hashable:
-    """The file itself, which may have several names on this machine. The identity is for file systems that repeat inodes."""
+    """Identify a file, which may have several names on this machine. Some file systems repeat inodes of removed files."""
     if not shard.uri.startswith("file://"):
         return shard.uri
     with suppress(FileNotFoundError):  # it has vanished since it was listed; who reads it says so
@@ -208,7 +207,7 @@ def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
 
 
 def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Iterable[str] = ()) -> dict[str, Shard]:
-    """These files as the shards of a run that is over, by name: with the parts that it had instead of their file.
+    """The shards of a run that is over, by name, from its files: with the parts that it had instead of their file.
 
     A part that was left out, whose rows no receipt says, begins with its file.
     """
@@ -290,7 +289,7 @@ def _shard(info: dict[str, Any], listing: Listing) -> Shard:
 
 
 def absolute_uri(uri: str) -> str:
-    """Workers run in other folders: a local path must not depend on this one."""
+    """Make a local path absolute, because workers run in other folders."""
     return uri if is_url(uri) or uri.startswith("file://") else str(local_path(uri))
 
 

@@ -27,7 +27,7 @@ class Plan:
     shards: tuple[Shard, ...]
     command: str | None = None  # that makes the rows again, for the card
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
-    notes: tuple[str, ...] = ()  # what to tell the user: the recipes that are used, and what a threshold keeps
+    notes: tuple[str, ...] = ()  # for the user: the recipes that are used, and what a threshold keeps
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
     then: RefilterOptions | None = None  # of the run that chooses rows by the scores of this one, which keeps none
 

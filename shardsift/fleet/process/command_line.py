@@ -309,7 +309,7 @@ def _wrong_settings(error: Exception) -> str:
 
 
 def _lacking(error: Exception) -> str:
-    """What this process lacks that any library may ask for; empty if that is not why it failed."""
+    """Say what this process lacks that any library may need; empty if that is not why it failed."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"A disk is full: {error}. Free some space, and run the command again."
     try:

@@ -36,7 +36,7 @@ _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
 def with_options_of(
     kind: type[Any], **parsed: Callable[[Sequence[str]], Sequence[str]]
 ) -> Callable[[Command], Command]:
-    """The command gets an instance of `kind` as its first argument. The annotations of its fields are those of the command line.
+    """Give a command an instance of `kind` as its first argument, with an option for each annotated field.
 
     A field that is a tuple may be given more than once. `parsed` has what to make of such a field, if it is given.
     """

@@ -153,7 +153,7 @@ class Scoring:
 
     @property
     def logits_column(self) -> str:
-        """In the scores file only, and only if the logits do not follow from the score."""
+        """The column of all logits, in the scores file only, if they do not follow from the score."""
         return f"{self.score_column}_logits"
 
     @property
