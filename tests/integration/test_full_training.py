@@ -169,7 +169,11 @@ def test_of_two_processes_only_the_first_writes(spec: TrainOptions, tmp_path: Pa
     two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
 
     done = subprocess.run(
-        [*two, "shardsift", *spec.command[1:], "--device", "cpu", "--json"], capture_output=True, text=True, check=False, timeout=240
+        [*two, "shardsift", *spec.command[1:], "--device", "cpu", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
     )
 
     assert done.returncode == 0, done.stderr[-2000:]

@@ -86,7 +86,7 @@ class TestCard:
     def test_the_title_of_a_card_has_a_name_of_any_characters(self) -> None:
         name = "5 * 3 <b>, my_set [v2] & C#"
 
-        spec = a_spec(model=Model(name=f"/models/{name}", revision="sha256-abc"))
+        spec = a_spec(model=Model(name=f"/models/{name}", revision="sha256-abc", labels=("LABEL_0",)))
         text = dataset_card(spec, [a_receipt("r", A)]).decode()
 
         assert "with 5 \\* 3 \\<b\\>, my\\_set \\[v2\\] \\& C\\#\n" in text
