@@ -163,7 +163,7 @@ def test_what_is_no_condition_on_one_row_is_refused_before_any_row_is_seen(where
         "len(list_filter(tags, t -> t = 'x')) > 0",
     ],
 )
-def test_an_unknown_column_is_told_with_those_there_are(where: str) -> None:
+def test_an_unknown_column_is_reported_with_those_there_are(where: str) -> None:
     assert "there are: text, Language, meta, tags, row, fetched, score" in refusal(where)
 
 
@@ -173,7 +173,7 @@ def test_a_name_that_two_columns_share_but_for_case_is_refused() -> None:
     assert '"score" names several columns' in refusal("score >= 3", schema)
 
 
-def test_an_error_that_only_a_row_shows_is_told_as_one_of_the_condition() -> None:
+def test_an_error_that_only_a_row_shows_is_reported_as_one_of_the_condition() -> None:
     condition = Filter("text::int > 3", SCHEMA)
 
     with pytest.raises(UsageError, match="Could not convert string 'a'"):

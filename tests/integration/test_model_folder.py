@@ -83,7 +83,7 @@ def test_a_folder_without_a_tokenizer_is_refused(model: Path) -> None:
         load_untuned_model(settings_for(model, None))
 
 
-def test_a_tokenizer_of_only_a_sentencepiece_file_is_read_or_told_what_it_needs(model: Path) -> None:
+def test_a_tokenizer_of_only_a_sentencepiece_file_is_read_or_says_what_it_needs(model: Path) -> None:
     for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         (model / file).unlink(missing_ok=True)
     with (model / "tokenizer.model").open("wb") as file:
@@ -119,7 +119,7 @@ CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
         (CONFIG, {"max_position_embeddings": 10**30}, "Overflow when unpacking long"),  # torch's, with a trace
     ],
 )
-def test_a_config_that_its_weights_or_tokenizer_contradict_is_told_in_one_line(
+def test_a_config_that_its_weights_or_tokenizer_contradict_is_reported_in_one_line(
     model: Path, file: str, values: dict[str, Any], says: str
 ) -> None:
     configured(model, file, **values)

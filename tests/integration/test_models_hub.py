@@ -68,7 +68,9 @@ def test_without_a_network_a_cached_model_is_pinned_to_its_cached_commit(environ
     )
 
 
-def test_without_a_network_a_model_that_is_not_here_is_told_soon(environment: dict[str, str], tmp_path: Path) -> None:
+def test_without_a_network_a_model_that_is_not_here_is_reported_soon(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     """The Hub's client tries again for at least 23 s."""
     unused = f"http://127.0.0.1:{unused_port()}"
     home = {"HF_HOME": str(tmp_path / "empty")}

@@ -96,7 +96,7 @@ def test_ranks_give_the_scores_of_the_undivided_model_and_hold_half_of_its_weigh
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_is_told_at_once_and_fails_the_next_batch(llama: Path) -> None:
+def test_a_rank_that_dies_is_reported_at_once_and_fails_the_next_batch(llama: Path) -> None:
     told, has_told = [], threading.Event()
 
     def tell(reason: str) -> None:

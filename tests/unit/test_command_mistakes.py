@@ -32,7 +32,7 @@ def said(*arguments: str) -> str:
         ("--filter", "--where"),
     ],
 )
-def test_an_unknown_option_is_told_with_those_that_are_like_it_or_about_it(option: str, meant: str) -> None:
+def test_an_unknown_option_is_reported_with_those_that_are_like_it_or_about_it(option: str, meant: str) -> None:
     message = said("run", option, "3")
 
     assert f"No such option: {option} (Possible options: " in message
@@ -44,7 +44,7 @@ def test_an_option_that_another_follows_has_no_value() -> None:
     assert told("run", "-input", "shards") == "There is no option -input. Did you mean --input?"
 
 
-def test_files_that_the_shell_made_of_a_glob_are_told_in_one_line(tmp_path: Path) -> None:
+def test_files_that_the_shell_made_of_a_glob_are_reported_in_one_line(tmp_path: Path) -> None:
     files = [str(tmp_path / f"{number}.parquet") for number in range(3)]
     for file in files:
         Path(file).touch()
@@ -61,7 +61,7 @@ def test_files_that_the_shell_made_of_a_glob_are_told_in_one_line(tmp_path: Path
         (("shards", "--model", "m"), "'shards' belongs to no option. Write a value after its option"),
     ],
 )
-def test_a_value_of_no_option_is_told_with_what_to_do(arguments: tuple[str, ...], advice: str) -> None:
+def test_a_value_of_no_option_is_reported_with_what_to_do(arguments: tuple[str, ...], advice: str) -> None:
     assert advice in told("run", *arguments)
 
 
@@ -82,7 +82,7 @@ def told(*arguments: str) -> str:
         ("--dtype", "flot32"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_option(option: str, value: str) -> None:
+def test_a_wrong_value_is_reported_with_its_option(option: str, value: str) -> None:
     message = said("run", option, value)
 
     assert f"Invalid value for '{option}'" in message
@@ -105,7 +105,7 @@ class TestPaths:
             ("./mydatta/*.parquet", "mydata"),
         ],
     )
-    def test_an_input_that_is_not_there_is_told_with_the_name_that_is_like_it(
+    def test_an_input_that_is_not_there_is_reported_with_the_name_that_is_like_it(
         self, typed: str, meant: str, tmp_path: Path
     ) -> None:
         with pytest.raises(UsageError) as refused:
@@ -121,14 +121,14 @@ class TestPaths:
 
         assert "Did you mean" not in str(refused.value)
 
-    def test_a_model_folder_that_is_not_there_is_told_with_the_name_that_is_like_it(self, tmp_path: Path) -> None:
+    def test_a_model_folder_that_is_not_there_is_reported_with_the_name_that_is_like_it(self, tmp_path: Path) -> None:
         (tmp_path / "mydatas").mkdir()
         (tmp_path / "mydatas/config.json").touch()
 
         with pytest.raises(UsageError, match=rf"no model folder \./mydat\. .* Did you mean {tmp_path}/mydatas\?"):
             resolve_classifier("./mydat", None)
 
-    def test_an_output_like_a_name_on_the_hub_is_told_to_be_a_folder(self) -> None:
+    def test_an_output_like_a_name_on_the_hub_is_reported_to_be_a_folder(self) -> None:
         assert place_lines("me/kept") == (
             "--output me/kept is a folder here. For a dataset on the Hub, write --output hf://datasets/me/kept.",
         )
@@ -169,7 +169,7 @@ def test_a_full_disk_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("producer: A disk is full: [Errno 28] No space left on device. Free some")
 
 
-def test_settings_that_a_library_cannot_read_are_told_in_one_line(
+def test_settings_that_a_library_cannot_read_are_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "conf.json").write_text("{")

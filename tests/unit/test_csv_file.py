@@ -87,7 +87,7 @@ def test_columns_that_were_not_chosen_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["string", SEEN])
-def test_a_chosen_column_that_no_file_has_is_told(tmp_path: Path, kind: str) -> None:
+def test_a_chosen_column_that_no_file_has_is_reported(tmp_path: Path, kind: str) -> None:
     file = write_file(tmp_path / "a.csv", CHOSEN_FROM)
 
     with pytest.raises(UsageError, match='have no field "title"; they have: id, text, ups. Commas sep'):

@@ -108,7 +108,7 @@ def test_a_file_and_a_folder_of_one_path_are_refused_before_any_is_scored(file: 
     assert check_layout(a_spec(), (a_shard(file), a_shard(f"{file}/y"), a_shard(f"{file}.parquet"))) is not None
 
 
-def test_names_that_some_disks_do_not_tell_apart_are_told() -> None:
+def test_names_that_some_disks_do_not_tell_apart_are_reported() -> None:
     assert twins_line([a_shard("A/x"), a_shard("b"), a_shard("a/X")])[0].startswith(
         "A/x and a/X are one name on disks of"
     )

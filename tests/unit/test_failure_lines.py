@@ -87,7 +87,7 @@ def failure_of_bad_rows(shard: str, *, rows: int, column: str) -> Failure:
     return failure(shard, f"Shard {shard}: {what}. {first}{more}. {REMEDY}")
 
 
-def test_shards_with_bad_rows_of_several_causes_are_told_by_the_first_and_never_without_one() -> None:
+def test_shards_with_bad_rows_of_several_causes_are_reported_by_the_first_and_never_without_one() -> None:
     json, meta = "line {}: not valid JSON", 'line {}: "meta" has another field'
     errors = [[meta, json], [meta], [json, meta], [json]]
     failures = [
@@ -118,7 +118,7 @@ def test_more_causes_than_fit_on_a_screen_are_counted() -> None:
     assert lines[5:] == ["And 2 other errors of 2 shards: `producer status RUN --json` lists all."]
 
 
-def test_shards_that_are_tried_again_are_told_with_their_last_error() -> None:
+def test_shards_that_are_tried_again_are_reported_with_their_last_error() -> None:
     retries = [failure(shard, "S3 answered 503.", attempts=2) for shard in ("a", "b")] + [
         failure("c", "No space left.")
     ]

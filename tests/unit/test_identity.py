@@ -74,7 +74,7 @@ def test_a_bucket_is_looked_at_afresh() -> None:
     files.rm("/identity", recursive=True)
 
 
-def test_a_failure_while_a_file_is_read_is_told_as_its_change_if_it_changed(tmp_path: Path) -> None:
+def test_a_failure_while_a_file_is_read_is_reported_as_its_change_if_it_changed(tmp_path: Path) -> None:
     file = a_file(tmp_path / "a.parquet", ["text"])
     shard = a_shard(uri=str(file), identity=identity_now(str(file))[0])
 

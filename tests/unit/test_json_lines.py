@@ -270,7 +270,7 @@ def test_fields_that_were_not_chosen_are_left_out_beside_bad_rows_and_inside_of_
     assert list(bad) == [2]
 
 
-def test_a_misspelt_column_is_told_although_its_type_is_named(tmp_path: Path) -> None:
+def test_a_misspelt_column_is_reported_although_its_type_is_named(tmp_path: Path) -> None:
     file = write_file(tmp_path / "a.jsonl", CHOSEN_FROM)
 
     with pytest.raises(UsageError, match=r'have no field "edlted"; .*\. Did you mean "edited"\?'):
@@ -284,7 +284,7 @@ def test_a_misspelt_column_is_told_although_its_type_is_named(tmp_path: Path) ->
         ("ups:float", "'float' is not a type of --columns: string, int64, double, bool or json."),
     ],
 )
-def test_a_column_that_no_first_row_of_any_file_has_and_what_is_not_a_type_are_told(
+def test_a_column_that_no_first_row_of_any_file_has_and_what_is_not_a_type_are_reported(
     tmp_path: Path, column: str, problem: str
 ) -> None:
     files = [write_file(tmp_path / "a.jsonl", CHOSEN_FROM), write_file(tmp_path / "b.jsonl", b'{"more": 1}')]
@@ -371,7 +371,7 @@ def test_compressed_parts_with_others_or_none_between_them_are_one_file(
     ("start", "kind"),
     [(b"PK\x03\x04", "a zip"), (b"BZh9", "a bzip2"), (b"\xfd7zXZ\0", "an xz"), (b"PAR1", "a Parquet")],
 )
-def test_a_file_of_another_format_is_told_by_its_first_bytes(tmp_path: Path, start: bytes, kind: str) -> None:
+def test_a_file_of_another_format_is_reported_by_its_first_bytes(tmp_path: Path, start: bytes, kind: str) -> None:
     (tmp_path / "a.jsonl").write_bytes(start + b"\0" * 100)
 
     with pytest.raises(ShardError, match=f"a.jsonl is {kind} file, whatever its name says. Unpack it"):
@@ -392,7 +392,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, ending: str) -> None:
             read(cut, TEXT)
 
 
-def test_a_long_distance_zstd_file_is_told_how_to_mend(tmp_path: Path) -> None:
+def test_a_long_distance_zstd_file_is_reported_with_a_command_that_repairs_it(tmp_path: Path) -> None:
     """As the Reddit dumps are compressed. The header asks for a window of 2 GiB."""
     (tmp_path / "a.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8" + b"\0" * 20)
 

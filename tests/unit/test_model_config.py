@@ -93,7 +93,7 @@ def test_labels_are_those_that_transformers_serves(config: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": NaN', "[]", "null", '"x"', "", "\ufeff{}", "1" * 5_000])
-def test_a_file_that_is_no_object_is_told(text: str, folder: Path) -> None:
+def test_a_file_that_is_no_object_is_reported(text: str, folder: Path) -> None:
     (folder / "config.json").write_text(text)
 
     with pytest.raises(UsageError, match=r"The config\.json of .* cannot be read"):

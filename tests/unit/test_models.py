@@ -89,6 +89,6 @@ def test_a_worker_may_serve_folders_with_commas(tmp_path: Path) -> None:
         (Settings(model="me/m,me/n", model_revision="v2"), "Name a revision of each as MODEL@REVISION"),
     ],
 )
-def test_models_of_a_worker_that_cannot_be_read_are_told(settings: Settings, says: str) -> None:
+def test_models_of_a_worker_that_cannot_be_read_are_reported(settings: Settings, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         _ = settings.models

@@ -13,7 +13,7 @@ def told(here: RunSpec, there: RunSpec = SPEC) -> str:
     return str(other_run("out", there.run_id, disclosed_spec(there), here)).partition("It differs in: ")[2]
 
 
-def test_fields_of_the_run_and_of_its_scorings_are_told() -> None:
+def test_fields_of_the_run_and_of_its_scorings_are_reported() -> None:
     scoring = SPEC.scorings[0]
     other = replace(SPEC, where=None, limit_rows=7, scorings=(replace(scoring, dtype="auto", int_score=False),))
 

@@ -142,7 +142,7 @@ def test_one_row_alone_on_a_page_and_an_empty_row_group_are_read(tmp_path: Path,
     assert found["text"].to_pylist() == 2 * table["text"].to_pylist()
 
 
-def test_headers_that_are_not_readable_are_told_as_damage(tmp_path: Path) -> None:
+def test_headers_that_are_not_readable_are_reported_as_damage(tmp_path: Path) -> None:
     rng = random.Random(0)
     pq.write_table(
         pa.table({"text": ["a" * 500, "b" * 900] * 2_000, "tags": [["a", "b"]] * 4_000}), tmp_path / "a.parquet"

@@ -155,7 +155,7 @@ def test_workers_are_a_whole_number(workers: Any) -> None:
 
 
 @pytest.mark.parametrize("place", [None, 3, ["./a", "./b"]])
-def test_what_is_no_place_is_told(place: Any) -> None:
+def test_what_is_no_path_uri_or_run_is_reported(place: Any) -> None:
     for call in (shardsift.scores, shardsift.verify, shardsift.refilter):
         with pytest.raises(UsageError, match="is no path, URI or id of a run: pass one text or Path"):
             call(place)

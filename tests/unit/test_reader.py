@@ -157,7 +157,7 @@ def windows_of_lines(folder: Path, lines: list[str], share: float, **changes: An
     return windows_of(file, spec=spec, **changes)
 
 
-def test_bad_rows_are_told_by_their_window(tmp_path: Path) -> None:
+def test_bad_rows_are_reported_by_their_window(tmp_path: Path) -> None:
     lines = ['{"text": "a"}'] * 250
     for row in (7, 99, 100, 249):
         lines[row] = "null"

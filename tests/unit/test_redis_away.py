@@ -101,7 +101,7 @@ UNKNOWN_COMMAND = "ERR unknown command 'EVALSHA', with args beginning with: '9f6
         ("ERR DB index is out of range", "Name another database"),
     ],
 )
-def test_a_server_that_refuses_for_now_is_waited_for_and_told_with_what_to_do(answer: str, what_to_do: str) -> None:
+def test_a_server_that_refuses_for_now_is_waited_for_and_reported_with_what_to_do(answer: str, what_to_do: str) -> None:
     stopping, asked = Event(), []
 
     def refused() -> None:

@@ -31,7 +31,7 @@ def password_file(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_password_file_that_cannot_be_read_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_password_file_that_cannot_be_read_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff")
 
     for name, why in (("absent", "No such file or directory"), ("binary", "it is not text in UTF-8")):
@@ -69,7 +69,7 @@ def test_redis_and_its_password_file_have_two_names(
     assert settings.redis == RedisAddress(host="host", password=ODD_PASSWORD)
 
 
-def test_a_misspelled_variable_is_told_with_the_right_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelled_variable_is_reported_with_the_right_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDSIFT_VENV", "a variable of somebody else")
     monkeypatch.setenv("SHARDSIFT_MAX_BATCH_TOKEN", "4096")
 

@@ -216,7 +216,7 @@ def test_an_error_says_who_can_try_again_and_what_to_do(
 
 
 @pytest.mark.parametrize("page", [" \n<html>\n<h1>502 Bad Gateway</h1>\n", ""])
-def test_a_page_of_a_proxy_in_place_of_an_answer_is_transient_and_told_by_its_first_line(page: str) -> None:
+def test_a_page_of_a_proxy_in_place_of_an_answer_is_transient_and_reported_by_its_first_line(page: str) -> None:
     with pytest.raises(TransientError) as ours, translated("Reading shard a"):
         httpx2.Response(200, text=page, request=REQUEST).json()
 
@@ -244,7 +244,7 @@ def test_an_answer_of_another_shape_is_transient_and_says_what_the_client_missed
     assert_readable(ours.value)
 
 
-def test_a_token_with_a_letter_that_no_header_takes_is_told_and_not_tried_again() -> None:
+def test_a_token_with_a_letter_that_no_header_takes_is_reported_and_not_tried_again() -> None:
     with pytest.raises(ShardError, match="Check HF_TOKEN") as ours, translated("Reading shard a"):
         httpx2.Request("GET", "http://hub", headers={"authorization": "Bearer hf_\u00e4"})
 

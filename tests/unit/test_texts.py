@@ -138,6 +138,6 @@ def test_names_have_types_if_they_say_so(text: str | None, columns: object) -> N
 @pytest.mark.parametrize(
     ("text", "problem"), [(" , ", "--columns is empty"), ("a,b,a:bool", '--columns names "a" twice')]
 )
-def test_what_names_no_columns_is_told(text: str, problem: str) -> None:
+def test_what_names_no_columns_is_reported(text: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         chosen_columns(text)

@@ -9,7 +9,7 @@ from shardsift.fleet.process.wording import first_of, parse_duration, shown_byte
 @pytest.mark.parametrize(
     ("names", "told"), [([], ""), (["a"], "a"), (["a", "b"], "a, b"), (["a", "b", "c", "d"], "a, b and 2 more")]
 )
-def test_a_long_list_is_told_by_its_first_names(names: list[str], told: str) -> None:
+def test_a_long_list_is_shortened_to_its_first_names(names: list[str], told: str) -> None:
     assert first_of(names, 2) == told
 
 

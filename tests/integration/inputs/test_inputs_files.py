@@ -87,7 +87,7 @@ def test_files_of_lines_are_shards_named_without_their_ending(tmp_path: Path, en
     assert names(f"{tmp_path}/deep/b{ending}") == ["b"]
 
 
-def test_files_of_several_formats_are_told_and_not_mixed(folder: Path) -> None:
+def test_files_of_several_formats_are_reported_and_not_mixed(folder: Path) -> None:
     for name in ("c.jsonl.gz", "d.jsonl"):
         write_file(folder / name, b"")
 
@@ -122,7 +122,7 @@ def test_files_of_unknown_endings_are_left_out_and_known(folder: Path, uri: str)
     assert list_input(f"{folder}/*.parquet", str(folder / "deep/er/c.parquet")).left_out == ("_metadata.parquet",)
 
 
-def test_the_same_name_in_two_formats_is_told(tmp_path: Path) -> None:
+def test_the_same_name_in_two_formats_is_reported(tmp_path: Path) -> None:
     write_file(tmp_path / "a.jsonl", b"")
     write_file(tmp_path / "a.jsonl.gz", b"")
 
@@ -134,7 +134,7 @@ def test_the_same_name_in_two_formats_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl.xz", "a.tsv", "RC_2019-04.zst"])
-def test_another_ending_is_told_with_those_that_are_known(tmp_path: Path, name: str) -> None:
+def test_another_ending_is_reported_with_those_that_are_known(tmp_path: Path, name: str) -> None:
     write_file(tmp_path / name, b'{"text": "a"}')
 
     endings = r"\.parquet, \.jsonl, \.ndjson, \.json or \.csv; each but \.parquet also with \.gz or \.zst"
@@ -160,7 +160,7 @@ def test_a_link_to_a_file_is_a_shard_under_its_own_name(folder: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
-def test_two_names_of_one_file_are_told(folder: Path, link: Callable[[Path, Path], None]) -> None:
+def test_two_names_of_one_file_are_reported(folder: Path, link: Callable[[Path, Path], None]) -> None:
     link(folder / "z.parquet", folder / "a.parquet")
 
     for inputs in ([str(folder)], [f"{folder}/a*", f"{folder}/z*"]):
@@ -171,7 +171,7 @@ def test_two_names_of_one_file_are_told(folder: Path, link: Callable[[Path, Path
     assert names(str(folder)) == ["a", "b", "copy", "deep/er/c"]
 
 
-def test_a_link_to_nothing_is_told(folder: Path) -> None:
+def test_a_link_to_nothing_is_reported(folder: Path) -> None:
     (folder / "z.parquet").symlink_to("../annex/object")
 
     with pytest.raises(UsageError, match="No such file or directory .*z.parquet"):
@@ -210,7 +210,7 @@ def test_the_shards_of_all_are_one_run(folder: Path) -> None:
     assert source.revision not in {list_input(uri).revision for uri in uris}
 
 
-def test_a_file_that_two_inputs_name_is_told_even_if_its_shards_would_have_two_names(folder: Path) -> None:
+def test_a_file_that_two_inputs_name_is_reported_even_if_its_shards_would_have_two_names(folder: Path) -> None:
     first, second = str(folder), f"{folder}/deep"
 
     with pytest.raises(UsageError) as told:
@@ -226,7 +226,7 @@ def test_a_file_that_two_inputs_name_is_told_even_if_its_shards_would_have_two_n
 
 
 @pytest.mark.parametrize("path", ["absent", "absent/*.parquet", "empty", "empty/*.parquet"])
-def test_an_input_without_shards_is_told(tmp_path: Path, path: str) -> None:
+def test_an_input_without_shards_is_reported(tmp_path: Path, path: str) -> None:
     (tmp_path / "empty").mkdir()
 
     with pytest.raises(UsageError, match=f"{tmp_path}/{path.split('/')[0]}"):
@@ -240,12 +240,12 @@ def test_an_input_without_shards_is_told(tmp_path: Path, path: str) -> None:
         *((uri, f"{uri} cannot be read: .+") for uri in ("nosuch://bucket/x", "dir://x", "reference://x")),
     ],
 )
-def test_what_a_protocol_does_not_have_or_that_is_none_is_told(uri: str, says: str) -> None:
+def test_what_a_protocol_does_not_have_or_that_is_none_is_reported(uri: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         list_input(uri)
 
 
-def test_a_file_whose_name_is_no_output_path_is_told(tmp_path: Path) -> None:
+def test_a_file_whose_name_is_no_output_path_is_reported(tmp_path: Path) -> None:
     shard(tmp_path / "a#1.parquet", 1)
 
     with pytest.raises(UsageError, match="Rename it: no control"):
@@ -290,7 +290,7 @@ def test_a_file_of_lines_is_known_by_all_its_bytes(tmp_path: Path, name: str) ->
     assert list_input(str(file)).shards[0].identity != before
 
 
-def test_a_broken_file_has_an_identity_too_and_another_when_it_is_mended(folder: Path) -> None:
+def test_a_broken_file_has_an_identity_too_and_another_when_it_is_repaired(folder: Path) -> None:
     whole = (folder / "a.parquet").read_bytes()
     (folder / "a.parquet").write_bytes(whole[:-10])
     broken = list_input(str(folder))

@@ -121,7 +121,7 @@ def test_other_forms_of_a_uri_find_the_same_files_under_names_of_the_data_folder
     assert [shard["name"] for shard in named_data["shards"]] == both
 
 
-def test_what_the_hub_does_not_have_is_told_with_what_there_is(environment: dict[str, str]) -> None:
+def test_what_the_hub_does_not_have_is_reported_with_what_there_is(environment: dict[str, str]) -> None:
     crawl, dataset, revision, empty, path, no_repository = (
         answer["error"]
         for answer in ask(
@@ -154,7 +154,7 @@ def test_what_the_hub_does_not_have_is_told_with_what_there_is(environment: dict
         (f"/api/datasets/{REPO}/tree/", {**JSON, "body": b'{"error": "login"}'}, "the Hub's answer"),
     ],
 )
-def test_what_the_hub_answers_instead_is_told(
+def test_what_the_hub_answers_instead_is_reported(
     hub: HubServer, environment: dict[str, str], path: str, fault: dict[str, Any], says: str
 ) -> None:
     hub.fault(path, times=9, **fault)

@@ -211,7 +211,7 @@ def test_the_rows_nearest_to_a_threshold_come_with_url_and_text_of_the_input(sco
         assert (row.url, row.text) == (source["url"], source["text"])
 
 
-def test_an_input_without_the_shard_of_a_near_row_is_told(scored: Scored, tmp_path: Path) -> None:
+def test_an_input_without_the_shard_of_a_near_row_is_reported(scored: Scored, tmp_path: Path) -> None:
     run = scored_run(scored.output, scored.settings)
     (file, *_) = (scored.folder / "source").rglob("*.parquet")
 
@@ -219,7 +219,7 @@ def test_an_input_without_the_shard_of_a_near_row_is_told(scored: Scored, tmp_pa
         rows_of_run_near(run, None, near=2.5, count=SHARDS * ROWS, source=(str(file),))
 
 
-def test_parts_and_counts_that_cannot_be_are_told(scored: Scored) -> None:
+def test_parts_and_counts_out_of_range_are_reported(scored: Scored) -> None:
     run = scored_run(scored.output, scored.settings)
 
     for parts in (0, 1, 2.5):
