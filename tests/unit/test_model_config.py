@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from shardsift.fleet.errors import UsageError
@@ -78,6 +78,7 @@ def answer_on(question: Callable[[], tuple[str, ...]]) -> tuple[str, ...] | str:
 @example(config={"num_labels": None})
 def test_labels_are_those_that_transformers_serves(config: dict[str, Any]) -> None:
     transformers = pytest.importorskip("transformers")
+    assume(not isinstance(config.get("num_labels"), int) or config["num_labels"] < 10_000)  # it makes a label for each
     try:
         served = transformers.BertConfig.from_dict(config).id2label
     except Exception:
