@@ -60,7 +60,7 @@ def test_bad_rows_of_many_are_found_wherever_they_are(
 
         assert [row["id"] for row in rows] == expected
         assert [row["text"] for row in rows] == [None if row is None else f"t\n{row}" for row in expected]
-        assert {row: bad[row].place for row in bad} == {
+        assert {row: bad[row].position for row in bad} == {
             row: f"line {lines[row]:,}" for row, value in enumerate(expected) if value is None
         }
         assert opened.count_rows() == len(expected)

@@ -55,4 +55,4 @@ def test_a_file_is_read_from_any_row_on(tmp_path: Path, first_row: int) -> None:
         assert file.count_rows() == len(found)
 
     assert found == [*map(str, range(9)), None][first_row:]
-    assert [(row, one.place) for row, one in bad.items()] == [(9, "row 9")] * (first_row < 10)
+    assert [(row, one.position) for row, one in bad.items()] == [(9, "row 9")] * (first_row < 10)

@@ -166,7 +166,7 @@ def test_bad_rows_are_reported_by_their_window(tmp_path: Path) -> None:
 
     assert spans(windows) == [(0, 100), (100, 100), (200, 50)]
     assert [list(window.bad) for window in windows] == [[7, 99], [0], [49]]
-    assert windows[1].bad[0].place == "line 101"
+    assert windows[1].bad[0].position == "line 101"
     assert [window.rows["text"].null_count for window in windows] == [2, 1, 1]
 
 
