@@ -5,23 +5,24 @@ import os
 import pty
 import signal
 import subprocess
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from shardsift.fleet.ledger import Publication
-from shardsift.fleet.presence.announcements import FinalizerState, announce, announce_finalizer
-from shardsift.producer.status import run_status
+from shardsift.fleet.presence.announcements import FinalizerState, announce_finalizer
 from shardsift.producer.status.watch import shown_on
 from support.fleet import Fleet
 from support.ledger_states import claimed
 from support.processes import BIN, started
-from support.records import a_receipt, a_shard, a_spec, a_worker
+from support.records import a_receipt
 from support.redis_servers import moved, redis_server
 from support.waiting import wait_until
+from support.watched_run import SPEC, A, B, WatchedRun, clocked_ledger
 
-SPEC, A, B = a_spec(), a_shard("a"), a_shard("b")
 RUN = SPEC.run_id
 _ERASE_LINE = "\x1b[2K"
 
@@ -93,52 +94,51 @@ def test_without_a_terminal_it_says_the_verdict_with_its_command_once_and_ctrl_c
     assert not fleet.ledger.is_cancelled(run_id)
 
 
-def test_a_line_is_written_again_only_if_it_has_changed_and_why_shards_are_tried_again_once(fleet: Fleet) -> None:
-    ledger = fleet.ledger
-    c = a_shard("c")
-    ledger.create_run(SPEC, [A, B, c], now=0)
-    ledger.retry_later(claimed(ledger, RUN, A), "The Hub answered 500 after 3 s.", "")
-    ledger.fail(claimed(ledger, RUN, B), "It is empty.", "")
-    wait_until(
-        lambda: run_status(ledger, RUN).word == "stalled", description="a millisecond passed since the first claim"
-    )
+@pytest.fixture
+def run(redis_url: str) -> Iterator[WatchedRun]:
+    with clocked_ledger(redis_url) as ledger:
+        yield WatchedRun(ledger)
+
+
+def test_a_line_is_written_again_only_if_it_has_changed_and_why_shards_are_tried_again_once(run: WatchedRun) -> None:
+    run.add_shards("c")
+    run.try_later(A.name, "The Hub answered 500 after 3 s.")
+    run.fail(B.name, "It is empty.")
+    run.passes(1)
     said = io.StringIO()
     with shown_on(Console(file=said, width=40), line_seconds=0) as show:
         for _ in range(3):
-            show(run_status(ledger, RUN))
-        ledger.retry_later(claimed(ledger, RUN, c), "The Hub answered 500 after 4 s.", "")
-        announce(ledger.redis, a_worker(activity="ready"))
-        show(run_status(ledger, RUN))
-        ledger.pause(RUN)
-        show(run_status(ledger, RUN))
+            show(run.status())
+        run.try_later("c", "The Hub answered 500 after 4 s.")
+        run.worker()
+        show(run.status())
+        run.ledger.pause(RUN)
+        show(run.status())
 
     stalled, again, retrying, paused = said.getvalue().splitlines()
     assert stalled.startswith("0 of 3 shards, stalled: No worker serves this run. Start one: worker start")
     assert again.endswith("The Hub answered 500 after 3 s.")
     assert retrying == (
-        "0 of 3 shards, retrying; 1 shard failed; 2 shards to try again; 2 attempts failed, and no shard is done yet; "
-        "no finalizer is seen"
+        "0 of 3 shards, retrying; 1 shard failed; 2 shards to try again; 2 attempts failed, and no shard is done yet"
     )
     assert paused.startswith("0 of 3 shards, paused: ")
 
 
-def test_a_screen_higher_than_the_terminal_leaves_no_part_of_it_behind(fleet: Fleet) -> None:
-    ledger, shown = fleet.ledger, io.StringIO()
-    ledger.create_run(SPEC, [A, B], now=0)
+def test_a_screen_higher_than_the_terminal_leaves_no_part_of_it_behind(run: WatchedRun) -> None:
+    shown = io.StringIO()
     with shown_on(Console(file=shown, force_terminal=True, width=80, height=6)) as show:
-        show(run_status(ledger, RUN))
+        show(run.status())
         before = len(shown.getvalue())
 
     assert "No worker serves this run" in shown.getvalue()
     assert RUN not in shown.getvalue()[before:]
 
 
-def test_on_a_terminal_ctrl_c_leaves_what_is_done_on_the_screen(fleet: Fleet) -> None:
-    fleet.ledger.create_run(SPEC, [A, B], now=0)
+def test_on_a_terminal_ctrl_c_leaves_what_is_done_on_the_screen(run: WatchedRun) -> None:
     shown = io.StringIO()
 
     with suppress(KeyboardInterrupt), shown_on(Console(file=shown, width=99, force_terminal=True)) as show:
-        show(run_status(fleet.ledger, RUN))
+        show(run.status())
         raise KeyboardInterrupt
 
     assert "0 of 2 done" in shown.getvalue()
