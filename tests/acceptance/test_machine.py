@@ -140,7 +140,7 @@ def test_an_idle_machine_is_seen(machine_fleet: Fleet, enqueue: Callable[..., st
 
     name = f"{socket.gethostname()}/{machine.pid}"
     assert f"0 workers; 1 machine, free: {name}" in idle
-    assert f"{name} starts a worker for this run within seconds." in queued
+    assert f"A worker of {name} is free for this run, and not started yet." in " ".join(queued.split())
     assert list_machines(machine_fleet.ledger.redis) == []
 
 
