@@ -67,7 +67,7 @@ faults: install               ## run after run in a storm of kills: make faults 
 power-loss: install           ## run after run, in each of which the power of Redis fails: ten minutes
 	PYTHONPATH=tests:tests/inject:. $(BIN)/python -m chaos.power_loss --trials $(TRIALS) --seed $(SEED) $(CHAOS)
 
-GOLDEN_TESTS := $(addprefix tests/integration/test_,status.py metrics.py)
+GOLDEN_TESTS := $(addprefix tests/integration/,test_status.py test_metrics.py finalizer/test_finalizer_card.py)
 
 PARITY_TESTS := $(addprefix tests/integration/test_,families.py ways_to_read.py)
 
@@ -99,7 +99,7 @@ bench-ledger: install         ## the ledger with 100,000 shards and 200 simulate
 	$(BIN)/python -m benchmarks.ledger $(BENCH)
 
 golden: install               ## write tests/golden anew; read what has changed before you commit it
-	SHARDSIFT_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q $(GOLDEN_TESTS)
+	SHARDSIFT_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -p no:randomly $(GOLDEN_TESTS)
 
 format: install
 	$(BIN)/ruff format .
