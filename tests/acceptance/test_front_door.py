@@ -214,6 +214,7 @@ class TestFilesOfTheUser:
         assert "there was no `producer run` here" in done.stderr
         assert not (folder / "imported").exists()
 
+    @pytest.mark.slow  # a job of CI does the same with the wheel: tests/release
     def test_no_function_of_the_python_api_imports_them(self, folder: Path, fleet: Fleet, tiny_model: Path) -> None:
         machine = {"HF_HUB_OFFLINE": "1", "REDIS_URL": fleet.redis_url, "SHARDSIFT_PARITY_ROWS": "0"}
 

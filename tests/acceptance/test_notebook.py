@@ -18,7 +18,11 @@ ended.word
 
 
 @pytest.mark.parametrize(
-    "before", [WITHOUT_WIDGETS, "import ipywidgets"], ids=["without ipywidgets", "with ipywidgets"]
+    "before",
+    [
+        pytest.param(WITHOUT_WIDGETS, id="without ipywidgets"),
+        pytest.param("import ipywidgets", id="with ipywidgets", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_in_a_notebook_shows_its_progress_and_ends(
     before: str, shards: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
