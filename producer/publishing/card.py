@@ -13,7 +13,7 @@ from shardsift.fleet.inputs.formats import format_name
 from shardsift.fleet.process.wording import counted, left_out_line, shown_duration
 from shardsift.fleet.run.filter import columns_in
 from shardsift.fleet.run.model import Model
-from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.receipt import Receipt, row_totals
 from shardsift.fleet.run.scoring import LABELS_FILE, Scoring
 from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, disclosed_inputs, disclosed_model
 from shardsift.fleet.storage.output import PICTURE_PATH
@@ -63,10 +63,7 @@ class Beside:
 
 def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Beside()) -> bytes:
     """Write the README.md to publish."""
-    rows = {
-        fate: sum(getattr(receipt, fate) for receipt in receipts)
-        for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
-    }
+    rows = row_totals(receipts)
     contents = (scores_alone if spec.publishes_only_scores else kept_rows)(spec, rows, _missing(rows, beside))
     title = _title(spec, contents, beside)
     metadata = _yaml(spec, contents, title, beside)

@@ -30,7 +30,7 @@ from shardsift.producer.publishing.merge import DATA, SCORES, merge_shards
 from shardsift.producer.scores.distribution import score_picture
 from shardsift.producer.status import Checked, RunStatus
 
-_MOST_TRIES = 5  # each conflict means that another process committed; after this many, a later sweep tries again
+MOST_TRIES = 5  # each conflict means that another process committed; after this many, a later sweep tries again
 _NAMED_REASONS = 5
 logger = logging.getLogger(__name__)
 
@@ -210,7 +210,7 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
 def _published(output: Output, manifest: Manifest, *, hashes: bool, is_current: Callable[[], bool]) -> str:
     """Make all files of the run visible. Returns the commit that readers see."""
     spec, receipts = manifest.spec, manifest.receipts
-    for _ in range(_MOST_TRIES):
+    for _ in range(MOST_TRIES):
         # Read first: a commit that another process makes after this is a conflict, not a duplicate.
         head = output.head()
         findings = output.inspect(receipts, hashes=hashes)

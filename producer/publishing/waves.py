@@ -15,9 +15,8 @@ from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt, Receipts
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import Output
-from shardsift.producer.publishing.publish import send_back
+from shardsift.producer.publishing.publish import MOST_TRIES, send_back
 
-_MOST_TRIES = 5  # each conflict means that another finalizer saved; after this many, a later sweep tries again
 _CHECKS_PER_WAVE = 4  # so that no shard waits more than a quarter longer than it should
 _LEAST_SECONDS = 60.0  # between two checks: the Hub limits commits, to about 128 an hour
 _LEAST_SHARE = 100  # a check asks the Hub about every shard that is done, so there are about so many in a large run
@@ -77,7 +76,7 @@ def save_due_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
 
 def _save(output: Output, wave: Sequence[Receipt]) -> dict[str, str]:
     """Save a wave. Returns the shards that are lost, with the reason; all others are saved."""
-    for _ in range(_MOST_TRIES):
+    for _ in range(MOST_TRIES):
         try:
             output.save(wave)
             return {}

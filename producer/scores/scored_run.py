@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Unpack
 
 import numpy as np
@@ -18,7 +19,7 @@ from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.process.keywords import Location, check_number, keyword_errors, options_from, texts_of_places
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, is_place
-from shardsift.fleet.run.receipt import Histogram, Receipt
+from shardsift.fleet.run.receipt import Histogram, Receipt, row_totals
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import texts_of
@@ -47,7 +48,7 @@ class ScoredRun:
 
     def __repr__(self) -> str:
         return (
-            f"<ScoredRun {self.name}: {len(self.receipts):,} of {self.shards:,} shards, {self._rows('rows_in'):,} rows>"
+            f"<ScoredRun {self.name}: {len(self.receipts):,} of {self.shards:,} shards, {self._rows['rows_in']:,} rows>"
         )
 
     def __str__(self) -> str:
@@ -100,10 +101,10 @@ class ScoredRun:
             "name": self.name,
             "shards": self.shards,
             "shards_done": len(self.receipts),
-            "rows": self._rows("rows_in"),
+            "rows": self._rows["rows_in"],
             "errors": self._errors,
             "where": self.spec.where,
-            "rows_kept": self._rows("rows_kept"),
+            "rows_kept": self._rows["rows_kept"],
             "columns": [
                 {"column": column, "rows": histogram.rows, "bins": [asdict(one) for one in score_bins(histogram)]}
                 for column, histogram in self.histograms.items()
@@ -111,7 +112,7 @@ class ScoredRun:
         }
 
     def lines(self) -> list[str]:
-        rows, rows_kept = self._rows("rows_in"), self._rows("rows_kept")
+        rows, rows_kept = self._rows["rows_in"], self._rows["rows_kept"]
         errors = "".join(f", {number:,} {reason} (errored)" for reason, number in self._errors.items())
         kept = f"{rows_kept / rows:.2%}" if rows else "0 %"
         lines = [
@@ -125,8 +126,9 @@ class ScoredRun:
             lines += ["", f"{column}: {counted(histogram.rows, 'row')} with a score", *table]
         return lines
 
-    def _rows(self, fate: str) -> int:
-        return sum(getattr(receipt, fate) for receipt in self.receipts)
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return row_totals(self.receipts)
 
     @property
     def _errors(self) -> dict[str, int]:

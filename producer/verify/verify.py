@@ -11,7 +11,7 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.inputs.parquet_file import open_parquet
 from shardsift.fleet.process.wording import counted
-from shardsift.fleet.run.receipt import Receipt, Receipts
+from shardsift.fleet.run.receipt import Receipt, Receipts, row_totals
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.files import Files
@@ -62,7 +62,20 @@ def verify(
     faults += _row_faults(published, sound, shards)
     edited = tuple(str(finding) for finding in findings if not finding.is_damage)
     not_compared = tuple(receipt.shard for receipt in published.receipts if source and receipt.shard not in shards)
-    return _verification(published, faults, edited, compared_with_source=bool(source), not_compared=not_compared)
+    files = files_of(published.receipts)
+    return Verification(
+        uri=published.uri,
+        run_id=published.run_id,
+        shards=len(published.receipts),
+        left_out=published.left_out,
+        files=len(files),
+        size_bytes=sum(file.size_bytes for file in files),
+        **row_totals(published.receipts),
+        compared_with_source=bool(source),
+        not_compared=not_compared,
+        edited=edited,
+        faults=tuple(faults),
+    )
 
 
 def _missing_shards(published: Published) -> list[Fault]:
@@ -127,34 +140,6 @@ def _shard_faults(
     opened = open_shard(shard.uri, spec, first_row=receipt.first_row)
     with opened as original:
         return source_faults(original, shard, data, rows, receipt, spec)
-
-
-def _verification(
-    published: Published,
-    faults: list[Fault],
-    edited: tuple[str, ...],
-    *,
-    compared_with_source: bool,
-    not_compared: tuple[str, ...],
-) -> Verification:
-    receipts = published.receipts
-    files = files_of(receipts)
-    return Verification(
-        uri=published.uri,
-        run_id=published.run_id,
-        shards=len(receipts),
-        left_out=published.left_out,
-        files=len(files),
-        size_bytes=sum(file.size_bytes for file in files),
-        rows_in=sum(receipt.rows_in for receipt in receipts),
-        rows_kept=sum(receipt.rows_kept for receipt in receipts),
-        rows_dropped=sum(receipt.rows_dropped for receipt in receipts),
-        rows_errored=sum(receipt.rows_errored for receipt in receipts),
-        compared_with_source=compared_with_source,
-        not_compared=not_compared,
-        edited=edited,
-        faults=tuple(faults),
-    )
 
 
 # Find out what is published at a URI, or what is left of it.

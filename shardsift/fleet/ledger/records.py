@@ -177,10 +177,10 @@ class Failure:
     """
 
     shard: str
-    error: str
-    traceback: str
-    worker: str
-    attempts: int
+    error: str = ""
+    traceback: str = ""
+    worker: str = ""
+    attempts: int = 0
     crashes: int = 0
     errors: int = 0
 

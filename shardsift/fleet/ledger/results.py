@@ -1,12 +1,14 @@
 """How far a run is, how fast, and what has come of its shards. Reads only."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from shardsift.fleet.ledger.base import RUNS, Keys, LedgerBase, batches, in_ms
 from shardsift.fleet.ledger.records import Counts, Failure, RunningShard
-from shardsift.fleet.run.receipt import AttemptReport, Histogram, Phase, Receipt, empty_histogram
+from shardsift.fleet.run.receipt import ROW_COUNTS, AttemptReport, Histogram, Phase, Receipt, empty_histogram
 
 # The speed of a run, from the rows that `lua/prelude.lua` counts in slots of ten seconds.
 #
@@ -68,7 +70,7 @@ def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
     return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000
 
 
-_ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
+_FAILURE = TypeAdapter(Failure)
 
 
 class Results(LedgerBase):
@@ -104,7 +106,7 @@ class Results(LedgerBase):
             phase_seconds={phase: int(run.get(f"phase_ms:{phase}", 0)) / 1000 for phase in Phase},
             seconds=_run_seconds(run, open_shards=queued + running, now_ms=now_ms),
             is_whole=listed is not None and known == shards and waiting + sent == queued,
-            **{field: int(run.get(field, 0)) for field in _ROWS},
+            **{field: int(run.get(field, 0)) for field in ROW_COUNTS},
         )
 
     def running_shards(self, run_id: str) -> list[RunningShard]:
@@ -207,23 +209,17 @@ class Results(LedgerBase):
         # The crashes of a running shard include its present attempt. A stop leaves no error.
         return [one for one in found if one.error and one.errors + one.crashes > (one.shard in begun)][:most]
 
-    def _failed_attempts(self, run_id: str, names: list[str]) -> list[Failure]:
+    def _failed_attempts(self, run_id: str, shards: list[str]) -> list[Failure]:
         keys, pipeline = Keys(run_id), self.redis.pipeline()
-        for name in names:
-            pipeline.hmget(keys.attempts(name), "error", "traceback", "worker", "attempts", "crashes", "errors")
+        names = [field.name for field in fields(Failure)]
+        for shard in shards:
+            pipeline.hmget(keys.attempts(shard), names)
+        noted = (dict(zip(names, values, strict=True)) for values in pipeline.execute())
         return [
-            Failure(
-                shard=name,
-                error=error or "",
-                traceback=traceback or "",
-                worker=worker or "",
-                attempts=int(attempts or 0),
-                crashes=int(crashes or 0),
-                errors=int(errors or 0),
+            _FAILURE.validate_python(
+                {name: value for name, value in one.items() if value is not None} | {"shard": shard}
             )
-            for name, (error, traceback, worker, attempts, crashes, errors) in zip(
-                names, pipeline.execute(), strict=True
-            )
+            for shard, one in zip(shards, noted, strict=True)
         ]
 
     def _rows_running(self, keys: Keys, names: Iterable[str]) -> int:

@@ -192,6 +192,15 @@ def refusal_reason(dtypes: Sequence[str]) -> str:
 
 
 _RECEIPT = TypeAdapter(Receipt)
+ROW_COUNTS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
+
+
+def row_totals(receipts: Iterable[Receipt]) -> dict[str, int]:
+    """The sums of ROW_COUNTS over all shards."""
+    totals = Counter(dict.fromkeys(ROW_COUNTS, 0))
+    for receipt in receipts:
+        totals.update({name: getattr(receipt, name) for name in ROW_COUNTS})
+    return dict(totals)
 
 
 class Receipts(Sequence[Receipt]):
