@@ -112,7 +112,7 @@ class _Keeper:
         return self._starts == _MOST_STARTS and has_ended and not self._is_there
 
     def _last_error(self) -> str:
-        """What the server has written last at the level of warnings, of which one at each start is about the machine."""
+        """The last warning in the server's log. At each start, one is about the machine."""
         text = self._log.read_bytes()[self._log_bytes :].decode(errors="replace") if self._log.exists() else ""
         found = re.findall(r" # (?!WARNING)(.+)", text)
         return f": {found[-1].rstrip('.')}" if found else ""

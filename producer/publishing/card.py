@@ -157,7 +157,7 @@ def _left_out(receipts: Sequence[Receipt]) -> str:
 
 
 def _title(spec: RunSpec, contents: Contents, beside: Beside) -> str:
-    """Such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
+    """For example `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
     more = len(spec.input_uris) - 1
     source = first_input(spec) + (f" and {more:,} more" if more and not hub_dataset(spec) else "")
     crawl = f" {spec.crawl}" if spec.crawl else ""

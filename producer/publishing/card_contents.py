@@ -1,4 +1,4 @@
-"""What a card says by what the dataset holds, rows that were kept or scores alone, and how either is loaded."""
+"""The parts of a card that depend on what the dataset holds, kept rows or scores alone, and how either is loaded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

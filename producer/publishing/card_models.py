@@ -1,4 +1,4 @@
-"""What the dataset card says of the models: which text each of them scored, where, and how close its scores are to float32."""
+"""The card's part about the models: which text each of them scored, where, and how close its scores are to float32."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What the card of a dataset of kept rows says: which rows they are, and how they join with the scores of all."""
+"""The card of a dataset of kept rows: which rows they are, and how they join with the scores of all."""
 
 from collections.abc import Mapping
 

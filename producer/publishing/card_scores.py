@@ -1,4 +1,4 @@
-"""What the card of a dataset of scores alone says, whose rows are in the source."""
+"""The card of a dataset of scores alone, whose rows are in the source."""
 
 from collections.abc import Mapping
 

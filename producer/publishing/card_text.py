@@ -1,4 +1,4 @@
-"""How the card writes names and values in Markdown, and what it calls the source."""
+"""Markdown for names and values in a card, and the name of the source."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the Hub's cards of the source and of the models say: licence, language, tasks. What cannot be read is left out."""
+"""Read the Hub's cards of the source and of the models: licence, language, tasks. Cards that cannot be read are left out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

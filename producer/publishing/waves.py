@@ -39,7 +39,7 @@ class WaveWatch:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._checked: dict[str, tuple[int, float]] = {}  # run → done shards at the last look, and when that was
+        self._checked: dict[str, tuple[int, float]] = {}  # run → done shards at the last check, and when that was
 
     def is_check_due(self, run_id: str, *, done: int, now: float) -> bool:
         """Whether to check now. True counts as a check. `now` may come from any monotonic clock."""

@@ -92,12 +92,12 @@ def _row_faults(published: Published, receipts: Sequence[Receipt], source: dict[
         for part in (receipt.kept, receipt.scored):
             rows[part.file.path] += part.rows
 
-    def look(receipts: Sequence[Receipt]) -> list[Fault]:
+    def checked(receipts: Sequence[Receipt]) -> list[Fault]:
         return _file_faults(published, receipts, source, rows)
 
     groups = [Receipts(found) for _, found in groupby(receipts, lambda one: (one.data.path, one.scores.path))]
     with ThreadPoolExecutor(_READERS) as readers:
-        found = [fault for faults in readers.map(look, groups) for fault in faults]
+        found = [fault for faults in readers.map(checked, groups) for fault in faults]
     return [*dict.fromkeys(found)]  # shards may share a file
 
 

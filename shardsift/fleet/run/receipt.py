@@ -279,7 +279,7 @@ class AttemptReport:
     backend: str = ""  # how batches run, such as graphed
 
     def to_json(self) -> bytes:
-        """At most 4 KiB: a worker adds this much to Redis, and replaces it every few seconds."""
+        """Takes at most 4 KiB of Redis. A worker replaces it every few seconds."""
         full = _REPORT.dump_json(self)
         return full if len(full) <= _MOST_BYTES else _REPORT.dump_json(replace(self, histograms={}))
 

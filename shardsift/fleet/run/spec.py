@@ -88,7 +88,7 @@ class RunSpec:
 
     @property
     def served_by(self) -> tuple[Model, ...]:
-        """What a worker loads for this run, each model once."""
+        """The models that a worker loads for this run, each once."""
         return tuple(dict.fromkeys(scoring.served_by for scoring in self.scorings))
 
     @property

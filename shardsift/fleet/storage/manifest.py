@@ -74,7 +74,7 @@ class Manifest:
 
     @property
     def scores_revision(self) -> str:
-        """Of the scores alone: a run with another filter that takes this one's place leaves them as they are."""
+        """A digest of the scores alone, which stay the same if a run with another filter replaces this one."""
         return folder_revision(_hashed(f"{one.scores.path} {one.scores.sha256}" for one in self.receipts))
 
     def gives_way_to(self, spec: RunSpec) -> bool:

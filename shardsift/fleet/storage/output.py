@@ -36,7 +36,7 @@ class AcceptedFiles:
     columns: tuple[tuple[str, str], ...] = ()  # of the run: a sample of the files as they are now may give others
 
     def after(self, changes: Iterable[tuple[Shard, Shard]]) -> "AcceptedFiles":
-        """With the changed files of these shards, each before and after it was accepted."""
+        """Add the changed files of these shards, each before and after it was accepted."""
         new = {was.name: (self.identities.get(was.name, (was.identity,))[0], now.identity) for was, now in changes}
         return replace(self, identities=self.identities | new)
 
