@@ -32,7 +32,7 @@ from shardsift.fleet.run.text import as_metadata
 from shardsift.fleet.storage.hub import place_of
 from shardsift.producer.local.redis import embedded_redis
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _ROWS = 5  # of a small shard, all of which are kept
 _SMALL: dict[str, Any] = {"rows_in": _ROWS, "rows_kept": _ROWS, "rows_dropped": 0, "rows_errored": 0, "errors": {}}
 # As in the image of the control side, which has neither of these; pyarrow imports pandas if it is there.
@@ -119,7 +119,7 @@ def _step(hub: HubServer, finalizer: subprocess.Popen[bytes], is_over: Callable[
     while not is_over():
         if finalizer.poll() is not None:
             raise RuntimeError("The finalizer has ended.")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     seconds, requests = time.monotonic() - begun, hub.requests
     hub.forget_requests()
     commits = [request.bytes_in for request in requests if "/commit/" in request.path and request.status == 200]

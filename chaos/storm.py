@@ -22,7 +22,7 @@ from chaos.runs import Run
 from hubserver import HubServer
 
 _TICK_SECONDS = 0.02
-_LOOK_SECONDS = 0.25  # between two checks whether runs are published
+_POLL_SECONDS = 0.25  # between two checks whether runs are published
 _RUN_SECONDS = 900.0  # limit for a run to be published; at worst, most of its shards are killed several times
 _ENQUEUED_AGAIN = 0.15  # share of runs that are enqueued again while they are in progress
 _CYCLE = 3  # kinds of runs: to a folder, to a folder whose files have faults, to the Hub
@@ -126,7 +126,7 @@ class _Storm:
                 self._catch_up(run)
         if begins_runs and self._wants_run():
             self._begin_run()
-        if now - self._looked_at > _LOOK_SECONDS:
+        if now - self._looked_at > _POLL_SECONDS:
             self._looked_at = now
             self._look_at_runs(now)
         if now - self._told_at > 30:

@@ -60,7 +60,7 @@ def main(folder: Path) -> None:
     plan = _plan(folder)
     settings = Settings(redis_url=None, state_dir=folder / "state")
     try:
-        run_locally(plan, settings, workers=_WORKERS, on_look=_look)
+        run_locally(plan, settings, workers=_WORKERS, on_poll=_look)
     except _Drawn:
         say(f"Wrote {PICTURE}")
     else:

@@ -28,7 +28,7 @@ from shardsift.producer.status.advice import level, verdict, what_next, why_a_pe
 from shardsift.producer.status.screen import present_line, status_lines
 from shardsift.producer.status.watch import progress_line
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 _THREADS = 4
 # Everything comes from this server. Pictures of Bootstrap are in its style sheet, as data.
 _POLICY = (
@@ -39,10 +39,10 @@ _POLICY = (
 
 def add_runs_pages(application: Flower, ledger: Ledger) -> None:
     """Add the pages. All browsers share the reads of the ledger."""
-    reads_of_ledger = SharedReads(ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_LOOK_SECONDS)
+    reads_of_ledger = SharedReads(ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_POLL_SECONDS)
     # Files are read by one thread of their own, so that a slow storage delays nothing else.
     one_thread = ThreadPoolExecutor(1, thread_name_prefix="rows of the runs page")
-    reads_of_files = SharedReads(one_thread, seconds=_LOOK_SECONDS)
+    reads_of_files = SharedReads(one_thread, seconds=_POLL_SECONDS)
 
     def shared(reads: SharedReads, read: Callable[..., object]) -> Read:
         return lambda *run_id: reads.get((read, *run_id), lambda: read(ledger, *run_id))

@@ -18,7 +18,7 @@ from shardsift.fleet.process.command_line import own_command, say
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
 from shardsift.producer.local.demo_data import write_labelled, write_shards
-from shardsift.producer.local.run import OnLook, run_locally
+from shardsift.producer.local.run import OnPoll, run_locally
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.status import ExitCode, RunStatus
@@ -46,7 +46,7 @@ def show_demo(folder: Path, settings: Settings, *, rows: int) -> ExitCode:
     settings = settings.model_copy(update={"redis_url": None, "state_dir": folder / "state"})
     killer = Killer()
     quick = settings.model_copy(update={"lease_seconds": _LEASE_SECONDS})
-    status = _sifted(folder, "kept", quick, on_look=killer.look)
+    status = _sifted(folder, "kept", quick, on_poll=killer.on_poll)
     say("4/4  The same run undisturbed, to compare")
     _sifted(folder, "undisturbed", settings)
     killed, undisturbed = (published_digests(folder / name) for name in ("kept", "undisturbed"))
@@ -97,7 +97,7 @@ def fit_classifier(folder: Path) -> None:
 
 
 def _sifted(
-    folder: Path, output: str, settings: Settings, *, on_look: OnLook = lambda ledger, run_id: None
+    folder: Path, output: str, settings: Settings, *, on_poll: OnPoll = lambda ledger, run_id: None
 ) -> RunStatus:
     options = RunOptions(
         input_uris=(str(folder / "shards"),),
@@ -105,7 +105,7 @@ def _sifted(
         min_score=_MIN_SCORE,
         output_uri=str(folder / output),
     )
-    return run_locally(plan_run(options), settings, workers=_WORKERS, on_look=on_look)
+    return run_locally(plan_run(options), settings, workers=_WORKERS, on_poll=on_poll)
 
 
 @dataclass
@@ -114,7 +114,7 @@ class Killer:
 
     done_before: int | None = None  # shards that were done at the time of the kill; None: no kill yet
 
-    def look(self, ledger: Ledger, run_id: str) -> None:
+    def on_poll(self, ledger: Ledger, run_id: str) -> None:
         if self.done_before is not None:
             return
         counts = ledger.counts(run_id)

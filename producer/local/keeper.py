@@ -14,7 +14,7 @@ from typing import IO
 
 from shardsift.fleet.process.children import running
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _STOP_SECONDS = 10.0
 _LONGEST_FOLDER = 60  # bytes; the path of a socket may have 107, on macOS 103
 
@@ -31,7 +31,7 @@ def keep(state_dir: Path, binary: str) -> None:
         log, lock = data_dir / "redis.log", own.fileno()
         with running(command, log=log, stop_seconds=_STOP_SECONDS, pass_fds=[lock]) as server:
             while server.poll() is None and not is_free(users):
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
         fcntl.flock(users, fcntl.LOCK_SH)  # waits for a user that has ended the server and still holds the lock
         if is_free(users):  # a new user waits for the lock until this process has ended
             (folder / "redis.sock").unlink(missing_ok=True)

@@ -24,7 +24,7 @@ _MOST_STARTS = 3  # of a server that ends before it answers
 _FULL_BYTES = 1 << 20  # of free space
 _ANSWER_SECONDS = 5.0  # a frozen server takes the connection and never answers
 _STOP_SECONDS = 10.0
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 _WATCH_SECONDS = 0.2
 _started: list[subprocess.Popen[bytes]] = []  # each may outlive the block in which it was started
 
@@ -91,7 +91,7 @@ class _Keeper:
             if self._ends_always:
                 break
             self.ensure()
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         how = f"did not answer within {_START_SECONDS:.0f} s"
         if self._ends_always:
             how = f"ended {_MOST_STARTS} times before it answered"
@@ -138,7 +138,7 @@ class _Keeper:
         """Wait for the end of the process."""
         deadline = time.monotonic() + _STOP_SECONDS
         while self._is_there and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         if self._process and not self._is_there:
             self._process.wait()
 

@@ -29,7 +29,7 @@ from shardsift.producer.publishing.publish import finalize_run, with_findings
 from shardsift.producer.status import RunStatus, run_status
 from shardsift.producer.status.watch import watch
 
-OnLook = Callable[[Ledger, str], None]  # with the id of the run
+OnPoll = Callable[[Ledger, str], None]  # with the id of the run
 _ONLY_RUN = "SHARDSIFT_ONLY_RUN"
 _SWEEP_SECONDS = 2.0  # on one machine a sweep costs nothing
 _STOP_SECONDS = 60.0  # a worker stops between two batches, so this must exceed the longest batch
@@ -43,18 +43,18 @@ def run_locally(
     verify: bool = False,
     progress: bool = True,
     on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
-    on_look: OnLook = lambda ledger, run_id: None,
+    on_poll: OnPoll = lambda ledger, run_id: None,
     ended: RunStatus | None = None,
 ) -> RunStatus:
     """Do a run with processes on this machine, and return how it ended. Raises UsageError, KeyboardInterrupt on Ctrl-C.
 
-    The same plan resumes an interrupted run. With `progress`, it is shown on stderr. `on_look` is called twice a second.
+    The same plan resumes an interrupted run. With `progress`, it is shown on stderr. `on_poll` is called twice a second.
     A plan of two steps then chooses rows by the scores; if a fleet has done the first step, `ended` says how that ended.
     """
     step = partial(
         _one_run, settings=settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued
     )
-    ended = ended or step(plan, on_look=on_look)
+    ended = ended or step(plan, on_poll=on_poll)
     if not plan.then:
         return ended
     tell = say if progress else lambda line: None
@@ -82,7 +82,7 @@ def _one_run(
     verify: bool,
     progress: bool,
     on_enqueued: Callable[[Enqueued], None],
-    on_look: OnLook = lambda ledger, run_id: None,
+    on_poll: OnPoll = lambda ledger, run_id: None,
     without: Set[str] = frozenset(),
 ) -> RunStatus:
     """Publish a run with failed shards only if all of them are in `without`: the scores were published without those."""
@@ -105,18 +105,18 @@ def _one_run(
             children = [_finalizer(spec, settings), _workers(spec, settings, workers, kinds, shards=len(plan.shards))]
             stack.callback(_stop, children)
 
-            def look() -> None:
+            def poll() -> None:
                 for child in children:
                     news = child.tend()
                     if news and progress:
                         say(news)
-                on_look(ledger, spec.run_id)
+                on_poll(ledger, spec.run_id)
 
             try:
                 ended = watch(
                     ledger,
                     spec.run_id,
-                    on_look=look,
+                    on_poll=poll,
                     is_of_this_machine=True,
                     starts_workers=True,
                     outlasts_redis=not settings.redis_is_embedded,

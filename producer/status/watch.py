@@ -19,7 +19,7 @@ from shardsift.producer.status.advice import troubles, verdict
 from shardsift.producer.status.causes import Cause, causes_of, retry_lines
 from shardsift.producer.status.screen import status_screen
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _RETRY_SECONDS = 2.0
 _AWAY_SECONDS = 30.0
 _LINE_SECONDS = 10.0
@@ -30,7 +30,7 @@ def watch(
     ledger: Ledger,
     run_id: str,
     *,
-    on_look: Callable[[], None] = lambda: None,
+    on_poll: Callable[[], None] = lambda: None,
     is_of_this_machine: bool = False,
     starts_workers: bool = False,
     outlasts_redis: bool = True,
@@ -39,12 +39,12 @@ def watch(
 ) -> RunStatus:
     """Block until nothing more will happen by itself, and show the run on stderr meanwhile.
 
-    `on_look` is called twice a second; its exceptions propagate. Without `progress` nothing is shown, and nothing before there
+    `on_poll` is called twice a second; its exceptions propagate. Without `progress` nothing is shown, and nothing before there
     is a machine for the run if the caller `starts_workers`. Unless it `outlasts_redis`, raises redis.RedisError if Redis does
     not answer for half a minute: one of this machine is started again within a second, if that helps.
     """
 
-    def look() -> RunStatus:
+    def read() -> RunStatus:
         return run_status(ledger, run_id, is_of_this_machine=is_of_this_machine, price_per_gpu_hour=price_per_gpu_hour)
 
     def tell(line: str) -> None:
@@ -54,15 +54,15 @@ def watch(
     console = Console(stderr=True, quiet=not progress)
     with shown_on(console) as show:
         while True:
-            status = _outlasting(look, on_error=tell, seconds=math.inf if outlasts_redis else _AWAY_SECONDS)
+            status = _outlasting(read, on_error=tell, seconds=math.inf if outlasts_redis else _AWAY_SECONDS)
             if status.is_over:
                 if console.is_jupyter:
                     show(status)  # since the screen stays in the cell
                 return status
             if not (starts_workers and (status.word == "stopped" or status.lacks_finalizer)):  # they are being started
                 show(status)
-            on_look()
-            time.sleep(_LOOK_SECONDS)
+            on_poll()
+            time.sleep(_POLL_SECONDS)
 
 
 def screen_text(status: RunStatus, width: int) -> Text:
@@ -76,12 +76,12 @@ def screen_text(status: RunStatus, width: int) -> Text:
     )
 
 
-def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None], seconds: float) -> RunStatus:
-    """Call `look` until Redis answers. `on_error` is called once if it does not."""
+def _outlasting(read: Callable[[], RunStatus], *, on_error: Callable[[str], None], seconds: float) -> RunStatus:
+    """Call `read` until Redis answers. `on_error` is called once if it does not."""
     has_warned, deadline = False, time.monotonic() + seconds
     while True:
         try:
-            return look()
+            return read()
         except (redis.ConnectionError, redis.TimeoutError) as error:
             if time.monotonic() > deadline:
                 raise

@@ -238,9 +238,9 @@ def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published_unless
 
     if share:
         with pytest.raises(KeyboardInterrupt):
-            run_locally(plan_run(options), read_settings(), workers=1, on_look=stop)
+            run_locally(plan_run(options), read_settings(), workers=1, on_poll=stop)
         return
-    ended = run_locally(plan_run(options), read_settings(), workers=1, on_look=stop)
+    ended = run_locally(plan_run(options), read_settings(), workers=1, on_poll=stop)
 
     assert ended.is_published
 
