@@ -51,7 +51,7 @@ class Input:
 
 def read_input(options: InputOptions) -> Input:
     """The shards that the options name. Raises UsageError if they cannot be read."""
-    if (options.crawl is None) == (not options.input_uris):
+    if options.crawl is None and not options.input_uris:
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
     for uri in options.input_uris:
         refuse_secrets("--input", uri)

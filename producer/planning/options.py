@@ -194,6 +194,8 @@ class InputOptions:
     def __post_init__(self) -> None:
         if "" in self.input_uris:
             raise UsageError("--input is empty: is a shell variable unset? Name a file, folder, glob or URL.")
+        if self.crawl is not None and self.input_uris:
+            raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
 
 
 @dataclass(frozen=True, kw_only=True)
