@@ -51,9 +51,9 @@ def score_shard(
         opened = open_shard(shard.uri, spec, first_row=shard.first_row)
         with unchanged(shard), opened as file:
             keep = filter_of_thread(spec.where, kept_schema(file.schema, spec)) if spec.where else None
-            writer = ShardWriter(scratch, file.schema, shard, spec, keep)
-            _write_windows(file, writer, claim, scorers, progress, checkpoint)
-        data_file, scores_file = writer.close()
+            with ShardWriter(scratch, file.schema, shard, spec, keep) as writer:
+                _write_windows(file, writer, claim, scorers, progress, checkpoint)
+                data_file, scores_file = writer.close()
         counts = writer.counts
         progress.check()
         progress.vitals.enter(Phase.STAGE)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,10 @@ class RowCounts:
 
 
 class ShardWriter:
-    """Writes both output files of a shard, window by window. With no `filter`, all rows with scores are kept."""
+    """Writes both output files of a shard, window by window. With no `filter`, all rows with scores are kept.
+
+    It is a context manager, after which its files are no longer open.
+    """
 
     def __init__(
         self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec, filter: Filter | None = None
@@ -67,6 +71,13 @@ class ShardWriter:
         self._kept = ParquetFileWriter(folder / "data.parquet", self._kept_schema)
         self._scores = ParquetFileWriter(folder / "scores.parquet", scores_schema(spec))
         self._text_digests: dict[int, Sequence[str]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.discard()
+        self._scores.discard()
 
     def write(self, window: Window, scores: Sequence[Scores], digests: Sequence[str]) -> None:
         """Write a window, with its scores by each scoring and the digests of the texts that each has scored."""

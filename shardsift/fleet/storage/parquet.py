@@ -55,6 +55,11 @@ class ParquetFileWriter:
             self._file.close()
         return WrittenFile(path=self._path, size_bytes=self._file.size_bytes, sha256=self._file.sha256.hexdigest())
 
+    def discard(self) -> None:
+        """Free the file's space, if it was not closed. Its open handle would keep a full disk full after it is deleted."""
+        self._writer.is_open = False  # or its destructor writes the footer
+        self._file.close()
+
     def _flush(self) -> None:
         rows = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
         self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
