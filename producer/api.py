@@ -110,7 +110,7 @@ def refilter(
     redis_url: str | None = None,
     **keywords: Unpack[RefilterKeywords],
 ) -> RunStatus:
-    """Publish other rows of a published run by its stored scores, on this machine. Returns how it ended.
+    """Re-filter a published run from its stored scores, on this machine. Returns how it ended.
 
     >>> shardsift.refilter("./kept", min_score=2.5, output="./kept-2.5", input="./shards/*.parquet")
 
@@ -137,7 +137,7 @@ def status(
     progress: bool = True,
     redis_url: str | None = None,
 ) -> RunStatus:
-    """The state of a run: without an id of the newest one under way, otherwise the newest.
+    """Return the state of a run. Without an id: of the newest run under way, or else of the newest run.
 
     Checks the output if the run is published.
 
@@ -148,7 +148,7 @@ def status(
     progress █▒▒░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  4% of shards done
     shards   12 of 250 done, 8 running, 230 queued, 0 failed
 
-    Its `word` is the state, its `counts` the shards and rows, and `is_over` tells whether nothing more will happen by itself.
+    `word` is the state, `counts` has the shards and rows, and `is_over` tells whether nothing more will happen by itself.
 
     wait: block until the run is over, with progress on stderr unless `progress` is False. Waits for a Redis that goes away.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL, otherwise the Redis of this machine's own runs.

@@ -1,4 +1,4 @@
-"""Kinds of GPUs: how fast each may be, and what an hour of it costs by list price."""
+"""Kinds of GPUs, with the peak speed and the list price per hour of each."""
 
 import re
 import time
@@ -44,7 +44,7 @@ GPUS = (
 
 
 def gpu_called(device: str) -> Gpu | None:
-    """The kind of GPU that torch calls so, such as `NVIDIA H100 80GB HBM3`. None for any other device and a part of a GPU."""
+    """The kind of GPU with this name in torch, such as `NVIDIA H100 80GB HBM3`. None for a MIG slice or any other device."""
     if "MIG" in device.split():
         return None
     return next((gpu for gpu in GPUS if re.search(rf"\b{re.escape(gpu.name)}\b", device)), None)
@@ -52,7 +52,7 @@ def gpu_called(device: str) -> Gpu | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ListPrices:
-    """What an hour of one GPU costs in US dollars, by the names in GPUS; without those that have no price."""
+    """Prices of one GPU per hour, in US dollars, by the names in GPUS. GPUs without a price are left out."""
 
     per_hour: Mapping[str, float]
     source: str  # where they are from
@@ -69,7 +69,7 @@ TABLE = ListPrices(
 
 
 def list_prices() -> ListPrices:
-    """Those that Hugging Face Jobs asks now; those of the table if it does not answer."""
+    """Read the current prices of Hugging Face Jobs, or take those of the table if it does not answer."""
     found: dict[str, float] = {}
     try:
         with translated("Asking for the prices of Hugging Face Jobs"):

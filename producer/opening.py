@@ -68,9 +68,10 @@ def open_ledger(settings: Settings) -> Iterator[tuple[Settings, Ledger]]:
 def open_ledger_of(
     run_id: str | None, settings: Settings, *, to: str | None = None
 ) -> Iterator[tuple[Settings, Ledger, str]]:
-    """Open the ledger with a run in it, which any unique beginning of its id names.
+    """Open the ledger that has a run. `run_id` may be any unique beginning of its id.
 
-    None names the only run that one can do this `to`; without that, the newest one that is under way, or else the newest.
+    Without `run_id`, take the only run that the action `to` applies to. Without both, take the newest run under way, or else
+    the newest.
     Raises UsageError if the ledger has no such run, or if a folder is named instead.
     """
     if not isinstance(run_id, str | None):
@@ -104,7 +105,7 @@ def _that_begins(beginning: str, ledger: Ledger) -> str:
 
 
 def _only(to: str, statuses: Iterable[RunStatus]) -> str:
-    """The only run that one can do this to; of several, the only one that is under way."""
+    """The only run that this action applies to; of several, the only one under way."""
     fitting = [status for status in statuses if _CAN[to](status)]
     found = [status for status in fitting if status.is_under_way] or fitting
     if len(found) == 1:
@@ -140,7 +141,7 @@ def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
 
 @contextmanager
 def _looked_up(target: str | None) -> Iterator[None]:
-    """Say of a name that it might have been a folder, too, if it cannot be looked up as a run."""
+    """Add to an error of looking up a run that the name may be meant for a folder."""
     try:
         yield
     except UsageError as error:
@@ -150,7 +151,7 @@ def _looked_up(target: str | None) -> Iterator[None]:
 
 
 def published_output_of(run_id: str | None, settings: Settings) -> tuple[str, RunSpec]:
-    """The URI of a published run's output, and its spec: of the only such run if none is named.
+    """The URI and the spec of a published run's output. If no run is named, take the only published one.
 
     Raises UsageError if the ledger does not call it published.
     """

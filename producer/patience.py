@@ -1,4 +1,4 @@
-"""Ask again after an error that may go away by itself, as the Hub's client does for some of its requests only."""
+"""Try again after an error that may go away by itself. The Hub's client does this only for some of its requests."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ T = TypeVar("T")
 def patient(do: Callable[P, T]) -> Callable[P, T]:
     """Call `do` again after a TransientError, and raise the last one. It must be safe to call twice.
 
-    An error of this machine, such as expired credentials, is raised at once, and so is one with a long time to wait.
+    Errors of this machine, such as expired credentials, and errors with a long time to wait are raised at once.
     """
 
     @wraps(do)

@@ -53,7 +53,7 @@ def print_found(lines: Iterable[str], value: object, *, as_json: bool) -> None:
 
 
 def read_settings() -> "Settings":
-    """The settings, with pydantic's imports, which help does without."""
+    """Read the settings. Imports pydantic, which help does not need."""
     from shardsift.fleet.process import settings
 
     return settings.read_settings()

@@ -133,7 +133,7 @@ _MOST_RUNS = 50
 _MOST_FAILURES = 20  # with their tracebacks
 _MOST_LISTED = 1000  # workers, machines and running shards
 _ROWS = 9
-_MOST_ROWS = 5000  # of the beginning of a shard: a bound on what is read of the input, whatever its size
+_MOST_ROWS = 5000  # read from the beginning of a shard
 _MOST_CHARACTERS = 500
 
 
@@ -166,7 +166,7 @@ def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
 
 
 def _as_it_is_now(shard: Shard) -> Shard:
-    """Skips files of lines, because all of one would have to be read to identify it."""
+    """Update the identity of a shard's file. Skips JSON Lines and CSV, because identifying such a file reads all of it."""
     return replace(shard, identity=identity_now(shard.uri)[0]) if has_footer(shard.uri) else shard
 
 
@@ -223,7 +223,7 @@ def _bounded(status: RunStatus) -> dict[str, object]:
 
 
 def _what_next(status: RunStatus) -> list[str]:
-    """The advice of `producer status` that the verdict does not have."""
+    """The advice of `producer status`, without what the verdict already says."""
     found = _with_one_failure(status)
     lines = [line for line in what_next(found) if line not in verdict(found) and not line.startswith(" ")]
     return (
@@ -264,9 +264,9 @@ class _Read:
 
 
 class SharedReads:
-    """Reads JSON once for all that ask for a key: one thread at a time, and again only `seconds` after the last read ended.
+    """Share each read of JSON among all browsers that ask for its key. Read again `seconds` after the last read ended.
 
-    An error is shared as well, so a server that does not answer is asked as rarely. Only the event loop's thread may use it.
+    Errors are shared too, so a server that does not answer is not asked more often. Only the event loop's thread may use it.
     """
 
     def __init__(self, executor: Executor, *, seconds: float) -> None:

@@ -108,7 +108,7 @@ def _serve(application: Flower, celery: Celery) -> None:
 
 
 def _end_in_time() -> None:
-    """Exit although threads are left: they retry for ever if Redis is away, and Python would wait for them."""
+    """Exit although threads are left: they retry without end while Redis is away, and Python would wait for them."""
     timer = threading.Timer(_LATE_SECONDS, os._exit, [0])
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""Run the Redis of a state folder while any process uses it. A process of its own: its users may end, or be killed, in any order.
+"""Run the Redis of a state folder while any process uses it, in a separate process: users may end in any order.
 
 Each user holds a shared lock on `redis.users`, which the kernel releases when the user ends. The keeper holds `redis.lock`.
 """
@@ -56,7 +56,7 @@ def socket_path(state_dir: Path) -> Path | None:
 
 
 def _socket_folder(state_dir: Path) -> Path:
-    """A folder that only this user can open: that is the only access control. It stays the same while there are users."""
+    """A folder that only this user can open, which is the only access control. It does not change while there are users."""
     last = socket_path(state_dir)
     if last and _is_private(last.parent):
         return last.parent

@@ -21,7 +21,7 @@ from shardsift.producer.local.keeper import is_free, keep, socket_path
 
 _START_SECONDS = 60.0  # of a busy machine
 _MOST_STARTS = 3  # of a server that ends before it answers
-_FULL_BYTES = 1 << 20  # of free space
+_FULL_BYTES = 1 << 20  # a disk with less free space counts as full
 _ANSWER_SECONDS = 5.0  # a frozen server takes the connection and never answers
 _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.02
@@ -31,7 +31,7 @@ _started: list[subprocess.Popen[bytes]] = []  # each may outlive the block in wh
 
 @contextmanager
 def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
-    """The settings with a Redis: the fleet's if REDIS_URL names one, otherwise this machine's own, with its earlier runs."""
+    """Add a Redis to the settings: the fleet's if REDIS_URL names one, otherwise this machine's own, with its earlier runs."""
     if settings.redis_url is not None:
         yield settings
         return

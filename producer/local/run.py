@@ -49,7 +49,7 @@ def run_locally(
     """Do a run with processes on this machine, and return how it ended. Raises UsageError, KeyboardInterrupt on Ctrl-C.
 
     The same plan resumes an interrupted run. With `progress`, it is shown on stderr. `on_poll` is called twice a second.
-    A plan of two steps then chooses rows by the scores; if a fleet has done the first step, `ended` says how that ended.
+    If the plan has a second step, it then chooses rows by the scores. `ended` is the result of a first step done by a fleet.
     """
     step = partial(
         _one_run, settings=settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued

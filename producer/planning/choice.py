@@ -1,4 +1,4 @@
-"""Which rows a run keeps, as SQL that fits its columns. Refuses thresholds and labels that mean nothing."""
+"""Choose the rows that a run keeps, as SQL that fits its columns. Refuses thresholds and labels without effect."""
 
 import math
 import shlex
@@ -28,7 +28,7 @@ def choose_rows(spec: RunSpec, choice: Condition, schema: pa.Schema) -> tuple[Ru
 
 
 def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
-    """The rows to keep as SQL; None keeps every row. Raises UsageError for no choice, or one that means nothing."""
+    """The rows to keep as SQL; None keeps every row. Raises UsageError for no choice, or one without effect."""
     if choice.keep_all:
         return None
     if choice.keep_top is not None:
@@ -45,7 +45,7 @@ def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
 
 
 def _threshold(scoring: Scoring) -> float | None:
-    """The score from which rows are kept, as the training of the model has left it in its config."""
+    """The lowest score of a row to keep, which `worker train` wrote into the model's config."""
     has_raw_score = scoring.outputs == 1 and scoring.function_to_apply == "none"
     return configured_threshold(scoring.model) if has_raw_score and not scoring.scores_from else None
 

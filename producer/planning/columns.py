@@ -57,7 +57,7 @@ def find_columns(source: Input, named: str | None) -> FoundColumns:
 
 
 def _folder_columns(shards: Sequence[Shard], chosen: ColumnTypes) -> tuple[str, ...]:
-    """The chosen columns whose values are in the names of folders: those that are no fields of the first file.
+    """The chosen columns that the first file does not have: their values are in the names of folders.
 
     Raises UsageError if a file is in no such folder.
     """

@@ -65,7 +65,7 @@ class RankedRun:
     )  # of the shards read: scored rows without a value to rank in
 
     def of_unranked(self, fate: str) -> tuple[str, ...]:
-        """A line on the scored rows that have no value of `--within`, if there are any. They are known when edges are."""
+        """A line on the scored rows without a value of `--within`, if there are any. Call it after `edges`, which counts them."""
         rows = sum(self._unranked.values())
         return (f"{rows:,} scored rows, whose {self.ranking.within} is null, {fate}.",) if rows else ()
 
@@ -124,7 +124,7 @@ class RankedRun:
 
 
 def check_ranking(spec: RunSpec, ranking: Ranking) -> None:
-    """Raises UsageError if rows of the run cannot be ranked so, whatever their scores are."""
+    """Raises UsageError if the rows of the run cannot be ranked like this, whatever their scores are."""
     _score_columns(spec, ranking)
     columns_of_input(spec, ranking)
     _check_within(spec, ranking)
@@ -141,9 +141,9 @@ def _score_columns(spec: RunSpec, ranking: Ranking) -> tuple[str, ...]:
 
 
 def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
-    """The columns that rows are ranked by, of those that only the input has.
+    """The columns of the ranking that must be read from the input.
 
-    Raises UsageError if nothing has them, or they are of other types.
+    Raises UsageError if neither the input nor the scores have a column, or its type does not fit.
     """
     by, within, names = ranking.by, ranking.within, dict(spec.columns)
     added = [field.name for field in output_fields(spec) if not pa.types.is_floating(field.type)]
@@ -162,7 +162,7 @@ def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
 
 
 def _check_within(spec: RunSpec, ranking: Ranking) -> None:
-    """Raises UsageError if SQL, which chooses the best rows, does not distinguish the column of `--within` from another."""
+    """Raises UsageError if another column has the name of `--within` in other case: SQL would not tell them apart."""
     within = ranking.within
     names = [*dict(spec.columns), *(field.name for field in row_fields(spec)), *spec.output_columns]
     if within and (others := [name for name in names if name.lower() == within.lower() and name != within]):
@@ -189,7 +189,7 @@ def _weights(column: pa.ChunkedArray, name: str, receipt: Receipt) -> Integers:
 
 
 def _numbers(column: pa.ChunkedArray, name: str, values: Values) -> Integers:
-    """The number of each row's value. Adds new values to `values`."""
+    """For each row, the index of its value in `values`. Adds new values to `values`."""
     values += [value for value in pc.unique(column).to_pylist() if value not in values]
     if len(values) > _MOST_VALUES:
         raise UsageError(f"--within {name} has more than {_MOST_VALUES} values. Name a column of fewer.")
@@ -248,10 +248,10 @@ def exact_edges(
 ) -> list[Edge]:
     """The edges of the best rows, for each value and share. `read` begins a pass over all rows, and fills `values`.
 
-    There are at most so many `rows`. A pass keeps the rows that the next ones count, if they are few, so that most runs are
-    read once and the largest ones twice.
+    There are at most `rows` rows. If few rows are left for the next passes, they are kept in memory, so most runs are read once
+    and the largest ones twice.
     """
-    keys = np.arange(_MOST_VALUES)  # of each edge, as far as it is known; at first one for each value
+    keys = np.arange(_MOST_VALUES)  # known prefix of each edge's key; at first, one edge for each value
     totals: list[int] = []
     above = np.zeros((2, 1), np.int64)  # rows with a higher key than each edge, and their weight
     for lowest, bits in _PASSES:
@@ -277,7 +277,7 @@ def exact_edges(
 
 
 def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fraction]) -> Integers:
-    """The number of each edge's value. Those of a value without weight are left out."""
+    """For each edge, the index of its value. Edges of a value without weight are left out."""
     numbers = [number for number in sorted(range(len(values)), key=values.__getitem__) if totals[number]]
     if not numbers:
         raise UsageError("There are no rows to rank: none has a score and what --by and --within name.")
@@ -287,7 +287,7 @@ def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fractio
 
 
 def _counted(blocks: Iterable[Rows], known: Integers, lowest: int, bits: int, kept: list[Rows] | None) -> Integers:
-    """Cumulative rows and weight for each value of the next bits, by known beginning; the last entry is 0. Adds to `kept`."""
+    """Cumulative rows and weight for each value of the next bits, for each known prefix. The last entry is 0. Adds to `kept`."""
     size = len(known) << bits
     counted = np.zeros((2, size), np.int64)
     for keys, weights in blocks:

@@ -33,7 +33,7 @@ _HUB_FILE_BYTES = 512_000_000  # as long as nothing else is asked for
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where rows are published, and for a share of the rows, where all scores are published first."""
+    """The place of the published rows. With --keep-top, also the place where all scores are published first."""
 
     output_uri: str
     scores_uri: str | None
@@ -152,7 +152,7 @@ def scores_beside(uri: str) -> str:
 
 
 def file_bytes(text: str | None, *, by_default: int | None) -> int | None:
-    """The size that `--target-file-size` says. None for no merging. Raises UsageError for what is no size."""
+    """Parse `--target-file-size`. None means no merging. Raises UsageError if it is not a size."""
     if text is None or text == "none":
         return by_default if text is None else None
     with suppress(ValidationError):
@@ -165,7 +165,7 @@ def file_bytes(text: str | None, *, by_default: int | None) -> int | None:
 
 
 def place_lines(output: str) -> tuple[str, ...]:
-    """A line for a new folder whose name could be meant for a dataset on the Hub, as it could for a model."""
+    """A line for a new folder whose name looks like that of a dataset on the Hub."""
     if not _REPO_ID.fullmatch(output) or Path(output).parent.exists():
         return ()
     return (f"--output {output} is a folder here. For a dataset on the Hub, write --output hf://datasets/{output}.",)

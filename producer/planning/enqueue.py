@@ -26,8 +26,8 @@ from shardsift.producer.publishing.publish import inspect_and_repair
 class Enqueued:
     """The result of enqueueing: how many shards are new to the ledger, and how the run stands now.
 
-    `restored` are those of the new that were done before the ledger was lost. `findings` are what was wrong with the
-    output of a published run; what can be repaired is repaired, or its shards are queued again.
+    `restored` counts the new shards that were done before the ledger was lost. `findings` is what was wrong with the output
+    of a published run. It was repaired, or its shards are queued again, if that is possible.
     """
 
     run_id: str
@@ -66,8 +66,8 @@ def enqueue(
 ) -> Enqueued:
     """Reserve the output, write the run, send its messages. May run twice: the second time adds nothing.
 
-    If the ledger was lost, the shards whose output is there are recorded as done. The output of a published run is looked
-    at, with `verify` at its content too, and put right. Raises what the output raises.
+    If the ledger was lost, shards whose output exists are recorded as done. The output of a published run is checked and
+    repaired; `verify` also checks its content. Raises what the output raises.
     """
     spec = plan.spec
     output = open_output(spec.output_uri, spec.run_id, state_uri=settings.state_uri)
@@ -134,7 +134,7 @@ def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) ->
 
 @patient
 def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
-    """Look in the ledger and in the output: the ledger may have been lost. False for a run that the ledger does not know."""
+    """Whether a run has no scores in the ledger or in the output. False if the ledger does not have the run."""
     if run_id not in ledger.run_ids() or ledger.counts(run_id).done or ledger.pace(run_id).rows:
         return False
     output = open_output(output_uri, run_id)

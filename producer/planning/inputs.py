@@ -60,7 +60,7 @@ def read_input(options: InputOptions) -> Input:
 
 
 def crawl_input(crawl: str) -> Input:
-    """A crawl of FineWeb. Raises UsageError, which says where the crawls are listed."""
+    """The shards of a FineWeb crawl. Raises UsageError, which says where the crawls are listed."""
     try:
         return list_input(f"hf://datasets/{CRAWLS_DATASET}/data/{crawl}/*.parquet")
     except UsageError as error:
@@ -69,7 +69,10 @@ def crawl_input(crawl: str) -> Input:
 
 
 def list_input(*uris: str) -> Input:
-    """The input files that files, folders, globs or fsspec URLs name. Raises UsageError if one of them names none, or two one."""
+    """The input files that files, folders, globs or fsspec URLs name.
+
+    Raises UsageError if one of them names no file, or a file is named twice.
+    """
     parts = [_list(uri) for uri in uris]
     _refuse_files_named_twice(uris, parts)
     shards = tuple(shard for part in parts for shard in part.shards)
@@ -197,7 +200,7 @@ def _parts(file: Shard, rows_per_task: int) -> tuple[list[Shard], int]:
 
 
 def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
-    """The first row of each part. A part has at most so many rows, or one row group."""
+    """The first row of each part. A part has at most `rows_per_task` rows, or is one row group."""
     starts, end = [0], 0
     for rows in row_groups:
         if rows and end > starts[-1] and end + rows - starts[-1] > rows_per_task:
@@ -207,9 +210,9 @@ def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
 
 
 def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Iterable[str] = ()) -> dict[str, Shard]:
-    """The shards of a run that is over, by name, from its files: with the parts that it had instead of their file.
+    """The shards of a run that is over, by name. A file that was split is replaced by its parts.
 
-    A part that was left out, whose rows no receipt says, begins with its file.
+    The rows of a part that was left out are in no receipt, so it begins with its file.
     """
     whole = {file.name: file for file in files}
     rows = {receipt.shard: (receipt.first_row, receipt.rows_in) for receipt in receipts}

@@ -1,4 +1,4 @@
-"""The paths of a run's files in its output, and what disks, the Hub and readers make of them."""
+"""Check the paths of a run's output files against the limits of disks, the Hub and readers."""
 
 import unicodedata
 from collections import defaultdict
@@ -14,7 +14,7 @@ _FILES_A_FOLDER = 10_000  # the Hub's limit: https://huggingface.co/docs/hub/sto
 
 
 def check_layout(spec: RunSpec, shards: Sequence[Shard]) -> list[str]:
-    """Raises UsageError for paths that an output cannot have. Returns a line about names that are one on some disks."""
+    """Raises UsageError for paths that an output cannot have. Returns a line about names that some disks do not distinguish."""
     _check_tree(shards)
     _check_folders(spec, shards)
     _check_folder_names(spec, shards)
@@ -50,7 +50,7 @@ def _check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:
 
 
 def _share_of_file(shard: Shard, target_bytes: int | None) -> float:
-    """The most that a shard fills of a data file, if its rows take no more than twice the bytes of the input."""
+    """The largest share of a data file that a shard fills, if its rows take at most twice the bytes of the input."""
     if target_bytes is None or shard.size_bytes is None:
         return 1
     return min(1, max(1 / MOST_SHARDS_OF_FILE, 2 * shard.size_bytes / target_bytes))
@@ -68,7 +68,7 @@ def _check_folder_names(spec: RunSpec, shards: Iterable[Shard]) -> None:
 
 
 def twins_line(shards: Iterable[Shard]) -> list[str]:
-    """A line about files whose names are one on some disks."""
+    """A line about files whose names some disks do not distinguish."""
     shown: dict[str, str] = {}
     for shard in shards:
         first = shown.setdefault(unicodedata.normalize("NFC", shard.name).casefold(), shard.name)

@@ -44,7 +44,7 @@ By = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """Which rows to keep: by what is known of each, or a share of all."""
+    """The rows to keep: by a condition on each row, or a share of all rows."""
 
     min_score: Annotated[
         float | None,
@@ -81,7 +81,7 @@ class Condition:
 
 
 def share_of(text: str) -> Fraction:
-    """The share that a percentage like `10%` says. Raises UsageError for anything else."""
+    """Parse a percentage like `10%`. Raises UsageError for anything else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
     if not found or not 0 < Fraction(found[1]) < 100:
         raise UsageError(f"--keep-top takes a percentage between 0% and 100%, like 10%, not {text!r}.")
@@ -109,7 +109,7 @@ class Ranking:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Ranking, Condition):
-    """Which rows to keep of a run whose scores are stored."""
+    """The rows to keep of a run whose scores are stored."""
 
     buckets: Annotated[
         int | None,
@@ -200,8 +200,6 @@ class InputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Models:
-    """The models of a run."""
-
     models: Annotated[
         tuple[str, ...],
         model_option(
@@ -241,8 +239,6 @@ class Models:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Condition, ScoreOptions, Models, InputOptions):
-    """The options of a run."""
-
     by: By = None
     output_uri: Annotated[
         str,
@@ -258,7 +254,7 @@ class RunOptions(Condition, ScoreOptions, Models, InputOptions):
 
     @property
     def needs_all_scores(self) -> bool:
-        """Whether rows are chosen when all have a score, by a second run over the scores of the first."""
+        """Whether rows are chosen only after all have a score, by a second run over the scores of the first."""
         return self.keep_top is not None
 
     def __post_init__(self) -> None:
@@ -269,7 +265,7 @@ class RunOptions(Condition, ScoreOptions, Models, InputOptions):
             raise UsageError("--by is for --keep-top. Add it, or leave out --by.")
 
     def check_is_one_step(self) -> None:
-        """Raises UsageError if rows are chosen when all have a score: nothing waits for the scores here."""
+        """Raises UsageError if rows are chosen only after all have a score: nothing waits for the scores here."""
         if self.needs_all_scores:
             raise UsageError(
                 "--keep-top chooses rows when all have a score: start it with `run`, or with an `enqueue` that waits. Or publish "
@@ -278,8 +274,6 @@ class RunOptions(Condition, ScoreOptions, Models, InputOptions):
 
 
 class ConditionKeywords(TypedDict, total=False):
-    """`Condition` as keyword arguments."""
-
     min_score: float | None
     where: str | None
     keep_all: bool
@@ -287,16 +281,12 @@ class ConditionKeywords(TypedDict, total=False):
 
 
 class RankingKeywords(TypedDict, total=False):
-    """`Ranking` as keyword arguments."""
-
     score_column: Names | None
     by: str | None
     within: str | None
 
 
 class RefilterKeywords(RankingKeywords, ConditionKeywords, total=False):
-    """`RefilterOptions` as keyword arguments."""
-
     buckets: int | None
     output: Location | None
     replace: bool
@@ -306,8 +296,6 @@ class RefilterKeywords(RankingKeywords, ConditionKeywords, total=False):
 
 
 class RunKeywords(ScoreKeywords, ConditionKeywords, total=False):
-    """`RunOptions` as keyword arguments."""
-
     by: str | None
     crawl: str | None
     input: Location | Sequence[Location] | None

@@ -79,7 +79,7 @@ def plan_run(options: RunOptions) -> Plan:
 
 
 def as_enqueued(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
-    """The run as it was first enqueued, with the files that `producer retry` has accepted since. They make no other run."""
+    """The run as it was first enqueued. Files that `producer retry` has accepted since then do not change its id."""
     with suppress(ShardError):  # reserving the output says what is wrong with it
         for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():
             revision = digest_of(map(accepted.as_enqueued, source.listed))
@@ -97,9 +97,9 @@ def as_enqueued(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...
 
 
 def _second_step(options: RunOptions, spec: RunSpec, destination: Destination) -> RefilterOptions | None:
-    """The run that chooses rows by the scores of this one, as far as it can be checked before. None if all is in one step.
+    """Check the run that will choose rows by the scores of this one. None if there is no second step.
 
-    Its output is free, or its own, which it can be only when the scores are published.
+    Its output must be free, or hold this second step already, which is possible only after the scores are published.
     """
     if not options.needs_all_scores:
         return None

@@ -26,8 +26,8 @@ _NAMED_SHARDS = 3
 def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec | None = None) -> Plan:
     """Plan the run over the input and the scores of the run that is published at `scores_uri`.
 
-    `earlier` is the spec of that run in the ledger, if it is there: it has the path of the input. Raises UsageError if nothing
-    is published there, if the input is unknown or is not what was scored, and if the filter does not fit.
+    `earlier` is the spec of that run in the ledger, if the ledger has it; it has the path of the input. Raises UsageError if
+    nothing is published there, if the input is unknown or is not the one that was scored, or if the filter does not fit.
     """
     published = published_run(absolute_uri(scores_uri).rstrip("/"))
     output_uri = _output(published, options)
@@ -75,7 +75,7 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec
 
 
 def _output(published: Published, options: RefilterOptions) -> str:
-    """A new place or, on the Hub, that of the run whose scores are read. Raises UsageError unless the rows have one place."""
+    """The output: a new place or, with --replace, that of the published run. Raises UsageError unless exactly one is named."""
     output_uri = options.output_uri
     if options.replaces == bool(output_uri):
         raise UsageError("Say where to put the rows: either --output URI or --replace.")

@@ -1,4 +1,4 @@
-"""The command that makes the rows of a run again, for its card: with the revisions that were found, and without paths."""
+"""Write the command that reproduces the rows of a run, for its card: with pinned revisions, and without paths."""
 
 import shlex
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ _OF_NO_ROW = {"public"}
 
 
 def command_again(options: RunOptions, spec: RunSpec) -> str:
-    """Folders are named by their last part, as everywhere in what is published."""
+    """Write the command of a run. Folders are named by their last part, as in everything that is published."""
     scored = [name for name in keywords_of(RunOptions) if name not in {*_ROWS, *_BY_SPEC, *_OF_NO_ROW}]
     return _run([*map(_model, spec.scorings), *_given(options, scored)], options, spec)
 
@@ -25,7 +25,7 @@ def command_again(options: RunOptions, spec: RunSpec) -> str:
 def command_with_other_rows(command: str | None, options: RefilterOptions, spec: RunSpec) -> str | None:
     """The command of an earlier run, with these options about rows to keep. None if an earlier release published the run.
 
-    They are two commands for options that `producer run` does not have.
+    If `producer run` does not have one of the options, the result is two commands.
     """
     if command is None:
         return None

@@ -29,8 +29,8 @@ def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried
 
     Raises UsageError for an unknown run, and if another run has taken the output of a cancelled one.
 
-    A file that is missing or cannot be read keeps its record; its shard will fail with the reason. Of a changed file, parts
-    that are done are queued too.
+    A file that is missing or cannot be read keeps its record, and its shard will fail with the reason. If a file has changed,
+    all its parts are queued, including those that are done.
     """
     spec = ledger.spec(run_id)
     if ledger.is_cancelled(run_id):
@@ -49,7 +49,7 @@ def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried
 
 
 def _of_their_files(failed: Sequence[str], ledger: Ledger, spec: RunSpec) -> Iterable[Shard]:
-    """The failed shards, and the other parts of their files: no file is scored partly as it was and partly as it is now."""
+    """The failed shards, and the other parts of their files: all parts of a file must be scored from the same version."""
     shards = list(ledger.shards(spec.run_id, failed))
     if spec.rows_per_task is None:
         return shards
@@ -58,7 +58,7 @@ def _of_their_files(failed: Sequence[str], ledger: Ledger, spec: RunSpec) -> Ite
 
 
 def _check_none_is_scored(changed: Sequence[str], ledger: Ledger, spec: RunSpec) -> None:
-    """Raises UsageError if a part of a changed file is scored now: it may end with the rows that were there before."""
+    """Raises UsageError if a worker is scoring a part of a changed file: it may store the rows of the old version."""
     running = {shard.name for shard in ledger.running_shards(spec.run_id)} if spec.rows_per_task else ()
     if held := [name for name in changed if name in running]:
         named = first_of(held, _NAMED_SHARDS)
@@ -66,7 +66,7 @@ def _check_none_is_scored(changed: Sequence[str], ledger: Ledger, spec: RunSpec)
 
 
 def _changes(shards: Iterable[Shard]) -> Iterator[tuple[Shard, Shard]]:
-    """Each shard whose file has changed, as it was and as it is now."""
+    """Each shard whose file has changed, before and after the change."""
 
     def change(shard: Shard) -> tuple[Shard, Shard] | None:
         try:

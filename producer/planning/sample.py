@@ -1,4 +1,4 @@
-"""Read a few rows of a few shards, and find out what they cost a model: tokens, and operations of known layers.
+"""Read a few rows of a few shards, and count what they cost a model: tokens and, for known layers, operations.
 
 The same input gives the same sample. Passages and labels are counted roughly: a long text fills its passages.
 """
@@ -48,7 +48,7 @@ _ALSO_CALLED = {
 
 @dataclass(frozen=True, kw_only=True)
 class SampledShard:
-    """The first rows of a shard, with the columns that are scored. `rows` are all that it has, if its footer says it."""
+    """The first rows of a shard, with the columns that are scored. `rows` counts all its rows, if its footer has that."""
 
     shard: Shard
     rows: int | None
@@ -81,7 +81,7 @@ def sample_shards(spec: RunSpec, shards: Sequence[Shard]) -> tuple[SampledShard,
 
 
 def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work:
-    """The work for so many rows like those of the sample. Raises ShardsiftError if it is not known what the model reads."""
+    """Estimate the work for `rows` rows like the sample. Raises ShardsiftError if it is not known what the model reads."""
     model = scoring.model
     if model.scorer != SEQUENCE_CLASSIFIER:
         raise ShardsiftError(f"what the scorer {model.scorer} makes of a text is known to its workers only")
@@ -109,14 +109,14 @@ def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work
 
 
 def texts_in(rows: pa.Table, scoring: Scoring) -> list[str]:
-    """The text of each row as it is scored, with its pair's behind it."""
+    """The text of each row as it is scored, followed by the second text of a pair."""
     texts = texts_of(rows, scoring)
     parts = texts.flatten() if isinstance(texts, pa.StructArray) else [texts]
     return ["\n\n".join(filter(None, values)) for values in zip(*(part.to_pylist() for part in parts), strict=True)]
 
 
 def tokens_read(lengths: Any, scoring: Scoring, longest: int) -> Any:
-    """The tokens of each text that go through a model that takes `longest` at once: in all passages, with each label."""
+    """The tokens of each text that a model computes, over all passages and labels. It takes `longest` tokens at once."""
     passages = _PASSAGES.get(scoring.passages)
     read = np.minimum(lengths, passages * longest) if passages else lengths
     return read * (len(scoring.zero_shot.labels) if scoring.zero_shot else 1)
@@ -142,7 +142,7 @@ def _sampled(shard: Shard, *, spec: RunSpec, most_rows: int) -> SampledShard:
 
 
 def _first_rows(file: InputFile, columns: list[str], wanted: int, noted: NotedRows) -> pa.Table:
-    """All columns are read, if lines may have a bad value in each."""
+    """Read the first rows. For JSON Lines and CSV, read all columns, because a bad value in any of them makes a bad row."""
     read = columns if isinstance(file, ParquetInput) else None
     batches: list[pa.RecordBatch] = []
     missing = wanted

@@ -1,4 +1,4 @@
-"""Change how many workers may score a run and what it may cost. What is scored stays the same."""
+"""Change a run's limits of workers and of cost. The published bytes stay the same."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def steered(
     max_cost: float | None = None,
     price_per_gpu_hour: float | None = None,
 ) -> Steering:
-    """The limits of a run with these changes; 0 ends a limit. Raises UsageError for a limit of cost without a price."""
+    """The changed limits of a run. 0 removes a limit. Raises UsageError for a limit of cost without a price."""
     check_number("max_workers", max_workers or 0, least=0, whole=True)
     check_number("max_cost", max_cost or 0, least=0)
     steering = ledger.steering(run_id)

@@ -1,1 +1,1 @@
-"""Publish a run exactly once, with its dataset card; of a run that goes on, save finished shards in waves."""
+"""Publish a run exactly once, with its dataset card. Before that, save its finished shards in waves."""

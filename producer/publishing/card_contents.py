@@ -1,4 +1,4 @@
-"""The parts of a card that depend on what the dataset holds, kept rows or scores alone, and how either is loaded."""
+"""The parts of a card that depend on whether the dataset holds kept rows or only scores, and how to load it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Contents:
     filter: str = ""  # a line of the table, and so is the next
     kept: str = ""
     limits: Sequence[str] = ()
-    source_rows: str  # what of the source the licence is of
+    source_rows: str  # the part of the source that the licence covers
 
 
 def how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> str:

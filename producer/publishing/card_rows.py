@@ -1,4 +1,4 @@
-"""The card of a dataset of kept rows: which rows they are, and how they join with the scores of all."""
+"""The card of a dataset of kept rows: how they were chosen, and how to join them with the scores of all rows."""
 
 from collections.abc import Mapping
 

@@ -21,7 +21,7 @@ def code(text: str) -> str:
 
 
 def longer_fence(text: str, *, least: int) -> str:
-    """Backticks that no run of them in the text closes."""
+    """More backticks in a row than the text has anywhere."""
     return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 

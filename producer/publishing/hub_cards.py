@@ -50,12 +50,12 @@ def read_hub_cards(spec: RunSpec) -> HubCards:
 
 
 def words(value: Any) -> str:
-    """A value of the metadata as text. Many values may also be lists."""
+    """Format a value of the metadata as text. The value may be a list."""
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _metadata(kind: str, name: str, revision: str | None) -> dict[str, Any]:
-    """Empty for a private repository too, because the output may be public."""
+    """Read the metadata of a card. Empty for a private repository, because the output may be public."""
     ask: Any = HfApi().dataset_info if kind == "dataset" else HfApi().model_info
     try:
         with translated(f"Reading the card of {name}"):

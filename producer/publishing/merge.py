@@ -1,8 +1,8 @@
 """Merge consecutive shards, in the input's order, into data files of about the size that the run asks for, and scores files.
 
-The receipts say which files have the rows of which shards, and the ledger keeps no other record. So a finalizer that died is
-followed by one that goes on with the next file. Which shards share a scores file follows from their names and numbers of rows
-alone: a run with another filter has the same.
+The receipts say which files have the rows of which shards, and the ledger keeps no other record. So if a
+finalizer dies, another one continues with the next file. Names and numbers of rows alone decide which shards share a scores
+file, so a run with another filter has the same scores files.
 
 Readers take a year, a language or a split from a path, so shards share a file only if their names say the same of their rows.
 """
@@ -33,7 +33,7 @@ from shardsift.fleet.storage.output import Output, output_files
 from shardsift.fleet.storage.parquet import ParquetFileWriter, RowGroups
 from shardsift.fleet.storage.scratch import scratch_folder
 
-_MOST_SCORES = 10_000_000  # rows of a scores file. A damaged file costs all of its shards
+_MOST_SCORES = 10_000_000  # rows of a scores file. If it is damaged, all its shards are scored again
 _AT_ONCE = 2  # files: one is computed while the other waits for the network, and each takes some 100 MB
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def _merge(ledger: Ledger, output: Output, kind: FileKind, shards: Sequence[Rece
 
 
 def _readable(receipts: Receipts) -> Receipts:
-    """Receipts whose files can lie beside each other on a branch. The first one at a path wins: its shard may be scored anew."""
+    """Receipts whose files do not share a path on a branch. If two do, because a shard was scored again, the first one wins."""
     shared = {
         file.path
         for receipt in receipts

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class NotReady:
-    """Why a run is not published yet, although nothing is wrong."""
+    """The reason why a run is not published yet, although nothing is wrong."""
 
     reason: str
 
@@ -249,7 +249,7 @@ def _refuse_another_run(spec: RunSpec, findings: Sequence[Finding]) -> None:
 
 
 def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
-    """Manifest and card; empty if only data are repaired. A card that a person edited stays."""
+    """The manifest and the card to write, by path. Empty if only data files are repaired. An edited card stays."""
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _repairable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
@@ -290,7 +290,7 @@ def _repairable(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _tidy(output: Output, receipts: Sequence[Receipt]) -> None:
-    """Called before the publication is recorded, so that after a crash here another finalizer tidies again."""
+    """Remove what is left over. Call it before the publication is recorded: after a crash here, it is called again."""
     try:
         patient(output.tidy)(receipts)
     except (ShardError, TransientError) as error:

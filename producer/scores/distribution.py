@@ -32,7 +32,7 @@ class Bin:
 
 
 def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histogram]:
-    """The histogram of each score column or, of a model with several labels, of each label's score and what the filter names.
+    """The histogram of each score column. For a model with several labels: of each label's score, and of what the filter names.
 
     The columns that the filter names come first. There is at least one receipt.
     """
@@ -48,7 +48,7 @@ def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histo
 
 
 def score_bins(histogram: Histogram, *, most: int = _MOST_BINS) -> list[Bin]:
-    """Bins of equal width, at most this many, from the lowest to the highest that has rows. Empty if no row has a score."""
+    """At most `most` bins of equal width, from the lowest to the highest that has rows. Empty if no row has a score."""
     if not histogram.rows:
         return []
     first, last = min(histogram.rows_by_bin), max(histogram.rows_by_bin)

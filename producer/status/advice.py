@@ -116,7 +116,7 @@ def _on_failures(status: RunView) -> Iterator[str]:
 
 
 def _on_silent(status: RunView) -> Iterator[str]:
-    """Names no command, because the ledger takes the shards back by itself."""
+    """Describe silent shards. Names no command, because the ledger takes them back by itself."""
     silent = status.silent
     if silent and not status.cancelled:
         yield (
@@ -137,7 +137,7 @@ def _shortest(seconds: Iterable[float]) -> str:
 
 
 def _on_stalled(status: RunView) -> Iterator[str]:
-    """Names no command, because the watchdog of each process ends it in time."""
+    """Describe stalled shards. Names no command, because the watchdog of each process ends it in time."""
     stalled = status.stalled
     if stalled and not status.cancelled:
         yield (

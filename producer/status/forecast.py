@@ -15,9 +15,9 @@ _FEW_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Remaining:
-    """A range of seconds until the last open shard is done, if as many workers as now go on at the run's speed per worker.
+    """A range of seconds until the last open shard is done, at the current number of workers and the run's speed per worker.
 
-    `worker_seconds` is the work of all workers until then, without their waits for the last one.
+    `worker_seconds` is the work of all workers until then. Waiting for the last shard does not count.
     """
 
     low: float
@@ -33,7 +33,7 @@ class Remaining:
 
 
 def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Remaining | None:
-    """None before a shard is done and while no worker scores, because the rows of a shard are unknown then.
+    """Estimate the time left. None before a shard is done, because the rows of a shard are unknown, and while no worker scores.
 
     A silent or stalled shard is assumed to start again when its lease ends.
     """
@@ -42,7 +42,7 @@ def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Re
     if not counts.done or not counts.rows_in or not at_work or not pace.rows_lately or not counts.open:
         return None
     rows_of_a_shard = counts.rows_in / counts.done
-    # The speed of one worker over the whole run. To that of the last minutes, workers may have contributed that are gone.
+    # The speed of one worker over the whole run: the speed of the last minutes may include workers that are gone.
     of_a_shard = rows_of_a_shard * counts.worker_seconds / pace.rows
     of_worker: defaultdict[str, float] = defaultdict(float)  # a worker may have two shards
     for shard in at_work:

@@ -1,4 +1,4 @@
-"""Serve what the ledger says of runs, workers, machines and its own server as Prometheus metrics: `GET /metrics`, read-only.
+"""Serve Prometheus metrics about runs, workers, machines and the Redis server: `GET /metrics`, read-only.
 
 Nothing is kept between two scrapes, so any number of finalizers may serve the same metrics, and one target is enough
 however many machines come and go.

@@ -38,7 +38,7 @@ def run_status(
 ) -> RunStatus:
     """Read the status of a run, with all failed shards or the first ones. Raises UsageError for an unknown run.
 
-    To ask for the status of many runs, read who is `present` once.
+    For many runs, read `present` once.
     """
     spec = ledger.spec(run_id)
     load, counts, histograms = Load.of(spec), ledger.counts(run_id), ledger.histograms(run_id)

@@ -1,4 +1,4 @@
-"""The view of a run: its facts, and what follows from them: its state, its exit code, its JSON. Does not know how it is drawn."""
+"""The view of a run: its facts, and the state, exit code and JSON that follow from them. Does not know how it is drawn."""
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum

@@ -39,9 +39,9 @@ def watch(
 ) -> RunStatus:
     """Block until nothing more will happen by itself, and show the run on stderr meanwhile.
 
-    `on_poll` is called twice a second; its exceptions propagate. Without `progress` nothing is shown, and nothing before there
-    is a machine for the run if the caller `starts_workers`. Unless it `outlasts_redis`, raises redis.RedisError if Redis does
-    not answer for half a minute: one of this machine is started again within a second, if that helps.
+    `on_poll` is called twice a second; its exceptions propagate. Without `progress` nothing is shown. If the caller
+    `starts_workers`, nothing is shown before the run has a machine. Unless it `outlasts_redis`, raises redis.RedisError if
+    Redis does not answer for half a minute.
     """
 
     def read() -> RunStatus:
@@ -104,7 +104,7 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
         with Live(console=console, auto_refresh=False, transient=True) as screen:
             try:
                 yield lambda status: screen.update(screen_text(status, console.width), refresh=True)
-                screen.update("")  # of a screen higher than the terminal, a part would stay
+                screen.update("")  # part of a screen higher than the terminal would stay
             except KeyboardInterrupt:
                 screen.transient = False  # what is done stays to be seen
                 raise

@@ -85,7 +85,7 @@ def source_faults(
 
 
 class _OtherTexts(Exception):
-    """The input has other texts than those that were scored."""
+    """The texts of the input are not those that were scored."""
 
 
 def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) -> Iterator[pa.Table]:

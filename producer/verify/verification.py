@@ -14,11 +14,11 @@ _CHECKED_WITH_SOURCE = ", every kept and dropped row against the input"
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A problem of a path of the output. Faults of the whole run have the path `manifest.parquet`."""
+    """A problem of one path in the output. Faults of the whole run have the path `manifest.parquet`."""
 
     path: str
     problem: str
-    is_mendable: bool = True  # by the command that started the run; not a file of another hand
+    is_mendable: bool = True  # by running the command again; False for a file that shardsift did not write
 
     def __str__(self) -> str:
         return f"{self.path}: {self.problem}"

@@ -38,8 +38,9 @@ def verify(
 ) -> Verification:
     """Check the dataset at a folder, bucket or `hf://datasets/…` URI. With `source`, also compare it with the input.
 
-    `published_run` is the run that the ledger calls published there, if the caller asked it: then an empty place is a damaged
-    output. Raises UsageError if nothing of shardsift is there or the source cannot be listed, TransientError for the network,
+    `published_run` is the run that is published there according to the ledger, if the caller asked it: an empty place then
+    counts as a damaged output.
+    Raises UsageError if nothing of shardsift is there or the source cannot be listed, TransientError for the network,
     ShardError if this machine may not read or does not find the place.
     """
     published = read_published(uri, published_run=published_run)
