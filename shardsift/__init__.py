@@ -5,7 +5,7 @@
 >>> shardsift.run(input="./shards/*.parquet", output="./kept", min_score=3)
 
 `score` and `load_scorer` work in this process. `run` does a whole run on this machine, and `enqueue` sends one to a fleet of
-workers; `refilter` publishes other rows by the stored scores. `status` shows how far a run is, `scores` how its scores are
+workers; `refilter` applies another filter to the stored scores. `status` shows how far a run is, `scores` how its scores are
 spread, and `verify` checks what it published. `pause`, `resume`, `cancel` and `retry` steer it. `train` trains a classifier.
 docs/python.md shows each of them.
 

@@ -148,7 +148,7 @@ OF_PRODUCERS = (*OF_WORKERS, "LRANGE {queue} 0 -1", "HKEYS {key}", "ZREVRANGE {k
 
 
 def rights_check(settings: Settings, commands: Iterable[str]) -> Check:
-    """Check that Redis takes these commands: the user in REDIS_URL has the rights, and the server is no replica and not full."""
+    """Check that Redis accepts these commands: the user of REDIS_URL has the rights, and the server is not a replica or full."""
     return Check(name="redis rights", run=partial(_rights, settings, commands), mend=_REDIS_MEND, needs=("redis",))
 
 

@@ -73,7 +73,7 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
 def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
     """Send due shards after one was done, unless none waits or its queue is at least half full. Returns how many.
 
-    Asked after every shard, so it is one round trip, and sending is rare and of many at once. Expired leases are left to sweeps.
+    Called after every shard, so it takes one round trip, and sends rarely but many at once. Sweeps handle expired leases.
     """
     asked = ledger.redis.pipeline(transaction=False)
     asked.zcard(Keys(run_id).waiting)
@@ -86,8 +86,8 @@ def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
 def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
     """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
 
-    Such a message was popped by a worker that died at that moment, or was lost with Redis. A message that a worker holds
-    while its model loads looks the same; then the claim refuses the second one. May run twice.
+    The message was popped by a worker that died at that moment, or was lost with Redis. A message that a worker holds while
+    its model loads looks the same, but then the claim of the second message is refused. May run twice.
     """
     overdue = ledger.sent_before(run_id, seconds=resend_seconds)
     if not overdue:

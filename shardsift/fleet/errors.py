@@ -35,7 +35,7 @@ class OutputTaken(UsageError):
 class ShardError(ShardsiftError):
     """No further attempt can score this shard: it is missing, corrupt or has the wrong schema.
 
-    `of_machine`: no attempt of this machine can, because its token, its permissions or its mounts do not suffice.
+    `of_machine`: another machine may, because this one lacks a token, a permission or a mount.
     """
 
     def __init__(self, message: str, *, of_machine: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The columns of files that do not say their types."""
+"""The columns of files that do not declare types."""
 
 import json
 import re

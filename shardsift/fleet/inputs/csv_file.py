@@ -1,7 +1,7 @@
-"""Rows of a CSV file, as RFC 4180 has it: a line of names, commas, quotes doubled in quoted fields, in UTF-8.
+"""Rows of a CSV file as in RFC 4180: a line of names, commas, quotes doubled in quoted fields, in UTF-8.
 
 An empty field is null; an empty field in quotes is the empty text. Blank lines are no rows. pyarrow reads the fields. It would
-also read some rows that are no CSV, otherwise than they are meant, so a pattern finds those first.
+read some invalid rows in an unintended way, so a pattern finds those first.
 """
 
 import csv
@@ -39,7 +39,7 @@ _Problems = dict[int, tuple[str, str, str]]  # index of a row in its block → r
 class CsvFile(LineRows):
     @cached_property
     def schema(self) -> pa.Schema:
-        """Raises ShardError if the file has none of the run's columns. A column that it lacks is null."""
+        """The run's columns; those that the file lacks are null. Raises ShardError if it lacks all of them."""
         if not {name for name, _ in self.columns} & {*self._names}:
             wanted, here = (", ".join(names) for names in (dict(self.columns), self._names))
             raise ShardError(f"{self.uri} has no column of the run, which reads {wanted}; it has: {here}. {CSV_LAYOUT}")
@@ -58,7 +58,7 @@ class CsvFile(LineRows):
 
     @staticmethod
     def columns_of(samples: Sequence[Any]) -> ColumnTypes:
-        """The columns of files that share one with the most common header. Other files have no header."""
+        """The columns of a run. Files that share no column with the most common header are taken to have no header."""
         common = {*Counter(tuple(one.column_names) for one in samples).most_common(1)[0][0]}
         read = [one for one in samples if common & {*one.column_names}]
         chunks: dict[str, list[pa.Array]] = {}
@@ -67,12 +67,12 @@ class CsvFile(LineRows):
         return tuple((name, str(type_of(pa.chunked_array(found, pa.string())))) for name, found in chunks.items())
 
     def _blocks(self) -> Iterator[Block]:
-        """Skips the line of names."""
+        """The blocks of the file, without the line of names."""
         for number, block in enumerate(super()._blocks()):
             yield block if number else block.part(self._header[1], len(block.data))
 
     def _last_end(self, piece: bytes) -> int:
-        """A line end counts only after an even number of quotes; otherwise it is inside a field."""
+        """Find the last line end after an even number of quotes. After an odd number, it is inside a field."""
         last, quotes = len(piece), piece.count(b'"')
         while True:
             end = piece.rfind(b"\n", 0, last) + 1
@@ -108,7 +108,7 @@ class CsvFile(LineRows):
 
     @cached_property
     def _row(self) -> re.Pattern[bytes]:
-        """A pattern of a row. A group matches a bad one: it has another number of fields, or is no CSV."""
+        """A pattern of a row. Its groups match bad rows: `fields` a wrong number of fields, `odd` invalid CSV."""
         more = len(self._names) - 1
         return re.compile(
             rb"%b(?:,%b){%d}%b|(?P<fields>%b)|(?P<odd>%b)" % (_FIELD, _FIELD, more, _END, _ANY_ROW, _LINE)
@@ -211,16 +211,16 @@ def _parsed(data: bytes, names: list[str]) -> pa.Table | None:
         return None
 
 
-# The types of CSV's texts. A text is a number only if the number says all that the text says: `007` and `1.` are texts.
+# The types of CSV's texts. A text is a number only if nothing is lost by parsing it: `007` and `1.` are texts.
 
 _WHOLE = "^(0|-?[1-9][0-9]{0,18})$"
 _LEAST_WHOLE, _MOST_WHOLE = str(-(1 << 63)), str((1 << 63) - 1)
-_DIGITS = 17  # from the first that is not 0; with so many, each double is written
+_DIGITS = 17  # significant digits; 17 are enough to write any double
 _FRACTIONS = rf"0(\.0*[0-9]{{1,{_DIGITS}}})?|" + "|".join(
     rf"[1-9][0-9]{{{more}}}(\.[0-9]{{1,{_DIGITS - 1 - more}}})?" for more in range(15)
 )
 _BIG_FRACTION = r"[1-8][0-9]{15}(\.[0-9])?"  # below 2**53
-# 7e3 may well be somebody's id, but 7.0E3 is how Java writes a double.
+# 7e3 may be an id, but 7.0E3 is how Java writes a double.
 _NUMBER = rf"^-?((({_FRACTIONS}|{_BIG_FRACTION})([eE][+-][0-9]{{1,3}})?)|[0-9]\.[0-9]{{1,{_DIGITS - 1}}}E[0-9]{{1,3}})$"
 _BOOL = "^(true|false|True|False|TRUE|FALSE)$"
 _PATTERNS = {pa.bool_(): _BOOL, pa.int64(): _WHOLE, pa.float64(): _NUMBER}

@@ -33,7 +33,7 @@ def renamed(shards: Iterable[Shard], folder_columns: Collection[str]) -> tuple[S
 
 
 class WithFolderColumns:
-    """An InputFile with columns for its folders behind its own. Bad rows have those values too."""
+    """An InputFile with added columns for its folders, after its own. Bad rows have the folders' values too."""
 
     def __init__(self, file: InputFile, names: Sequence[str], uri: str) -> None:
         found = folder_values(uri)

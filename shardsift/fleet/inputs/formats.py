@@ -1,4 +1,4 @@
-"""The formats of input files, which are known by the endings of their names, in small letters or capitals."""
+"""The formats of input files, by the endings of their names. The case of an ending does not matter."""
 
 from typing import Literal
 
@@ -20,12 +20,12 @@ CSV_LAYOUT = "Commas separate fields, and the first line holds their names."
 
 
 def ending_of(name: str) -> str:
-    """The ending of a name or URI that means a format; empty if it means none."""
+    """The ending of a name or URI, if it is that of a format; otherwise empty."""
     return next((ending for ending in _FORMATS if name.lower().endswith(ending)), "")
 
 
 def format_name(name: str) -> FormatName:
-    """The format that a name means; Parquet if its ending means none."""
+    """The format of a file, by the ending of its name. Parquet for any other ending."""
     return _FORMATS.get(ending_of(name), "Parquet")
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.process.wording import counted
 
-# Rows that cannot be read. A run counts them as errored rows; a file in which they are more than a share fails.
+# Rows that cannot be read. A run counts them as errored rows, and a file with too many of them fails.
 
 _MOST_DETAIL = 200  # characters: a detail names fields, whose names come from the file
 _SHOWN = 3
@@ -52,7 +52,7 @@ class IgnoredBadRows(BadRows):
 def note_bad_rows(
     found: BadRows, bad: BadRows | None, *, first_row: int, uri: str, left_out: LeftOut | None = None
 ) -> None:
-    """Add the bad rows of a block, which are numbered from `first_row`, to `bad`. Raises ShardError for one if that is None."""
+    """Add the bad rows of a block, which are numbered from `first_row`, to `bad`. If that is None, raise ShardError."""
     if bad is None:
         for row in found.values():
             raise ShardError(f"{uri}, {row}. {row.remedy}")
@@ -87,9 +87,9 @@ _FLOOR = 10  # bad rows that any shard may have, and a run if they are no more t
 
 
 def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool) -> str:
-    """An error message if there are more bad rows than allowed, with the option that would do; otherwise empty.
+    """An error message if there are more bad rows than allowed, with the option that would allow them; otherwise empty.
 
-    The share is that of the run, so a small shard may have more.
+    The share is for the whole run, so a small shard may have up to ten bad rows.
     """
     floor = min(_FLOOR, rows // 10) if of_run else _FLOOR
     allowed = math.floor(max(most_share * rows, floor if most_share else 0) + _ROUNDING)
@@ -143,4 +143,4 @@ class InputFile(Protocol):
         """
 
     def count_rows(self, most: int | None = None) -> int:
-        """The number of rows, or `most` if there are more. Files that do not say it are read, as far as necessary."""
+        """The number of rows, or `most` if there are more. Files without a footer are read, as far as necessary."""

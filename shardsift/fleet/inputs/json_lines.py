@@ -282,14 +282,14 @@ _CONVERTED: dict[pa.DataType, Callable[[Any], Any]] = {
 
 # The types of columns, from the values of a sample.
 
-# Of an object. One with more is no record, but a map with keys of its own in each row.
+# Fields of an object. An object with more is not a record but a map, with other keys in each row.
 _MOST_DEPTH, _MOST_FIELDS = 64, 256
 
 
 def json_type(values: Iterable[Any], depth: int = 0) -> str:
-    """The type that most of the values have; rows with others are bad ones. Strings stay strings, whatever they look like.
+    """The type that most of the values have. Rows with values of another type are bad. Strings are never parsed.
 
-    JSON if no other column can hold the values, or there is none.
+    JSON if there are no values, or no column of another type can hold them.
     """
     by_kind: dict[type, list[Any]] = {}
     for value in values:

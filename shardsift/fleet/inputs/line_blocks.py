@@ -20,11 +20,11 @@ from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRows, LeftOut, note_
 from shardsift.fleet.storage.errors import translated
 
 BLOCK_BYTES = 8 << 20  # decompressed
-MOST_RECORD_BYTES = 64 << 20  # as much as a window; a record of a block more is an error
+MOST_RECORD_BYTES = 64 << 20  # limit of a record, up to a block: as much as a window
 _BOM = b"\xef\xbb\xbf"
 # The first bytes, whatever the file is called.
 _GZIP = b"\x1f\x8b"
-_ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # a frame, or one to be skipped
+_ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # a frame, or a skippable frame
 _NOT_LINES = {b"PK\x03\x04": "a zip", b"BZh": "a bzip2", b"\xfd7zXZ": "an xz", b"PAR1": "a Parquet"}
 
 
@@ -46,7 +46,7 @@ class Block:
 class LineRows(ABC):
     """A file of lines, perhaps compressed, as an InputFile. Each pass opens it again.
 
-    It has the run's `columns`. Others are left out, and noted unless `only` says that the user has chosen.
+    It has the run's `columns`. Other columns are left out, and noted unless the user has chosen `only` these.
     """
 
     opened: Callable[[], BinaryIO]
@@ -63,7 +63,7 @@ class LineRows(ABC):
 
     @abstractmethod
     def sample(self, sample_bytes: int) -> Any:
-        """The values of the first rows, for `columns_of`. Raises ShardError if there are none."""
+        """The values of the first rows, for `columns_of`. Raises ShardError if the file has no rows."""
 
     @staticmethod
     @abstractmethod
@@ -89,7 +89,7 @@ class LineRows(ABC):
         most_rows: int = STEP_ROWS,
         use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Reads on the caller's thread only."""
+        """Read the rows, in the caller's thread only."""
         first_row = 0
         for block in self._blocks():
             table, found, left_out = self._rows(block, columns or self.schema.names)
@@ -106,7 +106,7 @@ class LineRows(ABC):
         return total
 
     def _blocks(self) -> Iterator[Block]:
-        """Raises ShardError if the file is truncated or damaged, or a record is too long."""
+        """The blocks of the file. Raises ShardError if it is truncated or damaged, or a record is too long."""
         with translated(f"Reading {self.uri}"), self.opened() as raw, io.BufferedReader(raw) as file:  # type: ignore[type-var]
             rest, line = b"", 1
             for piece in self._pieces(file):
@@ -173,7 +173,7 @@ class LineRows(ABC):
 
 
 def is_utf8(data: bytes) -> bool:
-    """pyarrow's readers do not check this."""
+    """Whether a block is valid UTF-8, which pyarrow's readers do not check."""
     if data.isascii():
         return True
     try:

@@ -1,4 +1,4 @@
-"""List the input files that a file, folder, glob or fsspec URL names, and open one. The ending of a name says its format."""
+"""List the input files that a file, folder, glob or fsspec URL names, and open one. The ending of a name is its format."""
 
 import glob
 from collections import Counter
@@ -27,7 +27,7 @@ from shardsift.fleet.storage.errors import did_you_mean, translated
 from shardsift.fleet.storage.hub_files import filesystem_of
 
 _LINES: dict[str, type[LineRows]] = {"JSON Lines": JsonLines, "CSV": CsvFile}
-_READ_AHEAD_BYTES = 32 << 20  # of a file of lines, which is read in order
+_READ_AHEAD_BYTES = 32 << 20  # JSON Lines and CSV are read in order
 # The columns of files of lines are those of a sample: the first rows of all files, or of so many from the first to the last.
 _MOST_SAMPLED = 256
 _SAMPLE_BYTES, _LEAST_SAMPLE_BYTES = 16 << 20, 128 << 10  # decompressed: of all files together, and of each
@@ -42,10 +42,10 @@ _NO_DATA = (".md", ".json", ".md5", ".sha1", ".sha256", ".sha512", ".crc")
 def open_input(
     uri: str, columns: ColumnTypes | None = None, *, only: bool = False, first_row: int = 0
 ) -> Iterator[InputFile]:
-    """Open a file for streaming. A file whose name means no format is Parquet.
+    """Open a file for streaming. A file whose ending is not that of a format is Parquet.
 
     JSON Lines and CSV files have the run's `columns`, or else those of their own first rows. Other columns are left out, and
-    noted unless `only` says that the user has chosen. A Parquet file has its own columns, in that order, and may be read from
+    noted unless the user has chosen `only` these. A Parquet file has its own columns, in that order, and may be read from
     `first_row` on.
     Raises ShardError if the file is missing or broken, TransientError if the network is.
     """
@@ -61,7 +61,8 @@ def open_input(
 def columns_of_lines(uris: Sequence[str], chosen: ColumnTypes | None = None) -> ColumnTypes:
     """The columns of a run over these files of lines, or those `chosen` with their types. Always the same for the same files.
 
-    A file that cannot be read is passed over. Raises ShardError if none can, unless `chosen` says all types of JSON Lines.
+    A file that cannot be read is skipped. Raises ShardError if all are, unless `chosen` has the types of all columns of JSON
+    Lines.
     Raises UsageError if a chosen column is not there.
     """
     kind = _LINES[format_name(uris[0])]
@@ -125,11 +126,12 @@ class Listing:
 
 
 def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input") -> Listing:
-    """The files that a URI names. A folder or glob gives those with the ending of a format, but none whose name begins with a
-    dot, or with `_` as Spark's own files.
+    """The files that a URI names. For a folder or glob: the files with the ending of a format.
 
-    Those are included only if the URI itself names such a part. Files called .json are left out beside other input files,
-    because they describe those. Error messages show `shown_as` instead of the URI, which was given by `option`. Raises
+    Names that begin with a dot, or with `_` like Spark's own files, are skipped unless the URI itself has such a part.
+    Files called .json are left out beside other input files,
+    because they describe those.
+    Error messages show `shown_as` instead of the URI, which was given by `option`. Raises
     UsageError if there are no files, files of several formats, or files of a table, and what fsspec raises for a URL that it
     cannot use.
     """
@@ -219,7 +221,7 @@ def _input_files(
 
 
 def _stands_beside_data(name: str) -> bool:
-    """Whether the name is that of a description, a licence or a list of checksums."""
+    """Whether the file is a description, a licence or a list of checksums."""
     last = name.rpartition("/")[2].lower()
     return last.startswith(_BESIDE_DATA) or last.endswith(_NO_DATA)
 
@@ -245,5 +247,5 @@ def _is_hidden(path: str) -> bool:
 
 
 def is_marked(path: str) -> bool:
-    """Whether Spark takes the path for one of its own, such as an unfinished write. `_key=value` is a folder of data."""
+    """Whether Spark skips the path as one of its own, such as an unfinished write. `_key=value` is a folder of data."""
     return any(part.startswith("_") and "=" not in part for part in path.split("/"))

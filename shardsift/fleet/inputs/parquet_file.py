@@ -34,7 +34,7 @@ _UNREADABLE = re.compile("dictionary<|list_view<")  # inside another type
 def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file for streaming. Raises ShardError if it is missing or broken, TransientError if the network is.
 
-    Dictionaries are read with int32 indices: with others, pyarrow refuses a column of which one text is not UTF-8.
+    Dictionaries are read with int32 indices: with others, pyarrow rejects a whole column if one text is not UTF-8.
     """
     with _opened(uri) as (_, parquet, _):
         yield parquet
@@ -85,7 +85,7 @@ def _parquet_file(file: BinaryIO, uri: str) -> tuple[pq.ParquetFile, pa.Schema]:
 
 
 def _of_parquets_types(metadata: pq.FileMetaData) -> pq.FileMetaData:
-    """The footer without Arrow's types, with which pyarrow cannot read views of lists and inner dictionaries of two pieces."""
+    """The footer without Arrow's types: with them, pyarrow cannot read list views, or nested dictionaries in two pieces."""
     footer = pa.BufferOutputStream()
     metadata.write_metadata_file(footer)
     return pq.read_metadata(pa.BufferReader(footer.getvalue().to_pybytes().replace(b"ARROW:schema", b"arrow-schema")))
@@ -94,8 +94,7 @@ def _of_parquets_types(metadata: pq.FileMetaData) -> pq.FileMetaData:
 class ParquetInput:
     """A Parquet file, from a row on, as an InputFile.
 
-    Its columns are in the order of the run's, and have the run's types if no value changes; those that the run has not come
-    last.
+    Columns of the run come first, in the run's order, with the run's types if that changes no value. Other columns follow.
     """
 
     def __init__(
@@ -187,7 +186,7 @@ def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
 
 
 def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
-    """The field with the run's type, if that can hold all of its values."""
+    """The field with the run's type, if the type can hold all values of the field."""
     own = plain_type(field.type)
     if type_name(own) == kinds.get(field.name):
         return field.with_type(own)
@@ -198,7 +197,7 @@ def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
 
 
 def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of one type has an equal in the other. For others Arrow raises: large numbers, too many indices."""
+    """Whether the wanted type has an equal for every value. If a value is still too large, Arrow raises when it converts."""
     if pa.types.is_null(own) or own == wanted:
         return True
     if pa.types.is_dictionary(own) or pa.types.is_dictionary(wanted):

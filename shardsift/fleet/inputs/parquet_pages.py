@@ -1,6 +1,6 @@
-"""How many rows of a Parquet file can be decoded at once. Reads the headers of pages, because a footer says encoded sizes only.
+"""Count the rows of a Parquet file that can be decoded at once. Reads page headers: a footer has encoded sizes only.
 
-A dictionary, or beginnings that texts share, can make gigabytes of a kilobyte.
+With a dictionary or shared prefixes, a kilobyte can decode to gigabytes.
 """
 
 from collections import deque
@@ -68,7 +68,7 @@ class RowsAhead:
 
 
 def _slots(kind: pa.DataType) -> list[int]:
-    """The number of values that Arrow makes of a null, by Parquet column. For a list of fixed size, that size."""
+    """For each Parquet column, the number of values that Arrow stores for a null. A list of fixed size stores that many."""
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     inner = [count for number in range(kind.num_fields) for count in _slots(kind.field(number).type)]
     return [count * (kind.list_size if pa.types.is_fixed_size_list(kind) else 1) for count in inner or [1]]
@@ -92,7 +92,7 @@ class _Pages:
 
     def __init__(self, file: BinaryIO, chunk: pq.ColumnChunkMetaData) -> None:
         self._file, self._chunk = file, chunk
-        self._dictionary = (0, 0, 0)  # where it begins, its size in the file, and without compression
+        self._dictionary = (0, 0, 0)  # its offset, its size in the file, and its size without compression
         self._ahead: deque[tuple[int, int, int]] = deque()  # values, size and encoding of pages that were looked at
         self._rest = self._headers()
         self._coded = self._entries = 0
@@ -109,7 +109,7 @@ class _Pages:
         return encoded + self._repeated(self._coded)
 
     def bytes_of(self, rows: int) -> int:
-        """An upper bound of the bytes of the next rows. Of the first page, which is in memory anyway, only their share counts."""
+        """An upper bound of the bytes of the next rows. The first page is in memory anyway, so only their share of it counts."""
         found = coded = index = 0
         while rows:
             if index == len(self._ahead):
@@ -191,7 +191,7 @@ _TRUE, _FALSE, _BYTES, _STRUCT = 1, 2, 8, 12  # types of a field; others in a he
 
 
 def _struct(content: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """A struct by the numbers of its fields, and its end. Raises IndexError if the content ends first."""
+    """Read a struct. Returns its values by field number, and the position after it. Raises IndexError if content is missing."""
     fields: dict[int, Any] = {}
     number = 0
     while head := content[at]:

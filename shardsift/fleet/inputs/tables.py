@@ -1,4 +1,4 @@
-"""Refuse the files of a table or an unfinished write: a log beside them says which of them count, and it is not read here."""
+"""Refuse the files of a table, or of an unfinished write: only a log beside them tells which are valid, and we do not read it."""
 
 import re
 from collections import defaultdict

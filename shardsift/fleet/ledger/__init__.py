@@ -1,6 +1,6 @@
 """The ledger: the record of every shard's state, in Redis. It is the only source of truth about a run.
 
-`ledger` has the class. Two parts have a file by who needs them: `attempts` a worker, and `results` the processes that
+`ledger` has the class. `attempts` has the part that workers need, and `results` the part for processes that
 watch. `records` has arguments and results, `base` the names of the keys, `connect` the connection, and `lua/` one atomic
 script per transition. Knows no Celery: `shardsift/fleet/dispatch.py` sends messages.
 """

@@ -73,7 +73,7 @@ class Attempts(LedgerBase):
         self._run_for(claim, "leave_device", self._lease_ms)
 
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
-        """Store the scores of a window, for an attempt that resumes the shard. False if the run's checkpoints are full.
+        """Store the scores of a window, for an attempt that resumes the shard. Returns False if the run's checkpoints are full.
 
         `window` is the first row of the window. Saving a window again replaces it. Raises LeaseLost for a stale token.
         """
@@ -144,7 +144,7 @@ class Attempts(LedgerBase):
         return self._end(claim.run_id, claim.shard.name, ended, backoff_ms, least_ms)
 
     def _end(self, run_id: str, shard_name: str, ended: list[str], backoff_ms: int = 0, least_ms: int = 0) -> int:
-        """`ended` says who holds the shard, by token or owner, and how its attempt ended."""
+        """End an attempt. `ended` has the token or the owner of the claim, and the outcome."""
         limits = [self._max_attempts, self._max_errors, self._lease_ms, least_ms]
         arguments = [shard_name, *ended, backoff_ms, int(_MAX_BACKOFF_SECONDS * 1000), *limits]
         _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), arguments)

@@ -222,8 +222,8 @@ class Ledger(Attempts, Results):
     def retry(self, run_id: str, *, done_too: bool = False, changed: Iterable[str] = ()) -> int:
         """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
 
-        With `done_too`, done shards are scored again too, for outputs that were lost before they were published, and else those
-        that are `changed`.
+        With `done_too`, all done shards are scored again too, for outputs that were lost before they were published. Without
+        it, only done shards in `changed` are.
         """
         keys = Keys(run_id)
         self.redis.hdel(keys.run, "cancelled", "failed_attempts")
@@ -319,7 +319,7 @@ class Ledger(Attempts, Results):
     def wait_for_finished_run(self, seconds: float) -> bool:
         """Wait for a worker that has done the last shard of a run. Returns whether there was one within this time.
 
-        It wakes one finalizer. The wake may be lost with that one, so check the runs from time to time without it.
+        A worker wakes one finalizer. If that one dies, the wake is lost, so also check the runs from time to time.
         """
         try:
             is_woken = self.redis.brpop([FINISHED], timeout=seconds) is not None
@@ -342,7 +342,7 @@ class Ledger(Attempts, Results):
         return None if version is None else int(version)
 
     def has_receipts_of(self, run_id: str, version: int | None) -> bool:
-        """Whether the receipts still have this version, from `begin_publishing`. True for None, as for a cancelled run."""
+        """Whether the receipts still have this version, from `begin_publishing`. True if it is None, as for a cancelled run."""
         return version in (None, int(self.redis.hget(Keys(run_id).run, "receipts_version") or 0))
 
     def is_publishing(self, run_id: str) -> bool:
@@ -356,7 +356,7 @@ class Ledger(Attempts, Results):
     def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:
         """Record what was published. Ends a cancellation that arrived meanwhile.
 
-        Returns False if the receipts no longer have this `version`. Then the run is not published, and a sweep asks again.
+        Returns False if the receipts no longer have this `version`. Then the run is not published, and a sweep tries again.
         """
         arguments = [_PUBLICATION.dump_json(publication), "" if version is None else version]
         return bool(self._run_script("record_publication", Keys(run_id).of(), arguments) == "recorded")

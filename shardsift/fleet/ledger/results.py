@@ -1,4 +1,4 @@
-"""How far a run is, how fast, and what has come of its shards. Reads only."""
+"""Read the progress and speed of a run, and the results of its shards."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -206,7 +206,7 @@ class Results(LedgerBase):
         begun = {shard.name for shard in running if shard.attempt > 1}
         names = dict.fromkeys([*sorted(begun), *map(str, sent), *map(str, waiting)])
         found = self._failed_attempts(run_id, list(names))
-        # The crashes of a running shard include its present attempt. A stop leaves no error.
+        # The crashes of a running shard include the attempt in progress. A stop leaves no error.
         return [one for one in found if one.error and one.errors + one.crashes > (one.shard in begun)][:most]
 
     def _failed_attempts(self, run_id: str, shards: list[str]) -> list[Failure]:

@@ -1,4 +1,4 @@
-"""The needs of the open shards of all runs: which models, in which precision, and how many shards wait for them.
+"""Count the open shards of all runs by the models and the precision that they need.
 
 Counted in the ledger. The length of a queue would be misleading: a running shard has no message there, and a message may be lost.
 """

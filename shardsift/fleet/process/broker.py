@@ -81,7 +81,7 @@ class _App(Celery):  # type: ignore[misc]  # Celery is untyped
 
 
 class InstalledModules(AppLoader):  # type: ignore[misc]
-    """Imports tasks without the current folder on the path, where Celery puts it: a worker.py there would shadow ours."""
+    """Import tasks without the current folder, which Celery puts on the path: a worker.py there would shadow ours."""
 
     def read_configuration(self, env: str = "") -> dict[str, Any]:
         return {}  # and not the module that CELERY_CONFIG_MODULE names
@@ -168,10 +168,10 @@ def _task_id(message: bytes) -> str:
         return ""
 
 
-# kombu's transport for Redis, which refuses what is no message instead of ending its process.
+# kombu's transport for Redis, changed to refuse an element that is not a message. kombu's own would end the process.
 #
-# A client that may write to a queue can put anything there. kombu decodes an element while it reads it, and Celery looks at it
-# before a task runs; neither expects the errors of every content. Each refusal is the signal `task_rejected` of Celery.
+# A client with write access to a queue can put anything there. kombu decodes an element while it reads it, and Celery inspects
+# it before a task runs. Neither handles the errors of arbitrary content. Each refusal is the signal `task_rejected` of Celery.
 
 _NOT_OF_CONTENT = (Empty, redis.RedisError, OperationalError, OSError)
 logger = logging.getLogger(__name__)
@@ -225,7 +225,7 @@ class _Connection(Connection):
 
 
 class RefusingAMQP(AMQP):  # type: ignore[misc]
-    """The argument of `Celery(amqp=...)`: the broker's URL cannot name a class of ours."""
+    """An AMQP with our transport, for `Celery(amqp=...)`. The broker's URL cannot name a class of ours."""
 
     Connection = _Connection
 

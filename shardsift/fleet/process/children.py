@@ -20,8 +20,8 @@ from shardsift.fleet.errors import UsageError
 Child = subprocess.Popen[bytes]
 _FIRST_PAUSE_SECONDS = 1.0  # between two starts of a process that something ends
 _LONGEST_PAUSE_SECONDS = 60.0
-# The same as `end_with_parent`, then the process becomes another program. A function for between fork and exec would not do: if
-# a thread of Arrow or another library enters Python at that moment, Python 3.11 hangs there.
+# Does the same as `end_with_parent`, then execs another program. A preexec_fn does not work: if a thread of Arrow or another
+# library enters Python between fork and exec, Python 3.11 hangs.
 _BECOME = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)

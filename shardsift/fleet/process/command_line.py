@@ -38,7 +38,7 @@ _LIMITS = r"(?:-?[\d.]+<=?)?x[<>]=?-?[\d.]+"
 _RANGE = re.compile(rf"\s*\[{_LIMITS}\]|;\s*{_LIMITS}(?=\])")
 _NAMES_WIDTH = 30  # characters of the column of options
 _WIDE = 240  # characters per line if stdout is not a terminal
-_FEWEST_COLUMNS = 2  # of a narrow table: the id and the state
+_FEWEST_COLUMNS = 2  # columns that even a narrow table shows: the id and the state
 
 
 def new_command_line(name: str, *, help: str) -> typer.Typer:
@@ -55,7 +55,7 @@ def new_command_line(name: str, *, help: str) -> typer.Typer:
 
 
 def run_command_line(name: str, command: Callable[[], None]) -> None:
-    """Run a command. Errors of ours and of Redis become one line on stderr and an exit code; only others show a traceback."""
+    """Run a command. Our errors and those of Redis become one line on stderr and an exit code. Others show a traceback."""
     leave_out_others()
     keep_docstrings()
     if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
@@ -91,7 +91,7 @@ def say(line: str) -> None:
 
 
 def fitted(line: str, stream: TextIO) -> str:
-    """The line as it is printed there: wrapped at words on a terminal."""
+    """Wrap a line at words if the stream is a terminal."""
     return wrapped(line, get_terminal_size().columns) if stream.isatty() else line
 
 
@@ -131,7 +131,7 @@ def _console() -> "Console":
 
 
 class Commands(typer.Typer):
-    """Subcommands with plain help, in one part of the program's help unless a command names another."""
+    """Subcommands with plain help. All have the same heading in the program's help, unless a command names another."""
 
     def __init__(self, *, panel: str | None = None, **settings: Any) -> None:
         super().__init__(cls=_Group, rich_markup_mode=None, **settings)
@@ -156,7 +156,7 @@ class _PlainHelp:
 
 class _Command(_PlainHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """If no option is spelled like a wrong one, suggest those whose help has its word: --min-score for --threshold."""
+        """Parse arguments. For an unknown option, also suggest options whose help has its word: --min-score for --threshold."""
         given = [*args]
         self._check_values(given)
         ctx.allow_extra_args = True  # to say more of them than Click does
@@ -173,7 +173,7 @@ class _Command(_PlainHelp, TyperCommand):
         return rest
 
     def _check_values(self, given: list[str]) -> None:
-        """Click takes the next option for the value of one that lacks its own."""
+        """Refuse an option as a value: if an option lacks its value, Click takes the next option instead."""
         with_value = {name for option in self.params if _takes_value(option) for name in option.opts}
         names = {name for option in self.params for name in option.opts if name.startswith("-")}
         for option, following in pairwise([*given, ""]):
@@ -213,7 +213,7 @@ def _takes_value(option: Any) -> bool:
 
 
 def _about_extra(extra: list[str], given: list[str]) -> str:
-    """Say what to do with values that belong to no option: the shell has made several of a glob or of a text with spaces."""
+    """Explain values that belong to no option: the shell has split a glob or a text with spaces into several."""
     before, first = given[: given.index(extra[0])], Path(extra[0])
     if len(before) > 1 and before[-2].startswith("-") and not before[-1].startswith("--"):
         option, value = before[-2:]
@@ -234,7 +234,7 @@ def _with_value(error: typer.BadParameter) -> str:
 
 
 def _write_options(parameters: Iterable[Any], ctx: Any, formatter: Any) -> None:
-    """Write each option with its value beside its name, those about one thing together and those about nothing else last."""
+    """Write each option with its value beside its name, grouped by heading. Options without a heading come last."""
     options = [one for one in parameters if one.param_type_name == "option" and not one.hidden]
     options.sort(key=lambda one: _panel(one) is None)
     _write_parts(((_panel(one, "Options"), _plainly(one, ctx)) for one in options), formatter)
@@ -297,7 +297,7 @@ def _end(line: str, code: ExitCode = ExitCode.USAGE) -> None:
 
 
 def _wrong_settings(error: Exception) -> str:
-    """Say which settings a library could not read when it was imported; empty if that is not why this failed."""
+    """Name the settings that a library could not read when it was imported. Empty if the error has another cause."""
     modules = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
     if "huggingface_hub.constants" in modules:
         found = [name for name, value in os.environ.items() if name.startswith("HF_") and repr(value) in str(error)]
@@ -309,7 +309,7 @@ def _wrong_settings(error: Exception) -> str:
 
 
 def _lacking(error: Exception) -> str:
-    """Say what this process lacks that any library may need; empty if that is not why it failed."""
+    """Name the resource that this process lacks, such as disk space. Empty if the error has another cause."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"A disk is full: {error}. Free some space, and run the command again."
     try:

@@ -1,4 +1,4 @@
-"""The environment variables of other programs, which libraries would read in a process of ours.
+"""Environment variables of other programs, which libraries would read in our processes.
 
 A host of Airflow or Django has CELERY_BROKER_URL, and a launcher of trainings has ACCELERATE_MIXED_PRECISION. They are meant
 for other programs, and would change where our messages go, which scores come out, or what a command says.
@@ -44,7 +44,7 @@ def leave_out_others() -> None:
 
 
 def keep_docstrings() -> None:
-    """Start this process again if PYTHONOPTIMIZE=2 took the docstrings, which are the help and which transformers reads."""
+    """Start this process again if PYTHONOPTIMIZE=2 removed docstrings: our help and transformers need them."""
     if sys.flags.optimize > 1 and "PYTHONOPTIMIZE" in os.environ:
         del os.environ["PYTHONOPTIMIZE"]
         os.execv(sys.executable, sys.orig_argv)

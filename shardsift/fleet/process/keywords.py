@@ -38,7 +38,8 @@ def with_options_of(
 ) -> Callable[[Command], Command]:
     """Give a command an instance of `kind` as its first argument, with an option for each annotated field.
 
-    A field that is a tuple may be given more than once. `parsed` has what to make of such a field, if it is given.
+    An option whose field is a tuple may be given more than once. `parsed` maps the name of such a field to a function that
+    parses its values.
     """
     shared = [
         parameter.replace(annotation=_as_typer_takes_it(parameter.annotation))
@@ -64,7 +65,7 @@ def with_options_of(
 
 
 def _as_typer_takes_it(annotation: Any) -> Any:
-    """An option that may be given more than once is a list to Typer, which takes a tuple for one with several values."""
+    """Annotate a repeatable option as a list: to Typer, a tuple is one option with several values."""
     if get_args(annotation)[:1] != (SEVERAL,):
         return annotation
     return Annotated[(list[str], *annotation.__metadata__)]
@@ -73,9 +74,9 @@ def _as_typer_takes_it(annotation: Any) -> Any:
 def options_from(
     kind: type[Kind], keywords: Mapping[str, Any], **split: Callable[[Sequence[str]], Sequence[str]]
 ) -> Kind:
-    """The options that the keyword arguments say; None was not given. `split` parts a keyword that is one text.
+    """Make the options from keyword arguments. None counts as not given. `split` divides a value that is one text.
 
-    Raises TypeError for an unknown keyword or one that lacks, UsageError for a wrong value.
+    Raises TypeError for an unknown or a missing keyword, UsageError for a wrong value.
     """
     known = keywords_of(kind)
     for name in keywords.keys() - known.keys():
@@ -93,13 +94,12 @@ def options_from(
 
 
 def keywords_of(kind: type[Any]) -> dict[str, tuple[str, Any]]:
-    """The field and its annotation of each keyword argument, which is called as the option is."""
+    """The field and annotation of each option, by its name as a keyword argument."""
     types = get_type_hints(kind, include_extras=True)
     return {_keyword(field.name, types[field.name]): (field.name, types[field.name]) for field in fields(kind)}
 
 
 def _required(kind: type[Any]) -> list[str]:
-    """The keyword arguments that have no default."""
     own = {field.name for field in fields(kind) if field.default is field.default_factory is MISSING}
     return [name for name, (field, _) in keywords_of(kind).items() if field in own]
 
@@ -134,7 +134,7 @@ def _checked(name: str, value: Any, annotation: Any) -> Any:
 
 
 def check_number(name: str, value: Any, *, least: float = -math.inf, whole: bool = False) -> None:
-    """Raises UsageError unless the argument of this name is such a number."""
+    """Raises UsageError unless the value is a number in this range. `name` is the argument in the message."""
     if not isinstance(value, Integral if whole else Real) or value < least:
         kind = "a whole number" if whole else "a number"
         limit = f", and the least is {least}" if least > -math.inf else ""
@@ -142,7 +142,7 @@ def check_number(name: str, value: Any, *, least: float = -math.inf, whole: bool
 
 
 def texts_of_places(places: Location | Sequence[Location]) -> tuple[str, ...]:
-    """One location or several as texts. A path is an absolute one, so that it is never the id of a run or a name on the Hub.
+    """One location or several as texts. A Path becomes absolute, so it is never read as the id of a run or a name on the Hub.
 
     Raises UsageError for anything else.
     """
@@ -152,7 +152,7 @@ def texts_of_places(places: Location | Sequence[Location]) -> tuple[str, ...]:
 
 
 def text_of_place(place: Location) -> str:
-    """One location as a text. Raises UsageError if it is none, or several."""
+    """One location as a text. Raises UsageError for anything but one text or Path."""
     if not isinstance(place, (str, os.PathLike)):
         raise UsageError(f"{place!r} is no path, URI or id of a run: pass one text or Path.")
     return str(_plain(place))
@@ -163,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 
 def _with_commas(name: str, values: Sequence[object]) -> object:
-    """Several names as one text. Raises UsageError for a name with a comma, which would be two."""
+    """Join several names with commas. Raises UsageError for a name with a comma, which would be read as two."""
     for one in values:
         if isinstance(one, str) and "," in one:
             raise UsageError(f"{name}={values!r} is wrong: the name {one!r} has a comma.")
@@ -171,7 +171,7 @@ def _with_commas(name: str, values: Sequence[object]) -> object:
 
 
 def _texts(value: Any) -> Any:
-    """One text or path as several, and a dict as NAME=VALUE."""
+    """Make a tuple of texts: one text or path becomes one element, and a dict becomes NAME=VALUE elements."""
     if isinstance(value, (str, os.PathLike)):
         return (_plain(value),)
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
 """Where the fleet's Redis is: read from one URL, once, for the ledger's client and for Celery.
 
-redis-py and kombu read a URL each in its own way: a parameter that one knows is an error of the other, or another database.
+redis-py and kombu read URLs differently: a parameter that one knows may be an error, or another database, to the other.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Wait while Redis is unreachable or refuses what we do, and say so once a minute with what to do.
+"""Wait while Redis is unreachable or refuses commands. Log the reason once a minute, with advice.
 
 A process that cannot reach Redis tries again every second or so, in several threads, and so does Celery. Their log calls
-pass `extra=ABOUT_REDIS`, and the filter lets one of them through, and another one if the reason changes.
+pass `extra=ABOUT_REDIS`. The filter passes one of them a minute for each reason.
 """
 
 import logging
@@ -68,7 +68,7 @@ def is_of_one_key(error: Exception) -> bool:
 
 
 def as_ours(error: Exception, server: str = "Redis") -> TransientError:
-    """Turn an error of Redis, or of Celery about Redis, into a sentence: why Redis refuses and what to do, or that it is away."""
+    """Describe an error of Redis, or of Celery about Redis: that it is away, or why it refuses and what to do."""
     cause = error if isinstance(error, redis.RedisError) else error.__cause__ or error
     reason = " ".join(str(cause).split()).rstrip(".")
     refusal = f"{server} refuses this ({reason}). {advice_on(cause)}".rstrip()

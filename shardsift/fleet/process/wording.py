@@ -11,7 +11,7 @@ from shardsift.fleet.errors import UsageError
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _BYTES = {"TB": 10**12, "GiB": 2**30, "GB": 10**9, "MiB": 2**20, "MB": 10**6, "kB": 10**3, "B": 1}
 _COMMAND = re.compile(r"(?<=: )(?:producer|worker|shardsift) .+$")
-_LABEL = re.compile(r" *(?:[a-z]+ {2,})?")  # that a line of a status begins with
+_LABEL = re.compile(r" *(?:[a-z]+ {2,})?")  # label at the start of a line of status
 _MOST_FIELDS = 10  # in a line
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
 

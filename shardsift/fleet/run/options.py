@@ -103,8 +103,6 @@ class ScoreOptions:
 
 
 class ScoreKeywords(TypedDict, total=False):
-    """`ScoreOptions` as keyword arguments."""
-
     max_tokens: int | None
     passages: str | None
     labels: Iterable[str] | None

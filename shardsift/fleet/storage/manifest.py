@@ -57,8 +57,6 @@ _OF_EARLIER_RUN = [pa.field("scores_provenance", pa.struct(_PROVENANCE))]  # onl
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The manifest of a published run."""
-
     run_id: str
     spec: RunSpec  # as far as it is disclosed
     receipts: Sequence[Receipt]
