@@ -15,7 +15,7 @@ PASSAGES = "head, head+tail, head+middle+tail, stride:N or finepdfs"
 
 
 def passages_and_pool(text: str) -> tuple[str, Pool]:
-    """The passages that are read of a text and how they get one score: `stride:256:mean` pools by the mean, others by max."""
+    """The passages to read of a text, and how to pool their logits: `stride:256:mean` by the mean, others by the maximum."""
     passages = text.removesuffix(":mean")
     return passages, "max" if passages == text else "mean"
 

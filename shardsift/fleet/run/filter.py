@@ -47,7 +47,7 @@ _HAS_PROGRESS_BAR = "SELECT current_setting('enable_progress_bar')"
 class Filter:
     """A checked condition. Raises UsageError if it is not a condition on a row of this schema.
 
-    Not thread-safe. To make one takes 35 ms, most of it to start DuckDB: see `filter_of_thread`.
+    Not thread-safe. Making one takes 35 ms, mostly to start DuckDB: see `filter_of_thread`.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Filter:
 
     @property
     def _answers(self) -> str:
-        """SQL that says of each row, in order, whether it is kept. A column of row numbers could collide with a user's column."""
+        """SQL that returns for each row, in order, whether to keep it. Row numbers could collide with a user's column."""
         # The newline keeps a trailing comment from hiding the closing bracket.
         return f"SELECT ({self.where}\n) FROM {_TABLE}"
 
@@ -180,7 +180,7 @@ _OF_THREAD = _OfThread()
 
 
 def filter_of_thread(where: str, schema: pa.Schema) -> Filter:
-    """The filter that this thread has made before, if it has: many files are small. Only one thread at a time may use it."""
+    """The filter of this thread, made once: many files are small. Only one thread at a time may use it."""
     return _OF_THREAD.made(where, schema)
 
 
@@ -193,7 +193,7 @@ _EQUALS = {"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_DISTINCT_FROM", "COMPAR
 
 
 def compared_with(where: str, column: str) -> set[str]:
-    """The constants that a condition compares a column with for equality: by =, IN, CASE and their kind."""
+    """The constants that a condition compares a column with for equality: by =, IN, CASE and so on."""
     found: set[str] = set()
     for node in _nodes_of(where):
         sides = [side["child"] if side["class"] == "CAST" else side for side in _equal_sides(node)]

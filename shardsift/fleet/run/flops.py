@@ -82,7 +82,7 @@ class Shape:
 
 
 def shape_of(config: Any) -> Shape | None:
-    """None for a model whose layers are not known, or that has no transformers config."""
+    """Read the shape from a config. None if the layers are not known, or it is not a config of transformers."""
     try:
         return Shape.of(config) if config is not None else None
     except (ValueError, AttributeError, TypeError):

@@ -13,14 +13,14 @@ from shardsift.fleet.process.wording import local_path
 from shardsift.fleet.run.choices import Function
 
 SEQUENCE_CLASSIFIER = "sequence-classifier"
-# Of all parts of a spec: a field that this version does not know changes what a run publishes, so it must not be ignored.
+# For all parts of a spec: a field that this version does not know may change what a run publishes, so refuse it.
 UNKNOWN_FIELDS_REFUSED = ConfigDict(extra="forbid")
 _FOLDER = "sha256-"  # how the revision of a folder begins
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model at one revision: a Hub name, a folder, or what else its kind of scorer loads.
+    """A model at one revision: a Hub name, a folder, or anything else that its kind of scorer loads.
 
     `revision` is the Hub's commit, or for a folder `sha256-` and a digest of its files. `labels` names each output. `function`
     turns the outputs into scores, unless the user names another. `scorer` is the name of its kind of scorer.

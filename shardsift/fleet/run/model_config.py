@@ -1,6 +1,6 @@
-"""What a model's config.json says, each value of its type. JSON that transformers serves is read as it reads it.
+"""Read a model's config.json, and check the type of each value. Configs that transformers accepts are read the same way.
 
-Light: needs no transformers. Any other value ends in a UsageError, never in another exception.
+Needs no transformers. Any other value raises UsageError, never another exception.
 """
 
 import json
@@ -91,7 +91,7 @@ def threshold_in(config: dict[str, Any]) -> float | None:
 
 
 def most_tokens_in(config: dict[str, Any]) -> int | None:
-    """The positions of the network; None if it is not known how many limit the length of a text."""
+    """The number of positions, which limits the length of a text; None if it is not known."""
     if "fc_dropout" in config:  # of worker/scoring/saved_model.py, which reads longer texts
         return None
     most = sizes_in(config).get("max_position_embeddings")
@@ -99,7 +99,7 @@ def most_tokens_in(config: dict[str, Any]) -> int | None:
 
 
 def sizes_in(config: dict[str, Any]) -> dict[str, Any]:
-    """The numbers that describe the network that reads the text, with its type. Those that are no sizes are left out."""
+    """The numbers that describe the network that reads the text, with its type. Values that are not sizes are left out."""
     parts = [part for name in _TEXT_PARTS if (part := _object(config, name))]
     text = parts[0] if len(parts) == 1 else config
     sizes = {name: value for name, value in text.items() if type(value) is int and 0 < value < 1 << 40}

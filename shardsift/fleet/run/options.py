@@ -1,6 +1,6 @@
 """The options that say how texts are scored, and the Scoring that follows from them and a model.
 
-Runs, `shardsift.score` and `worker tune` have them. The annotations are those of the command line.
+Runs, `shardsift.score` and `worker tune` share them. The annotations are those of the command line.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -79,7 +79,7 @@ Labels = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """How a model scores a text. None, and no labels, were not given."""
+    """The options of scoring a text. An option that was not given is None, or empty for the labels."""
 
     max_tokens: MaxTokens = None
     passages: Passages = None

@@ -49,7 +49,7 @@ def row_fields(spec: RunSpec) -> list[pa.Field]:
 def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
     """The input's columns, then those of the run. Raises UsageError if names collide.
 
-    Shards that are merged may differ in what may be null, and in their dictionaries.
+    Merged shards may differ in nullability and in dictionaries.
     """
     _refuse_collisions(input_schema, spec)
     fields = [*input_schema] if spec.target_file_bytes is None else [*map(_as_in_others, input_schema)]
@@ -58,9 +58,9 @@ def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
 
 
 def _metadata(schema: pa.Schema, added: Sequence[pa.Field]) -> dict[bytes, str] | None:
-    """The features of `datasets`, such as the names of classes. Other metadata may not be true of other rows and columns.
+    """Keep only the features of `datasets`, such as the names of classes: other metadata may be wrong for the output.
 
-    Spark, for example, sees only the columns that its own metadata name.
+    Spark, for example, reads only the columns that its own metadata names.
     """
     try:
         known = json.loads(schema.metadata[_FEATURES])["info"]["features"]
@@ -77,9 +77,9 @@ def _as_in_others(field: pa.Field) -> pa.Field:
 
 
 def plain_type(kind: pa.DataType, *, nullable: bool = False) -> pa.DataType:
-    """The type that is the same in Parquet for every writer: without views and, at inner levels, without dictionaries.
+    """The type that every writer stores alike in Parquet: without views and, at inner levels, without dictionaries.
 
-    There, items are called alike and, if they are to be `nullable`, every value but a key may be null.
+    At inner levels, list items have the same name and, with `nullable`, every value except a key may be null.
     """
 
     def inner(field: pa.Field, name: str) -> pa.Field:
@@ -116,7 +116,7 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
 
 
 def check_output_columns(scorings: Sequence[Scoring]) -> None:
-    """Raises UsageError if two scorings add a column of one name, or one adds a column that the scores file has anyway."""
+    """Raises UsageError if two scorings add a column of one name, or one adds a column that every scores file has."""
     added = [column for scoring in scorings for column in scoring.output_columns]
     lower = [column.lower() for column in added]  # SQL ignores the case
     if doubled := [column for column in added if lower.count(column.lower()) > 1]:
@@ -147,5 +147,5 @@ def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """The name of a type. What may be null differs between shards."""
+    """The name of a type without nullability, which differs between shards."""
     return str(kind).replace(" not null", "")

@@ -1,6 +1,6 @@
 """The receipt: what a worker hands the finalizer about the output of one shard.
 
-The one place, with the manifest, that says who made an output and when; data files never do.
+Only receipts and the manifest say who made an output and when; data files never do.
 """
 
 import zlib
@@ -93,7 +93,7 @@ class Parity:
     rows: int
     max_error: float
     p999_error: float  # what 999 of 1,000 logits stay within
-    flipped_share: float | None  # of the rows that the filter decides otherwise; None if it reads other columns
+    flipped_share: float | None  # rows on which the filter decides differently; None if it reads other columns
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,13 +105,13 @@ class ScoringReceipt:
     backend: str
     max_batch_tokens: int
     parity: Parity | None  # None if the trial was left out
-    refused_dtypes: tuple[str, ...] = ()  # that "auto" tried first, and whose scores differed too much
+    refused_dtypes: tuple[str, ...] = ()  # formats that "auto" tried first, but whose scores differed too much
     histogram: Histogram  # of the rows that have a score
     label_histograms: tuple[Histogram, ...] = ()  # of each label's score, if there are several labels, and not too many
 
     @property
     def format_line(self) -> str:
-        """The number format, and why it is not a faster one."""
+        """A line with the number format and, if a faster one was refused, the reason."""
         return f"{self.dtype}{refusal_reason(self.refused_dtypes)}"
 
 
@@ -187,7 +187,7 @@ class Receipt:
 
 
 def refusal_reason(dtypes: Sequence[str]) -> str:
-    """The end of a sentence about the number format: why it is not a faster one."""
+    """The end of a sentence about the number format: why no faster one was used."""
     return f" (in {' and '.join(dtypes)} the scores differ too much)" if dtypes else ""
 
 
@@ -279,13 +279,13 @@ class AttemptReport:
     backend: str = ""  # how batches run, such as graphed
 
     def to_json(self) -> bytes:
-        """Takes at most 4 KiB of Redis. A worker replaces it every few seconds."""
+        """Encode the report in at most 4 KiB, because a worker replaces it in Redis every few seconds."""
         full = _REPORT.dump_json(self)
         return full if len(full) <= _MOST_BYTES else _REPORT.dump_json(replace(self, histograms={}))
 
     @staticmethod
     def from_json(content: str | None) -> "AttemptReport | None":
-        """None if there is none, or one of another version."""
+        """Decode a report. None if there is none, or another version wrote it."""
         try:
             return _REPORT.validate_json(content) if content else None
         except ValidationError:

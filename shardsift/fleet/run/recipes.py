@@ -1,4 +1,4 @@
-"""Recipes: how the authors of popular classifiers use them. One line for each model. Needs no torch and no network.
+"""Recipes: the options with which the authors of popular classifiers use them. Needs no torch and no network.
 
 A recipe belongs to a name on the Hub, never to a folder. An option that the user gives wins over it.
 """
@@ -19,8 +19,8 @@ _ABOUT = "model", "checked", "url", "note", "int_score", "zero_shot"
 class Recipe:
     """Options of a run, by their names in `RunOptions`. None leaves an option as it is.
 
-    "checked": with a small random model of this architecture, saved in the layout of the model's repository, a test here gets
-    the scores of the source's code. Otherwise the options have only been read from the source, which is the card or `url`.
+    "checked" means that a test compares our scores with those of the source's code, on a small random model of this
+    architecture. Otherwise the options were only read from the source, which is the card or `url`.
     """
 
     model: str  # its name on the Hub
@@ -57,7 +57,7 @@ def recipe_of(model: str) -> Recipe | None:
 
 
 def recipe_for(model: Model, *, has_labels: bool) -> Recipe | None:
-    """The recipe of a model that was found, if it is for what the model is to do. A folder has none."""
+    """The recipe of a model, if it is for this task: zero-shot if `has_labels`. A folder has none."""
     recipe = None if model.is_folder or model.scorer != SEQUENCE_CLASSIFIER else recipe_of(model.name)
     return recipe if recipe and recipe.zero_shot == has_labels else None
 
@@ -69,10 +69,10 @@ def adds_int_score(model: Model, function: Function) -> bool:
 
 
 def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's options that the user did not give, without those that do not go with what the user gave.
+    """The recipe's options that the user did not give. Those that contradict the user's options are left out.
 
-    `chosen` has the options by their names in `RunOptions`; None was not given. Options that are not in it do not exist where
-    this is called, and are left out.
+    `chosen` has the options of the caller by their names in `RunOptions`; None means not given. Options that the caller does
+    not have are left out too.
     """
     used = {name: value for name, value in recipe.options.items() if name in chosen and chosen[name] is None}
     if chosen.get("text_pair_column") is not None:
@@ -86,7 +86,7 @@ def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recipe_line(model: str, used: Mapping[str, Any]) -> str:
-    """Tell the user about the options that are used of the model's recipe."""
+    """Tell the user which options of the model's recipe are used."""
     return f"Recipe of {model}: {as_arguments(used)} ({_BY_NAME[model.lower()].checked})."
 
 

@@ -19,7 +19,7 @@ LABELS_FILE = "labels.txt"  # of labels that cannot stand in a command
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroShot:
-    """The labels of a scoring. A label's score says how far the text entails the template with the label in it."""
+    """The labels of a zero-shot scoring. A label's score says how far the text entails the template with the label in it."""
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
@@ -169,7 +169,7 @@ class Scoring:
 
 
 def score_column_of(name: str) -> str:
-    """The score column of a model that the user calls `name`: `edu_score`. Raises UsageError for what cannot name columns."""
+    """The score column of a model that the user calls `name`: `edu_score`. Raises UsageError for an unusable name."""
     if not (name.isascii() and name.isidentifier()):
         raise UsageError(f"--model: {name!r} cannot name columns. Use letters, digits and _, as in edu=MODEL.")
     return f"{name}_score"
@@ -192,7 +192,7 @@ def check_names_differ(names: Iterable[str]) -> None:
 
 
 def check_scoring(scoring: Scoring) -> None:
-    """Raises UsageError for a way to read texts that there is not, or for options that do not go together."""
+    """Raises UsageError for an unknown way to read texts, or for options that do not go together."""
     if scoring.function_to_apply == "softmax" and scoring.outputs == 1:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
     passages, most = scoring.passages, scoring.max_tokens

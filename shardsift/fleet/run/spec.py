@@ -4,7 +4,8 @@ Two specs with equal fields are the same run, on any machine and any day. What c
 (batch sizes, number of workers, lease) is a setting, not part of the spec.
 
 The JSON leaves out fields with their default, so that a version that adds a field with a default keeps the ids of other runs.
-The default of an existing field must not change. What changes the published bytes of runs whose options stay is a field too.
+The default of an existing field must not change. A release that changes the published
+bytes of existing options needs a new field too.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from shardsift.fleet.run.model import UNKNOWN_FIELDS_REFUSED, Model, slug, worke
 from shardsift.fleet.run.scoring import Scoring
 
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
-WINDOW_BYTES = 64 << 20  # and never more Arrow bytes than this, however long the texts are
+WINDOW_BYTES = 64 << 20  # limit in Arrow bytes, for long texts
 BUCKET = "bucket"  # the column that `Buckets` adds
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
@@ -31,8 +32,8 @@ class Ranked:
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     columns: tuple[str, ...]  # of scores; the highest counts
-    within: str | None = None  # a column, whose values have edges of their own
-    by: str | None = None  # a column of the input, of which parts are measured; None: by their number of rows
+    within: str | None = None  # a column: the rows of each of its values have their own edges
+    by: str | None = None  # column of the input that weighs rows; None: each row counts 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class RunSpec:
     limit_rows: int | None = None
     rows_per_task: int | None = None  # a longer Parquet file is several shards, of whole row groups
     target_file_bytes: int | None = None  # of a data file, into which shards are merged; None: a file for each shard
-    max_bad_rows: float = 0.01  # the share of a shard's rows that may be unreadable; they are errored, and more fail it
+    max_bad_rows: float = 0.01  # share of a shard's rows that may be unreadable, and are errored then; more fail it
     buckets: Buckets | None = None
     best: BestRows | None = None
     window_rows: int = WINDOW_ROWS
@@ -119,9 +120,9 @@ class RunSpec:
 
     @property
     def charted(self) -> dict[str, tuple[int, int | None]]:
-        """The score columns to chart: those in the filter first, and the score of each scoring that has none there.
+        """The score columns to chart: those in the filter first, then the score of each scoring that the filter does not name.
 
-        Each has the index of its scoring, and that of its label, which is None for the score.
+        Each maps to the index of its scoring, and to the index of its label, or None for the score.
         """
         found: dict[str, tuple[int, int | None]] = {}
         for index, scoring in enumerate(self.scorings):
@@ -157,7 +158,7 @@ def is_run_id(text: str) -> bool:
 _NAME_LIMIT_CHARS = 512
 _SEGMENT_LIMIT_BYTES = 255 - len(".parquet")  # of a file's name on all common disks
 _NOT_IN_NAMES = set('\\:*?"<>|[]{}#')  # of globs, URLs or Windows
-_JOINERS = str.maketrans("", "", "\u200c\u200d")  # which no one sees: in names in Persian or Hindi, and in emoji
+_JOINERS = str.maketrans("", "", "\u200c\u200d")  # invisible; part of Persian and Hindi names, and of emoji
 _PART = re.compile(r"\.part-\d+$")
 _SPLIT = re.compile(  # in a file's name, as `datasets` finds it
     r"(?:^|[-._ 0-9])(train|training|test|testing|eval|evaluation|validation|valid|val|dev)(?=[-._ 0-9]|$)",

@@ -33,7 +33,7 @@ class TextOptions(Protocol):
 
 
 def text_columns(options: TextOptions, schema: pa.Schema, uri: str, *, called: str) -> tuple[str, ...]:
-    """The columns that are joined, or those of the template. Raises UsageError if the file lacks one, or it is no text.
+    """The columns to join, or those of the template. Raises UsageError if the file lacks one, or cannot write it as text.
 
     `called` names the file in errors.
     """
@@ -187,19 +187,19 @@ def is_blank(texts: pa.LargeStringArray | pa.StructArray) -> pa.BooleanArray:
 
 
 def _text_column(rows: pa.Table, name: str) -> pa.LargeStringArray:
-    """Any column whose values have a text of their own, such as numbers and times."""
+    """The values of a column as text. Numbers, times and so on are converted."""
     return rows.column(name).cast(pa.large_string()).combine_chunks()
 
 
 def _joined(columns: Sequence[pa.LargeStringArray]) -> pa.LargeStringArray:
-    """A row whose columns are all blank has the text of the first that is not null."""
+    """Join the columns that are not blank. If all of a row's columns are blank, take the first that is not null."""
     if len(columns) == 1:
         return columns[0]
     return pc.coalesce(reduce(_both, map(_without_blank, columns)), *columns)
 
 
 def _both(one: pa.LargeStringArray, other: pa.LargeStringArray) -> pa.LargeStringArray:
-    """One text, the other, or both. (Arrow's null_handling="skip" returns no element at all for a row of nulls.)"""
+    """Join two texts, or take the one that is not null. (Arrow's null_handling="skip" drops a row of nulls.)"""
     return pc.coalesce(pc.binary_join_element_wise(one, other, _BETWEEN), one, other)
 
 
@@ -228,7 +228,7 @@ _HEX_DIGITS = 32
 
 
 def scored_digest(rows: pa.Table, scoring: Scoring) -> str:
-    """Equal for rows of which this scoring scores the same texts: it covers the columns that the texts are made of."""
+    """Digest the columns that the texts of this scoring are made of. Equal digests mean equal texts."""
     columns = [*scoring.text_columns, *filter(None, [scoring.text_pair_column])]
     digests = (text_digest(rows.column(name).cast(pa.large_string()).combine_chunks()) for name in columns)
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:_HEX_DIGITS]
@@ -240,7 +240,7 @@ def as_metadata(digests: Mapping[int, Sequence[str]]) -> dict[str, str]:
 
 
 def digests_in(scores: pq.ParquetFile, receipt: Receipt) -> dict[tuple[int, int], list[str]]:
-    """The digests of each window of a shard, by its first row and the one after it. Empty if its scores file says none."""
+    """The digests of each window of a shard, by its first row and the row after its last. Empty if the file has none."""
     told = json.loads(scores.metadata.metadata.get(_DIGESTS_KEY.encode(), b"{}"))
     starts = [row - int(next(iter(told))) for row in map(int, told)]  # in the scores file
     ends = [*starts[1:], scores.metadata.num_rows]
@@ -253,7 +253,7 @@ def digests_in(scores: pq.ParquetFile, receipt: Receipt) -> dict[tuple[int, int]
 
 
 def text_digest(texts: pa.LargeStringArray) -> str:
-    """Equal for equal texts in the same order, independent of their Arrow layout. Null and the empty text differ."""
+    """Digest texts in order, independent of their Arrow layout. Null and the empty text differ."""
     lengths = pc.fill_null(pc.binary_length(texts), -1)
     digest = hashlib.sha256(lengths.to_numpy().astype("<i8"))
     digest.update(_content(texts.drop_null()))

@@ -79,7 +79,7 @@ def _about_file(file: str) -> str:
 
 
 def configured_threshold(model: Model) -> float | None:
-    """The score from which rows are kept, if the model's config.json says one, as `worker train` writes it."""
+    """The lowest score of a row to keep, if `worker train` wrote one into the model's config.json."""
     return threshold_in(_config_of(model))
 
 
@@ -91,7 +91,7 @@ def check_max_tokens(model: Model, max_tokens: int | None) -> None:
 
 
 def _config_of(model: Model) -> dict[str, Any]:
-    """Empty if there is no config.json to read: another kind of scorer may have none, or one of its own."""
+    """Read config.json. Empty if it cannot be read: another kind of scorer may have none, or a different one."""
     file = Path(model.name, _CONFIG)
     if model.scorer == SEQUENCE_CLASSIFIER and not model.is_folder:
         file = _hub_config(model.name, model.revision)

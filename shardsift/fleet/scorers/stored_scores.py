@@ -10,7 +10,7 @@ from shardsift.fleet.storage.output import MANIFEST_PATH
 def resolve_stored(name: str, revision: str | None) -> Model:
     """The run published at a folder, bucket or `hf://datasets/…` URI. Its revision is the digest of its scores.
 
-    Raises UsageError if nothing is published there, or not what `revision` says.
+    Raises UsageError if nothing is published there, or another revision.
     """
     return model_of(published_run(name, revision))
 
@@ -21,7 +21,7 @@ def model_of(published: Published) -> Model:
 
 
 def published_run(uri: str, revision: str | None = None) -> Published:
-    """The run published at a URI. Raises UsageError if there is none or not that revision, TransientError for the network."""
+    """The run published at a URI. Raises UsageError if there is none, or another revision; TransientError for the network."""
     content = manifest_at(uri)
     if content is None:
         raise UsageError(f"No run is published at {uri}: there is no {MANIFEST_PATH}. `producer runs` lists the runs.")

@@ -1,4 +1,4 @@
-"""Where shards come from and where outputs go: folders, buckets and the Hugging Face Hub.
+"""Read shards from, and write outputs to, folders, buckets and the Hugging Face Hub.
 
 `open_output` opens outputs by URI. `output` defines the interface of an output; `folder` and `hub` implement it.
 `errors` translates the libraries' errors into ours. Knows nothing of ledgers or tasks.

@@ -1,4 +1,4 @@
-"""Translate the libraries' errors into the two that a worker acts on: give up the shard, or try it again later."""
+"""Translate the libraries' errors into ShardError, which fails the shard, and TransientError, which retries it."""
 
 import errno
 import os
@@ -128,7 +128,7 @@ def _from_library(error: Exception, doing: str) -> ShardError | TransientError:
 
 
 def _disk_of(error: OSError) -> str:
-    """The mount point of the disk, if the error names the file that was written."""
+    """The mount point of the disk, if the error names the file that was being written."""
     if not (name := error.filename2 or error.filename):
         return "the disk"
     file = Path(os.fsdecode(name)).absolute()
@@ -136,7 +136,7 @@ def _disk_of(error: OSError) -> str:
 
 
 def _from_path(error: OSError, doing: str) -> ShardError:
-    """If the file's folder is missing too, it is on a disk that this machine does not mount."""
+    """Translate an error about a path. If the file's folder is missing too, this machine may not mount the disk."""
     folder = Path(error.filename).parent if error.filename else None
     lacks_folder = error.errno == errno.ENOENT and folder is not None and not folder.exists()
     hint = f" This machine has no folder {folder}: mount its disk." if lacks_folder else ""
@@ -147,7 +147,7 @@ def _from_path(error: OSError, doing: str) -> ShardError:
 
 
 def did_you_mean(path: str, *, having: str = "") -> str:
-    """A sentence with the local path that is nearest to one that is not there; empty if nothing has a name like it.
+    """A sentence with the existing local path that is most similar to a missing one; empty if there is none.
 
     Folders that hold a file called `having` are preferred.
     """
@@ -169,7 +169,7 @@ def _is_of_client(error: Exception) -> bool:
 
 
 def _is_about_an_answer(error: Exception) -> bool:
-    """Whether the Hub's client raised an error such as KeyError because an answer has another shape.
+    """Whether the Hub's client raised an error such as KeyError because of an unexpected answer.
 
     The same error from our code is a bug. The client's file system raises ValueError for a URL that it cannot use.
     """
@@ -180,7 +180,7 @@ def _is_about_an_answer(error: Exception) -> bool:
 
 
 def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
-    """Most of these errors come before any answer: there is no network, or no credentials."""
+    """Translate an error of a client. Most of them come before any answer: there is no network, or no credentials."""
     name, status = type(error).__name__, _status_of(error)
     if _ABOUT_CREDENTIALS.search(name):
         return _lacks_credentials(error, doing)
@@ -190,7 +190,7 @@ def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
 
 
 def _status_of(error: Exception) -> int:
-    """The status of the answer, which aiohttp, azure and gcsfs name differently; 0 if there was none."""
+    """The HTTP status of the answer, which aiohttp, azure and gcsfs name differently; 0 if there was no answer."""
     given = (getattr(error, name, None) for name in ("status", "status_code", "code"))
     return next((status for status in given if isinstance(status, int)), 0)
 

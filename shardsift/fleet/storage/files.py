@@ -59,7 +59,7 @@ class Files:
         return {str(path).rstrip("/").rpartition("/")[2] for path in paths}
 
     def neighbours(self, *names: str) -> Iterator["Files"]:
-        """The folders that this one lies in, and those up to two levels below it that directly hold one of these names."""
+        """All parent folders, and the folders up to two levels below this one that directly contain one of these names."""
         root = os.path.realpath(self.root) if isinstance(self._fs, LocalFileSystem) else self.root.rstrip("/")
         top = 2 if isinstance(self._fs, BucketFiles) else 0  # buckets/<user>/<name> is one
         while (root := root.rpartition("/")[0]) and root.count("/") >= top:
@@ -80,7 +80,7 @@ class Files:
         return {path: size for folder in folders for path, size in self._sizes_below(folder).items()}
 
     def _sizes_below(self, folder: str) -> dict[str, int]:
-        """Lists again if a file vanishes meanwhile, because another finalizer moved or removed it."""
+        """List the files with their sizes. Tries again if another finalizer moves or removes a file meanwhile."""
         for _ in range(_LISTINGS):
             self._fs.invalidate_cache()
             with suppress(FileNotFoundError):

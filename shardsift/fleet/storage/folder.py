@@ -196,7 +196,7 @@ class FolderOutput(Output):
         return f"{self._workplace}/receipts/{receipt.shard}/{attempt}.json"
 
     def _checkpoint_folder(self, shard: str) -> str:
-        """Ends in .parquet, because a shard may be called like the checkpoint of another: `a/0`."""
+        """The folder of a shard's checkpoints. It ends in .parquet, because another shard may be called `a/0`."""
         return f"{self._workplace}/checkpoints/{data_path_of(shard)}"
 
     def _checkpoints_of(self, shard: str) -> list[str]:
@@ -234,7 +234,7 @@ class FolderOutput(Output):
                     )
 
     def _withdraw_beside_others(self, spec: RunSpec) -> None:
-        """If two runs reserve at the same moment, at least one of them now sees the other, and withdraws."""
+        """Withdraw if another run is there. If two reserve at the same moment, at least one of them sees the other."""
         try:
             self._refuse_other_runs(spec)
         except UsageError:

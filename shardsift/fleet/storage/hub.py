@@ -108,7 +108,7 @@ class HubOutput(Output):
             self._state.drop_checkpoints(shard)
 
     def accepted(self) -> dict[str, AcceptedFiles]:
-        """Read those of an unpublished run from its own branch, since other branches may have an old copy of main."""
+        """The accepted files. For an unpublished run, reads its own branch, because others may have an old copy of main."""
         found = {}
         with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError):
             for name, head in {self._target: self._target, **self._branch.all_of_runs()}.items():
@@ -167,7 +167,7 @@ class HubOutput(Output):
         return manifest.run_id if manifest else None
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
-        """Compares hashes even without `hashes`, because the Hub reports the sha256 of its files."""
+        """Find what is wrong. Compares hashes even without `hashes`, because the Hub reports the sha256 of its files."""
         with translated(f"Looking at {self.uri}"):
             stored = {path: file for folder in DATA_FOLDERS for path, file in self._files_in(folder)}
             manifest, card = self._content(MANIFEST_PATH), self._content(CARD_PATH)
@@ -204,7 +204,7 @@ class HubOutput(Output):
     def publish(
         self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
     ) -> str:
-        """The Hub refuses a commit that refers to missing blobs. In that case, save the others and find the missing ones."""
+        """Publish in commits. If the Hub refuses one because blobs are missing, save the others and find the missing ones."""
         with translated(f"Publishing {self._run_id} to {self.uri}"):
             if accepted := self.accepted().get(self._run_id):  # the branch is removed
                 documents = {**documents, ACCEPTED_PATH: accepted.to_json()}
@@ -255,7 +255,7 @@ class HubOutput(Output):
                     yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
     def _listed_receipts(self) -> Sequence[Receipt]:
-        """Receipts from the manifest on main, or if that was lost, from the one of the latest publication."""
+        """Receipts from the manifest on main. If that was lost, from the manifest of the latest publication."""
         listed = receipts_listed(self._content(MANIFEST_PATH), self._run_id)
         if listed or (commit := self._publication()) is None:
             return listed

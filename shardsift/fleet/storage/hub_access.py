@@ -1,4 +1,4 @@
-"""Ask the Hub whether it answers, what the token here may do, and whether it takes a card.
+"""Ask the Hub whether it answers, what the token here may do, and whether it accepts a card.
 
 Short requests, without the client's long retries.
 """
@@ -19,7 +19,7 @@ _NO_NETWORK = (httpx2.ConnectError, ConnectionError)
 
 @dataclass(frozen=True, kw_only=True)
 class HubToken:
-    """Whose token it is, and the Hub's word for what it may do: `read`, `write` or `fineGrained`."""
+    """The owner of a token, and its role in the Hub's words: `read`, `write` or `fineGrained`."""
 
     user: str
     role: str
@@ -60,7 +60,7 @@ def hub_token() -> HubToken | None:
 
 
 def is_card_accepted(card: bytes) -> bool:
-    """Whether the Hub takes the metadata of a dataset's card. True if it does not answer: it checks them at each commit."""
+    """Whether the Hub accepts the metadata of a dataset's card. True if it does not answer, since each commit checks too."""
     try:
         with translated("Asking the Hub whether it takes the card"):
             try:

@@ -126,7 +126,7 @@ class BucketFiles(HubFiles):
 
 
 class _WholeAnswers(HfFileSystemFile):
-    """The client takes any answer with status 200 for the bytes that it asked for."""
+    """Check the length of answers: the client accepts any answer with status 200 as the bytes that it asked for."""
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         content: bytes = super()._fetch_range(start, end)
@@ -135,5 +135,5 @@ class _WholeAnswers(HfFileSystemFile):
         return content
 
     def read(self, length: int | None = -1) -> bytes:
-        """Also of a whole file, which the client reads in another way."""
+        """Read bytes. Checks the length even for a whole file, which the client reads in another way."""
         return bytes(super().read(self.size - self.loc if length in (None, -1) else length))  # type: ignore[no-untyped-call]

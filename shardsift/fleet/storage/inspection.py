@@ -1,4 +1,4 @@
-"""Compare what an output holds with what the receipts say it holds.
+"""Compare the files of an output with its receipts.
 
 Knows nothing of folders or the Hub: an output lists its files, and this module finds what is wrong with them.
 """
@@ -113,7 +113,7 @@ def has_text(card: bytes) -> bool:
 
 
 def is_readable_card(card: bytes) -> bool:
-    """Whether a card can be read, and has a text, whatever it says."""
+    """Whether a card can be read and has any text."""
     try:
         return has_text(card) and "\0" not in card.decode()
     except UnicodeDecodeError:

@@ -1,6 +1,6 @@
-"""The manifest: one line per shard, from the receipts and back. It is published with the data and proves what that is.
+"""The manifest: one line per shard, made from its receipt. It is published with the data, to verify the data later.
 
-A manifest proves itself too: one digest covers everything that is read from it, and `read_manifest` checks it.
+The manifest has a digest of everything that is read from it, which `read_manifest` checks.
 """
 
 import json
@@ -67,7 +67,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Over the path and sha256 of every file."""
+        """Digest the path and sha256 of every file."""
         return files_digest(self.receipts)
 
     @property
@@ -76,7 +76,7 @@ class Manifest:
         return folder_revision(_hashed(f"{one.scores.path} {one.scores.sha256}" for one in self.receipts))
 
     def gives_way_to(self, spec: RunSpec) -> bool:
-        """Whether a run publishes in place of this one: it reads these scores from where it publishes."""
+        """Whether a run may replace this one: it reads these scores from its own output."""
         found = {one.scores_from.revision for one in spec.scorings if one.scores_from}
         return spec.is_in_place and found == {self.scores_revision}
 

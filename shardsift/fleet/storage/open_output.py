@@ -26,7 +26,7 @@ from shardsift.fleet.storage.parquet import RowGroups
 def open_output(uri: str, run_id: str, *, state_uri: str | None = None) -> Output:
     """The output at a URI: `hf://datasets/<user>/<name>`, a folder, a bucket, or any URL that fsspec can write.
 
-    `state_uri` is the folder or bucket that keeps what a dataset on the Hub cannot. Raises UsageError if it is another place.
+    `state_uri` is the folder or bucket for the state that a dataset on the Hub cannot keep. Raises UsageError for other places.
     """
     if not is_on_hub(uri):
         return FolderOutput(uri, run_id)
@@ -38,15 +38,15 @@ def open_output(uri: str, run_id: str, *, state_uri: str | None = None) -> Outpu
 
 
 def is_on_hub(uri: str) -> bool:
-    """A dataset on the Hub lists the sha256 of each file, and loses staged files after about a day.
+    """Whether the output is a dataset on the Hub, which lists the sha256 of each file and loses staged files after a day.
 
-    A folder or bucket does neither, nor does a bucket on the Hub.
+    Folders and buckets do neither, including buckets on the Hub.
     """
     return uri.startswith("hf://") and not IN_BUCKET.fullmatch(uri)
 
 
 def stored_scores(uri: str, receipts: Iterable[Receipt], columns: Sequence[str]) -> Iterator[tuple[Receipt, pa.Table]]:
-    """These columns of the scores of each shard, of an output whose receipts these are. A file of several is opened once."""
+    """Read columns of the scores of each shard. A file with the scores of several shards is opened once."""
     for file, shards in groupby(receipts, key=lambda receipt: receipt.scores):
         receipt = next(shards)
         with sound_copy(uri, receipt.run_id, file) as copy, translated(f"Reading {file.path}"):
@@ -55,9 +55,9 @@ def stored_scores(uri: str, receipts: Iterable[Receipt], columns: Sequence[str])
 
 
 def sound_copy(uri: str, run_id: str, file: OutputFile, *, scratch_dir: Path | None = None) -> pq.ParquetFile:
-    """A copy of a file of an output, which is gone when it is closed. Raises ShardError if it is not what was written.
+    """A copy of an output's file, deleted when it is closed. Raises ShardError if it differs from its receipt.
 
-    A file that is not is read a second time, because the transfer may have damaged it. The copy is in `scratch_dir` or the
+    A copy that differs is read a second time, because the transfer may have damaged it. The copy is in `scratch_dir` or the
     system's temporary folder.
     """
     output = open_output(uri, run_id)

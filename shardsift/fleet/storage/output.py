@@ -44,7 +44,7 @@ class AcceptedFiles:
         return self.identities.get(shard.name, ("", ""))[1] == shard.identity
 
     def as_enqueued(self, file: Shard) -> Shard:
-        """The file with the identity that it had. If a file that is several shards was accepted, all of them were."""
+        """The file with its identity from before it was accepted. Parts of a file are always accepted together."""
         for name in (file.name, part_name(file.name, 0)):
             if self.has(replace(file, name=name)):
                 return replace(file, identity=self.identities[name][0])
@@ -66,13 +66,13 @@ def read_accepted(content: bytes | None) -> AcceptedFiles | None:
 
 MANIFEST_PATH = "manifest.parquet"
 CARD_PATH = "README.md"
-PICTURE_PATH = "scores.png"  # which the card shows; not every publisher can draw it
+PICTURE_PATH = "scores.png"  # shown in the card; drawn only with matplotlib
 
 
 class Output(Protocol):
     """The output of one run. Methods raise TransientError or ShardError; each may be called twice.
 
-    Those with a body do what an output does that stores no such files, or whose staged files stay.
+    Methods with a body are defaults for an output that stores no such files, or whose staged files stay.
     """
 
     # --- for workers ------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class Output(Protocol):
     ) -> str:
         """Make the receipts' files visible together with the documents (manifest and card). Returns the commit, if any.
 
-        Visible files at the paths in `removed` go.
+        Removes visible files at the paths in `removed`.
 
         Checks every file, including visible ones. If the size or sha256 of a file differs from its receipt, raises
         OutputDamaged with the shards and publishes nothing. `parent` is the head from before the output was inspected.

@@ -1,4 +1,4 @@
-"""Write a Parquet file as the Hub's viewer and DuckDB like it, and read the rows of one shard back.
+"""Write Parquet files that suit the Hub's viewer and DuckDB, and read the rows of one shard back.
 
 The bytes depend only on the rows. Knows nothing of what they mean.
 """
@@ -91,7 +91,7 @@ class _HashedFile:
 
 
 class RowGroups:
-    """The rows of shards in a file that was written as above. The row group that was read last is kept for the next shard."""
+    """Read the rows of shards from a file of ParquetFileWriter. Keeps the last row group in memory for the next shard."""
 
     def __init__(self, file: pq.ParquetFile) -> None:
         self.file = file
@@ -105,7 +105,7 @@ class RowGroups:
         return self.between(found.first_row, self._starts[-1] if has_all else found.first_row + found.rows, columns)
 
     def between(self, start: int, end: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """The rows from `start` to `end`, of a row group at a time."""
+        """The rows from `start` to `end`, one row group at a time."""
         while start < min(end, self._starts[-1]):
             number = bisect_right(self._starts, start) - 1
             stop = min(end, self._starts[number + 1])

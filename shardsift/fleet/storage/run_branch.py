@@ -166,14 +166,14 @@ class RunBranch:
         return stored.only(not is_there for _, is_there in self._looked_up(revision, stored))
 
     def _looked_up(self, revision: str, receipts: Iterable[Receipt]) -> Iterator[tuple[Receipt, bool]]:
-        """Each receipt, and whether the commit has its files. One request at a time, to hold few of them in memory."""
+        """Each receipt, and whether the commit has its files. Asks in batches, to hold few receipts in memory."""
         left = iter(receipts)
         while some := list(islice(left, _PATHS_PER_REQUEST // 2)):
             digests = self.digests_at(revision, [file.path for file, _ in each_file(some)])
             yield from ((receipt, is_among(receipt, digests)) for receipt in some)
 
     def digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
-        """The files that a commit has at these paths."""
+        """Path and sha256 of the files that a commit has at these paths."""
         paths = iter(wanted)
         found: set[FileDigest] = set()
         while some := list(islice(paths, _PATHS_PER_REQUEST)):
