@@ -54,7 +54,7 @@ def torch_check(settings: Settings) -> Check:
 
 
 def model_check(settings: Settings) -> Check:
-    """The check that the model of the settings loads, otherwise one that the fleet needs."""
+    """The check that the model of the settings loads or, if none is named, a model that the fleet needs."""
     asks_fleet = settings.redis_url is not None and not _is_named(settings)
     needs = ("torch", "redis") if asks_fleet else ("torch",)
     return Check(name="model", run=partial(_model, settings), mend=_OTHER_MODEL, needs=needs)

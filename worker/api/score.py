@@ -45,8 +45,6 @@ TEXT, PAIR = "text", "text_pair"  # names of the columns that a user's texts bec
 
 
 class LoadKeywords(TypedDict, total=False):
-    """The keyword arguments of `load_scorer`."""
-
     scorer: str
     dtype: Dtype
     device: str | None
@@ -216,7 +214,7 @@ def score(
     text_pairs: Texts | None = None,
     **keywords: Unpack[LoadAndScoreKeywords],
 ) -> Floats | pa.Table:
-    """Score texts with a sequence classifier: a Hub name, a folder, or what `load_scorer` returned. Or with several at once.
+    """Score texts with a sequence classifier, or with several: Hub names, folders, or what `load_scorer` returned.
 
     >>> scores = shardsift.score(["The mitochondrion is the powerhouse of the cell.", "Buy now!"])
     >>> frame["score"] = shardsift.score(frame["text"])

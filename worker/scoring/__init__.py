@@ -138,7 +138,7 @@ class Scorer(Protocol[Encoded]):
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """Labels that the run brings, each of which is an output."""
+    """The labels of a zero-shot scoring. Each label is an output of the scorer."""
 
     texts: tuple[str, ...]
     entailment: int  # the model's output for "the text entails the hypothesis"
@@ -161,17 +161,17 @@ class ModelScorer(Protocol):
     """A scorer whose model runs on a device: it can read texts in several ways, and share work with others."""
 
     def reading(self, reading: Reading) -> Scorer[Any]:
-        """Make the scorer that reads texts so. Raises ModelError if its model cannot."""
+        """Make a scorer with this reading. Raises ModelError if its model cannot read texts like that."""
 
     def launch(self, encoded: Any, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
-        """Give all batches to the device, as `score_encoded` does. The function that is returned waits for the scores.
+        """Give all batches to the device, as `score_encoded` does. Returns a function that waits for the scores.
 
-        Another thread may call it, and may launch texts of the next shard meanwhile.
+        Another thread may call that function, and texts of the next shard may be launched meanwhile.
         """
 
     @property
     def encoding(self) -> Hashable:
-        """A key of how texts are encoded: a scorer can score what another one of the same key has encoded."""
+        """A key of the encoding: a scorer can score the texts that another scorer with the same key has encoded."""
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
         """Make a scorer of all outputs side by side, if that is cheaper than one scorer after the other; otherwise None."""
@@ -186,7 +186,7 @@ class DeviceUse:
 
 
 class ModelShape(Protocol):
-    """The sizes that decide a model's work. It is hashable, so that a peak is measured once for each shape."""
+    """The sizes that determine a model's work. Hashable, so that the peak is measured once for each shape."""
 
     def __hash__(self) -> int: ...
 
@@ -205,9 +205,9 @@ class MeteredScorer(Protocol):
     config: Any  # of transformers; None if there is none
 
     def metered(self, shape: ModelShape | None) -> "Scorer[Any]":
-        """Count the scorer's work from now on. None for a model whose layers are not known.
+        """Return a scorer that counts its work from now on. None for a model whose layers are not known.
 
-        Takes under a second, to measure the device's matmul peak.
+        Takes up to a second to measure the device's matmul peak.
         """
 
     @property
@@ -226,7 +226,7 @@ class ModelError(Exception):
 
 
 class NoRoom(ModelError):
-    """The model does not fit on the device, beside what is there already."""
+    """The model does not fit on the device, beside those that are loaded."""
 
 
 class ParityError(ModelError):
@@ -234,7 +234,7 @@ class ParityError(ModelError):
 
 
 class DeviceFault(RuntimeError):
-    """The device, its driver or a process that helps failed. The process can no longer be trusted and must be replaced."""
+    """The device, its driver or a helper process failed. This process can no longer be trusted and must be replaced."""
 
 
 Floats = npt.NDArray[np.float32]
@@ -243,8 +243,8 @@ Floats = npt.NDArray[np.float32]
 def apply(function: str, logits: Floats) -> Floats:
     """Turn logits into scores, both of shape (rows, outputs). "none" returns the logits unchanged.
 
-    The last bits of `exp` depend on the CPU. Computed in float64, they are lost when the scores become float32, so stored logits
-    give the same scores again, and a row at the edge of a cut stays on its side.
+    The last bits of `exp` depend on the CPU. `exp` is computed in float64, so rounding to float32 drops these bits, and stored
+    logits give the same scores on every CPU.
     """
     if function == "none":
         return logits

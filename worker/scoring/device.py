@@ -1,4 +1,4 @@
-"""The device that scores, and the number formats that it is fast at: how to choose both, and how to convert to them."""
+"""Choose the device and the number format, and convert a model to them."""
 
 import gc
 import logging
@@ -106,10 +106,10 @@ def _memory_share(device: torch.device) -> float:
 
 
 def _answer_of(ask: Callable[[], float]) -> float | None:
-    """Return None if the driver does not answer.
+    """Ask the driver. Returns None if it does not answer.
 
-    NVML needs the package nvidia-ml-py, which has errors of its own, and knows no use of a part of a GPU (MIG). After a fault
-    of the device, both fail. No error may end the thread that asks, because it renews a lease.
+    NVML needs the package nvidia-ml-py, which raises its own errors, and does not report the use of a MIG slice. After a fault
+    of the device, CUDA fails too. No error may end the calling thread, because it renews a lease.
     """
     try:
         return ask()
@@ -176,7 +176,7 @@ class Candidate:
 def _formats(dtype: str, device: torch.device, model_type: str, first: str | None) -> list[str]:
     """The formats to try, best first: the named one or, for "auto", a 16-bit one if the device is faster with it, then float32.
 
-    "auto" begins with `first` if that is one that the device is made for.
+    "auto" begins with `first` if the device is made for that format.
 
     float16 is eight times as precise as bfloat16 but overflows at 65,504. It is tried on models whose activations are
     known to be small, and given up if a logit of the sample is not finite.
@@ -204,9 +204,10 @@ def candidates(
     ways: Sequence[Way] = ("padded",),
     may_be_plain: bool,
 ) -> list[Candidate]:
-    """The candidates, best first: each format in the `ways` of running batches, of which float32 has the padded one only.
+    """The candidates, best first: each format with each of the `ways` to run batches. float32 only runs padded.
 
-    The last is the plain one without padding, which always passes, if `may_be_plain` and `dtype` allow it.
+    With `may_be_plain`, plain float32 follows, and at last float32 without padding, which always passes. They are left out if
+    `dtype` is a 16-bit format.
     """
     formats = _formats(dtype, device, model_type, first)
     found = [Candidate(dtype=one, way=way) for one in formats for way in ways if one != "float32" or way == "padded"]
@@ -222,7 +223,7 @@ def convert(model: Any, dtype: str) -> None:
 
 
 def keep_heads_in_float32(model: Any) -> None:
-    """Convert the head. A part of it that is offloaded, which has no weights on a device, stays as it is."""
+    """Convert the head. An offloaded part has no weights on a device, and stays as it is."""
     for head in _heads(model):
         if not any(weights.is_meta for weights in head.parameters()):
             head.float().register_forward_pre_hook(_inputs_to_float32)

@@ -43,14 +43,15 @@ def launch(
     known: Known | None = None,
     work: DeviceWork | None = None,
 ) -> Callable[[], Scores]:
-    """Give all batches to the device. The function that is returned waits for it; any thread may call it, once.
+    """Give all batches to the device. Returns a function that waits for the results; any thread may call it, once.
 
-    It returns the logits of texts, in order. `missing` lists the texts of batches that were not reached or are entirely `known`.
+    That function returns the logits of the texts, in order. `missing` lists the texts of batches that were not reached, or are
+    entirely `known`.
 
     The same window must always give the same bytes, so the result depends on nothing that was scored before. A budget
     that is lowered for lack of memory applies to this window only, and a batch is computed whole or not at all.
-    Results are copied from the device once, when they are waited for. If memory is short only then, the window is computed again
-    with half the budget. A text with an id that is not in the model's `vocabulary` is errored.
+    Results are copied from the device once, at the end. If memory runs out only then, the window is computed again with half the
+    budget. A text with an id that is not in the model's `vocabulary` is errored.
     Raises MemoryError if a row does not fit in memory although another, at least as long, did: then the machine is
     short of memory and the row is not at fault. Raises DeviceFault if the device fails.
     """
@@ -117,7 +118,7 @@ def _run_batches(
 
 
 def _check_memory(lengths: Int64s, fitted: list[Int64s], errors: dict[int, str]) -> None:
-    """Raise MemoryError if a row failed for lack of memory although a row at least as long fitted: the machine is at fault."""
+    """Raise MemoryError if a row did not fit in memory although a row at least as long did: the machine is at fault."""
     lost = [row for row, reason in errors.items() if reason == _NO_MEMORY]
     longest_fitted = max((int(lengths[batch].max()) for batch in fitted), default=0)
     if lost and lengths[lost].min() <= longest_fitted:

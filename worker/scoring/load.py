@@ -70,8 +70,8 @@ def load_classifier(
     `parity_rows` sample texts are scored with the plain model too; 0 disables the parity gate, and graphs with it. Raises
     ModelError for what is no sequence classifier or a missing device, and ParityError if the chosen format or backend does not
     give the model's own scores.
-    "auto" begins with the format `first` if the device is fast at it. It ends with float32 as transformers runs it, at last with
-    texts of one length at a time, which is never refused.
+    "auto" begins with the format `first` if the device is fast at it. It falls back to float32 as transformers runs it, and at
+    last to float32 without padding, which is never refused.
     With `sharding` for several devices, the model is divided over them; `backend` and `compile` then do nothing.
     `load`, if given, returns the model. It is called again for each candidate that is tried.
     """
@@ -122,7 +122,7 @@ def load_classifier(
 
 
 def _reference(saved: SavedModel, rows: int, device: torch.device) -> Logits:
-    """Compute the plain model's logits of sample texts: on the CPU, and fewer, if it does not fit on the device in float32."""
+    """Compute the plain model's logits of sample texts. If float32 does not fit on the device, use the CPU and fewer texts."""
     plain = replace(saved, model=saved.model.float())
     try:
         with _room_for(saved.model.name_or_path, device):

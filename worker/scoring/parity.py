@@ -1,6 +1,6 @@
 """The parity gate: a worker serves a model only if the optimised model reproduces the scores of the plain one.
 
-The plain one is what a pipeline does: the model called in float32, with one text at a time, so that there is no padding.
+The plain model works like a pipeline: it is called in float32 with one text at a time, so there is no padding.
 """
 
 import logging
@@ -91,7 +91,7 @@ def checked_scorer(
 def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Candidate) -> None:
     """Raise ParityError, with the figures, if the logits differ by more than the tolerance of the candidate's format.
 
-    The plain model without padding is the model itself, so only logits that are not finite are refused.
+    An `unpadded` candidate is the plain model itself, so it is refused only if a logit is not finite.
     """
     tolerance = TOLERANCES[candidate.dtype]
     limit = tolerance.error * parity.scale
@@ -116,8 +116,8 @@ def first_faithful(
 ) -> SequenceClassifier:
     """Load the first candidate that passes the gate. Logs why others are refused; `refused_dtypes` names their formats.
 
-    Graphed and packed batches may also fail to compile or to run. Raises ParityError if no candidate passes, with the options
-    to leave out so that the plain model is tried too.
+    Graphed and packed candidates that fail to compile or to run are skipped too. Raises ParityError if no candidate passes. Its
+    message says which options to leave out, so that the plain model is tried too.
     """
     refused: list[str] = []
     for candidate in candidates:

@@ -1,4 +1,4 @@
-"""How far the logits of a fast way of scoring are from those of the plain one. Needs no torch."""
+"""Compare the logits of the optimised model with those of the plain one. Needs no torch."""
 
 from dataclasses import dataclass
 from pydoc_data.topics import topics
@@ -31,14 +31,14 @@ class ParityTrial:
 
     @property
     def scale(self) -> float:
-        """The size of the logits, to which errors are relative: that of the largest, at least 1."""
+        """The size to which errors are relative: the largest absolute logit, but at least 1."""
         return max(1.0, float(np.abs(self.reference).max(initial=0)))
 
     def rank_correlation(self, rounding: float = 0.0) -> float:
         """Spearman's rank correlation of each row's highest logit; 1 if the reference gives all rows the same score.
 
-        Errors of up to `rounding` × `scale` count as none, and larger ones are reduced by as much: logits that differ by less
-        than the format's own error change places for no other reason. With the reference r, the fast logits f and
+        Errors up to `rounding` × `scale` count as 0, and larger ones are reduced by as much: rows whose logits differ by less
+        than the format's own error may change ranks. With the reference r, the fast logits f and
         d = `rounding` × `scale`, the ranks of r are compared with those of r + sign(f - r) · max(|f - r| - d, 0).
         """
         reference, fast = (logits.max(axis=1).astype(np.float64) for logits in (self.reference, self.fast))

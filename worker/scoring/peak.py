@@ -1,4 +1,4 @@
-"""Count what a model has done, against the fastest that this device multiplies matrices of the model's own shapes.
+"""Measure a model's work as a share of the device's matmul peak, with matrices of the model's own shapes.
 
 A datasheet's peak is no useful reference: a laptop, a throttled GPU or a shared core never reaches it. On a CPU the products
 are oneDNN's, as in the scorer: torch's own float32 products use a library that is slower on some, so shares could pass 1.

@@ -29,7 +29,7 @@ class TextReader:
 
 
 def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, model: str) -> TextReader:
-    """The reader of passages, hypotheses or both, for a model with this many outputs. Raises ModelError if it cannot read so.
+    """The reader of passages, hypotheses or both, for a model with this many outputs. Raises ModelError if it cannot.
 
     Passages are pooled for each output, before any activation. A reader of hypotheses has one output for each, a logit: softmax
     over them gives the pipeline's scores or, if `multi_label`, sigmoid does. All hypotheses are tested on each passage.
@@ -53,7 +53,7 @@ def one_sequence_each(tokenizer: TextTokenizer, outputs: int) -> TextReader:
 
 
 def texts_with(sequences: Int64s, offsets: Int64s) -> Indices:
-    """The texts that these sequences belong to, each once."""
+    """The index of each text that these sequences belong to, once."""
     return np.unique(np.searchsorted(offsets, sequences, side="right") - 1)
 
 

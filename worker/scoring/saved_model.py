@@ -38,11 +38,11 @@ class SavedModel:
     revision: str | None  # as it was asked for
     max_tokens: int
     outputs: int
-    read_tokenizer: Callable[[], Any] | None = None  # a tokenizer of the same ids in another process, if that can be
+    read_tokenizer: Callable[[], Any] | None = None  # for another process: a tokenizer with the same ids
 
 
 def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
-    """Load a classifier in its own number format onto the CPU, or as `placing`, arguments of `from_pretrained`, says.
+    """Load a classifier in its own number format onto the CPU, unless `placing`, arguments of `from_pretrained`, says otherwise.
 
     Code from the Hub is never run. Raises ModelError for what is no sequence classifier, or has no head or no tokenizer.
     """
@@ -107,7 +107,7 @@ def _shape(sizes: Any) -> str:
 
 
 def _settle(config: Any) -> None:
-    """Make the model return its outputs by name, and delete parts of its config that are no configs, and were not used."""
+    """Make the model return its outputs by name, and delete unused parts of its config that are not configs."""
     config.return_dict = True
     for part in _TEXT_PARTS:
         if not isinstance(getattr(config, part, None), PreTrainedConfig | None):
@@ -120,7 +120,7 @@ def check_tokenizer(name: str, tokenizer: Any) -> None:
 
 
 def agree_on_padding(model: Any, tokenizer: Any) -> None:
-    """Give the model and the tokenizer a padding token that both have, as a training needs it.
+    """Give the model and the tokenizer the same padding token, which training needs.
 
     GPT-2's and Llama's tokenizers have none, or one that was added to the tokenizer alone.
     """
@@ -133,7 +133,7 @@ def agree_on_padding(model: Any, tokenizer: Any) -> None:
 
 
 def _keep_last_token(model: Any, tokenizer: Any) -> None:
-    """Set the padding token of a config that names none of the vocabulary to -1.
+    """Set the padding token of a config to -1 if it is not in the vocabulary.
 
     A decoder's head then reads the last token of a text. With a padding token, it reads the last other token.
     """

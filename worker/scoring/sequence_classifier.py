@@ -1,4 +1,4 @@
-"""The scorer that a transformers sequence classifier is."""
+"""The scorer for transformers sequence classifiers."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -112,7 +112,7 @@ class SequenceClassifier:
     def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
         """Score encoded rows. A batch is skipped if an `earlier`, interrupted scoring of the same rows has all of its rows.
 
-        A text is errored if one of its sequences cannot be scored, and missing if one of them was not reached.
+        A text is errored if any of its sequences cannot be scored, and missing if any was not reached.
         """
         return self.launch(encoded, go_on, earlier)()
 
@@ -178,11 +178,11 @@ class SequenceClassifier:
         return device_use(self.device)
 
     def reading(self, reading: Reading) -> "SequenceClassifier":
-        """Make the scorer that reads texts so, once for each reading, because that takes a fraction of a second."""
+        """Make a scorer with this reading. Cached, because that takes a fraction of a second."""
         return self._remembered(reading, lambda: _reading(self, reading))
 
     def _remembered(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Cache classifiers made from this one in it, so that a notebook gets their memory back with it."""
+        """Cache a classifier made from this one, in this one: both are freed together, for example in a notebook."""
         if key not in self._made:
             made = make()
             if len(self._made) == _MOST_MADE:

@@ -34,7 +34,7 @@ class JointBackend:
             return torch.cat([backend.logits(batch) for backend in self.backends], dim=1)
 
     def hold_once(self) -> None:
-        """Let go of further copies of the weights."""
+        """Drop duplicate copies of the weights."""
         first, *others = (backend.model for backend in self.backends)
         for other in others:
             for part in self.parts:

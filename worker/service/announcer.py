@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Announcer:
-    """Announces a change of the worker at once, and its state every few seconds, in a thread: Redis may not answer."""
+    """Announces changes of the worker at once, and its state every few seconds. Uses a thread, because Redis may not answer."""
 
     def __init__(self, client: redis.Redis, state: WorkerState) -> None:
         self._client = client

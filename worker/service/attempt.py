@@ -27,7 +27,7 @@ from shardsift.worker.service.device_meter import DeviceMeter
 from shardsift.worker.service.lease import Lease
 from shardsift.worker.shard.score_shard import score_shard
 
-_ELSEWHERE_SECONDS = 60.0  # in which other machines take the shards of one that may not read or write the storage
+_ELSEWHERE_SECONDS = 60.0  # time for other machines to take a shard if this one may not read or write the storage
 logger = logging.getLogger(__name__)
 
 
@@ -106,7 +106,7 @@ class Attempt:
         """
         if self.may_begin_next.is_set() or self.claim.attempt > 1:
             return
-        if self.child.in_hand.has_one:  # otherwise, the worker counts for this shard until the other is stored
+        if self.child.in_hand.has_one:  # with two, the worker counts for the run until the other is stored
             with redis_may_be_away():
                 self.child.ledger.leave_device(self.claim)
             self._top_up()
@@ -170,7 +170,7 @@ class Attempt:
 
 @contextmanager
 def redis_may_be_away() -> Iterator[None]:
-    """Skip the block if Redis fails. The end of the lease or the finalizer's sweep then does what it left undone."""
+    """Ignore errors of Redis in the block. The end of the lease, or a sweep of the finalizer, repairs what is missing."""
     try:
         yield
     except (redis.RedisError, OperationalError, ShardsiftError) as error:

@@ -1,4 +1,4 @@
-"""Where checkpoints are stored: in the ledger or, if it has no room, with the output.
+"""Store checkpoints in the ledger or, if it has no room, with the output.
 
 A thread stores them, so that a slow or missing Redis does not hold up the scoring.
 """

@@ -34,7 +34,7 @@ class DeviceMeter:
     def peak_share(self, device_seconds: float) -> float | None:
         """Return the share of these seconds that the work would take at the matmul peak. None if unknown.
 
-        At most 1: a share above means that other work slowed down the measurement of the peak.
+        Capped at 1: a higher share means that other work slowed down the measurement of the peak.
         """
         before, now = self._before, self._seconds_at_peak() if self._at_end is None else self._at_end
         if before is None or now is None or now == before or device_seconds <= 0:

@@ -20,14 +20,14 @@ class ShardWork(Protocol):
     """The work on one shard."""
 
     def run(self, may_begin_next: threading.Event) -> str:
-        """Do it. Set the event when the device has, or will soon have, all of the shard. Returns a sentence for Flower."""
+        """Work on the shard. Sets the event when the device has, or will soon have, all of it. Returns a sentence for Flower."""
 
     def give_back(self) -> None:
         """Give the shard back, while another thread is in `run`."""
 
 
 class InHand:
-    """Begins a shard when the device has, or will soon have, all of the one before. There are two at most."""
+    """Begins the next shard when the device has, or will soon have, all of the previous one. Holds two at most."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], ShardWork] = {}  # by run and shard
@@ -40,7 +40,7 @@ class InHand:
         return (run_id, shard) in self._held
 
     def begin(self, run_id: str, shard: str, work: ShardWork) -> str:
-        """Work on a shard in a thread. Returns when the next one may be begun, and the shard before is done.
+        """Work on a shard in a thread. Returns when the previous shard is done and the next one may begin.
 
         Returns a sentence for Flower, and raises what the work has raised by then.
         """

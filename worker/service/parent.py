@@ -39,7 +39,7 @@ _ONE_STOP_SECONDS = 1.0  # signals within this time are one: a supervisor with t
 _SUPERVISOR_GONE_SECONDS = (
     0.05  # the signal is sent when its first thread ends; until its last one has, it is still the parent
 )
-_LOST_TASK_SECONDS = 3.0  # in which Celery reports a task whose process has died
+_LOST_TASK_SECONDS = 3.0  # time for Celery to report a task whose process has died
 _MAX_STARTS = 5
 logger = logging.getLogger(__name__)
 

@@ -108,9 +108,9 @@ class _Commands(dict[str, Callable[..., Any]]):
 
 
 class ScorerConsumer(Consumer):  # type: ignore[misc]
-    """Waits if Redis refuses to be read: a right is missing, or a key of another type has replaced the queue.
+    """Waits if Redis refuses reads: a right is missing, or a key of another type has replaced the queue.
 
-    Celery takes that for a lost connection, and reconnects at once.
+    Celery treats that as a lost connection, and would reconnect at once.
     """
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:

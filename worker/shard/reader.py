@@ -51,7 +51,7 @@ def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Windo
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[pa.RecordBatch]]:
-    """Regroup batches by window. How the rows come in batches makes no difference."""
+    """Regroup batches by window. The result does not depend on the sizes of the batches."""
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

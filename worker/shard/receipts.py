@@ -114,7 +114,7 @@ def _parity(trial: ParityTrial | Parity | None, scoring: Scoring, spec: RunSpec)
 
 
 def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float | None:
-    """The share of sample rows that the run's filter decides differently on the two sets of logits."""
+    """The share of sample rows for which the filter decides differently with the two sets of logits."""
     if spec.where is None:
         return 0.0
     if scoring.zero_shot:  # the trial was of the model's own outputs

@@ -76,7 +76,7 @@ def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) 
 
 
 def sharing_scorers(scorers: Sequence[Scorer[Any]]) -> list[list[int]]:
-    """Find the scorers, by number, that are one group if they score the same texts. Omits those that share nothing.
+    """Find groups of scorers, by number, that share work if they score the same texts. Omits scorers that share nothing.
 
     Compares weights, which takes seconds. Scorers remember the result, so that `scoring_groups` does not wait for it.
     """
@@ -98,7 +98,7 @@ def _gathered(count: int, joint: Callable[[list[int]], Scorer[Any] | None]) -> l
 
 
 def texts_key(scoring: Scoring) -> Hashable:
-    """Scorings of equal keys score the same texts."""
+    """A key of the texts: scorings with equal keys score the same texts."""
     return scoring.text_columns, scoring.text_template, scoring.text_pair_column
 
 

@@ -1,4 +1,4 @@
-"""A scorer without a model: it reads the scores that an earlier run has stored of the same rows.
+"""A scorer without a model: it reads the scores that an earlier run stored for the same rows.
 
 A run that uses it differs from the earlier one in its filter, and publishes what a fresh run with that filter would.
 """
@@ -28,8 +28,6 @@ from shardsift.worker.shard.writer import errors_of_each
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRows:
-    """Rows whose scores are stored."""
-
     place: Place
     rows: int
 
@@ -75,7 +73,7 @@ class StoredScores:
         return self._shard[1]
 
     def receipt_of(self, shard: str, source_identity: str) -> Receipt:
-        """The receipt of the run that scored the shard. Raises ShardError if it has none of these bytes."""
+        """The shard's receipt in the run that scored it. Raises ShardError if that run scored other bytes."""
         number, uri = self._places.get(shard), self._published.uri
         if number is None:
             raise ShardError(f"The run at {uri} was published without the shard {shard}, so it has no scores of it.")
@@ -109,7 +107,7 @@ class StoredColumn:
 def load_stored_scores(model: Model, settings: Settings | None) -> StoredScores:
     """The stored scores of the run that the model names.
 
-    Raises UsageError if it is not published there any more, or something else is.
+    Raises UsageError if the run is no longer published there, or another one is.
     """
     published = published_run(model.name, model.revision)
     return StoredScores(published, scratch_dir=settings.scratch_dir if settings else None)
@@ -130,9 +128,9 @@ class ShardScores:
         self._offset = receipt.scores_first_row - receipt.first_row
 
     def scores_of(self, first_row: int, digests: Sequence[str]) -> tuple[Scores, ...] | None:
-        """The scores of a window, one entry per scoring. None unless they are the scores of texts with these digests.
+        """The scores of a window, one entry per scoring. None if the texts have other digests.
 
-        Stored scores reach rows by this and by `checkpoint.from_bytes` only.
+        Only this and `checkpoint.from_bytes` assign stored scores to rows.
         """
         end, stored = self._windows.get(first_row, (first_row, None))
         if stored != list(digests):

@@ -24,7 +24,7 @@ class Vitals:
         self._phase = phase
 
     def waited(self, phase: Phase, most_seconds: float, *, rest: Phase) -> None:
-        """End a wait, at most `most_seconds` of which was for `phase`; the others are for `rest`."""
+        """End a wait. At most `most_seconds` of it count for `phase`, and the others for `rest`."""
         waited = self._elapsed()
         of_phase = min(waited, most_seconds)
         self._spent[phase] += of_phase

@@ -20,7 +20,7 @@ from shardsift.worker.shard.reader import Window
 from shardsift.worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
 from shardsift.worker.shard.vitals import Progress
 
-# The last windows of a shard may be encoded while the next one has begun. A tokenizer need not expect two threads.
+# The last windows of a shard may be encoded after the next shard has begun, but a tokenizer may not be thread-safe.
 _ENCODING = threading.Lock()
 
 
@@ -96,7 +96,7 @@ class WindowScoring:
         return self.fetch(prepared, self.launch(prepared, progress))
 
     def launch(self, prepared: PreparedWindow, progress: Progress) -> "Launched":
-        """Give a window to the device. If the work must stop here, only a part of it."""
+        """Give a window to the device, or only a part of it if the work must stop."""
         rows = len(prepared.window.rows)
         due = [
             (group, encoded)
@@ -118,7 +118,7 @@ class WindowScoring:
         return launched
 
     def fetch(self, prepared: PreparedWindow, launched: "Launched") -> tuple[Scores, ...]:
-        """Wait for the scores by each scoring, and store them. They are partial if the work stopped within the window."""
+        """Wait for the scores of each scoring, and store them. They are partial if the work stopped within the window."""
         rows = len(prepared.window.rows)
         found = [
             scores or _nothing(rows, scoring) for scores, scoring in zip(prepared.earlier, self._scorings, strict=True)
@@ -191,7 +191,7 @@ def without_rows(texts: pa.LargeStringArray, rows: dict[int, str]) -> pa.LargeSt
 def with_reasons(scores: Scores, unscorable: dict[int, str], scoring: Scoring, *, rows: int) -> Scores:
     """Add a reason for every row of a window that has no score.
 
-    Raises ShardError if it is not one row of scores per text: a package's own scorer may return anything.
+    Raises ShardError if the scores do not have one row per text, because a scorer of another package may return anything.
     """
     values = np.asarray(scores.values)
     if values.shape != (rows, scoring.outputs) or not np.issubdtype(values.dtype, np.number):

@@ -117,7 +117,7 @@ def check_accelerate(gpus_per_worker: int) -> None:
 
 
 def _check_groups(gpus: int, gpus_per_worker: int, *, device: str) -> None:
-    """Raise UsageError if the GPUs cannot be divided into groups. On a CPU, a group is of processes."""
+    """Raise UsageError if the GPUs cannot be divided into groups. A CPU can: its groups are processes."""
     if gpus_per_worker == 1 or device == "cpu":
         return
     if device not in ("auto", "cuda"):

@@ -18,13 +18,13 @@ from shardsift.worker.supervisor.slots import Slot
 _FIRST_PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 60.0
 _MAX_STARTS = 5  # in a row, without once having its model loaded
-_AVOID_SECONDS = 600.0  # before a load that could not be served here is tried here again
+_AVOID_SECONDS = 600.0  # pause before trying again a load that could not be served here
 _HOPELESS = (ExitCode.USAGE, ExitCode.NO_MODEL)  # the worker has said that another start would end the same way
 logger = logging.getLogger(__name__)
 
 
 class SupervisedWorker:
-    """A worker process at one slot. `load` is what it serves, or is to serve next; None: nothing, and no process runs."""
+    """A worker process in one slot. `load` is what it serves, or will serve next. If it is None, no process runs."""
 
     def __init__(self, slot: Slot, *, folder: Path) -> None:
         self.slot = slot
@@ -45,11 +45,11 @@ class SupervisedWorker:
 
     @property
     def has_loaded(self) -> bool:
-        """Return whether the process, or the last one, has had its model loaded."""
+        """Return whether the process, or the last one if none runs, has loaded its model."""
         return self._ready.exists()
 
     def why_avoided(self, load: Load) -> str | None:
-        """Return why a worker with this load could lately not serve here. None if it may try."""
+        """Return why a worker with this load recently could not serve here. None if it may try."""
         until, reason = self._avoided.get(load.queue, (0.0, ""))
         return reason if until > time.monotonic() else None
 

@@ -35,7 +35,7 @@ from shardsift.worker.supervisor.supervised_worker import SupervisedWorker
 
 _TICK_SECONDS = 0.2
 _POLL_SECONDS = 5.0  # between two readings of the ledger
-_REASON_CHARACTERS = 500  # of those of an announcement
+_REASON_CHARACTERS = 500  # of a reason in an announcement
 _LATE_SECONDS = 2.0  # a worker stops within `stop_seconds` and about 1.5 s; after this it is killed
 logger = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ class Supervisor:
 
 
 def _may_move(worker: SupervisedWorker, state: WorkerState | None) -> bool:
-    """Return whether a worker takes shards and has none. One that is no longer announced waits for its spot machine to end."""
+    """Return whether a worker takes shards and has none. A worker without a record is waiting for its spot machine to end."""
     if state is None:
         return not worker.has_loaded
     return state.activity in ("loading", "ready")
@@ -269,9 +269,9 @@ def free_workers(workers: Iterable[WorkerState]) -> Counter[str]:
 
 
 def next_load(demands: Iterable[Demand], free: Counter[str], avoids: Callable[[Load], object]) -> Load | None:
-    """Choose what one more worker should serve, of the queues that lack workers. None: nothing.
+    """Choose the load of one more worker: the queue that lacks the most workers, or the oldest run among equals.
 
-    That is the queue that lacks the most workers, of equal ones that of the oldest run.
+    None if no queue lacks workers.
     """
     lacking = [demand for demand in demands if demand.queued > free[demand.queue] and not avoids(demand.load)]
     most = max(lacking, key=lambda demand: demand.queued - free[demand.queue], default=None)

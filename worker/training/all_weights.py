@@ -256,7 +256,7 @@ class _StopAtNextStep(TrainerCallback):
         signal.signal(number, signal.SIG_DFL)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if args.world_size > 1:  # a signal may reach them at different steps, and they must leave the loop together
+        if args.world_size > 1:  # a signal may reach processes at different steps, and all must leave the loop together
             asked = torch.tensor(int(self.is_asked), device=args.device)
             dist.all_reduce(asked, dist.ReduceOp.MAX)
             self.is_asked = bool(asked.item())

@@ -1,4 +1,4 @@
-"""Load the model to train, with a new last layer for what it is to learn. Knows nothing of texts or labels."""
+"""Load the model to train, with a new last layer for the target. Knows nothing of texts or labels."""
 
 import hashlib
 import importlib.util

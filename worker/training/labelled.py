@@ -52,7 +52,7 @@ class Labelled:
 
     @property
     def digest(self) -> str:
-        """Equal for equal rows in the same order, whatever files hold them."""
+        """Digest the rows in order. Does not depend on how they are divided into files."""
         return f"{self.labels.type} {text_digest(self.texts)} {text_digest(self.labels.cast(pa.large_string()))}"
 
 
@@ -71,7 +71,7 @@ class Target:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The entries of the model's config, as transformers calls them."""
+        """The entries of the model's config, by transformers' names."""
         names = self.classes or ("score",)
         return {
             "problem_type": "regression" if self.is_regression else "single_label_classification",
@@ -80,7 +80,7 @@ class Target:
         }
 
     def of(self, labels: pa.Array, shown: str) -> Targets:
-        """The targets of rows with these labels. Raises UsageError for a class that is none of these."""
+        """Convert labels to targets. Raises UsageError for a label that is not one of the classes."""
         if self.is_regression:
             numbers: Targets = labels.cast(pa.float64()).to_numpy()
             return numbers
@@ -125,7 +125,7 @@ class Split:
 
 
 def label_source(options: TrainOptions) -> LabelSource:
-    """Find the labels of a training. Raises UsageError if there is nothing, or the options do not say which labels."""
+    """Find the labels of a training. Raises UsageError if there are none, or the options do not say which labels to use."""
     if options.data is not None and options.label_with is None:
         return LabelSource(
             shown=options.data,
@@ -220,7 +220,7 @@ def read_split(options: TrainOptions, source: LabelSource) -> Split:
 
 
 def read_labelled(source: LabelSource) -> Labelled:
-    """All rows of the files. Raises UsageError if a file lacks a column, or a row one of the two values."""
+    """Read all rows of the files. Raises UsageError if a file lacks a column, or a row lacks its text or its label."""
     try:
         rows = pa.concat_tables([_read(uri, source) for uri in source.file_uris], promote_options="permissive")
     except ShardError as error:
@@ -233,7 +233,7 @@ def read_labelled(source: LabelSource) -> Labelled:
 
 
 def _read(uri: str, source: LabelSource) -> pa.Table:
-    """Read texts and labels of a file. It is opened twice, so that only its columns that are read are looked at."""
+    """Read texts and labels of a file. The file is opened twice, so that only the needed columns are checked."""
     shown = uri.removeprefix("file://")
     with open_input(uri) as file:
         schema = file.schema
@@ -285,7 +285,7 @@ def _target_of(labels: pa.Array, source: LabelSource, options: TrainOptions) -> 
     if len(values) < 2:
         raise UsageError(f"All labels of {source.shown} are {values[0]}. There is nothing to learn.")
     if options.task == "classification" or has_names:
-        return Target(classes=tuple(map(str, sorted(values.to_pylist()))))  # in this order, the integer 10 follows 9
+        return Target(classes=tuple(map(str, sorted(values.to_pylist()))))  # sorted as numbers: 10 follows 9
     return Target()
 
 

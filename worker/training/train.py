@@ -53,7 +53,7 @@ def train(
     device: str = "auto",
     say: Callable[[str], None] = lambda line: None,
 ) -> TrainReport | None:
-    """Train what the options say, and save it. `say` gets lines about the progress.
+    """Train a classifier, and save it. `say` gets lines about the progress.
 
     `AutoModelForSequenceClassification.from_pretrained` loads the result. The output appears whole or not at all, and is never
     overwritten. Of the processes that `torchrun` starts, only the first one saves it and returns a report.

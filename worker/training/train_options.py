@@ -1,4 +1,4 @@
-"""Describe a training, as options of `worker train` and as a value. Knows no torch."""
+"""The options of a training, for `worker train` and for Python. Knows no torch."""
 
 import math
 from dataclasses import dataclass, fields
@@ -142,7 +142,7 @@ class TrainOptions:
 
     @property
     def command(self) -> list[str]:
-        """The command that trains this, without options that have their default."""
+        """The command of this training, without options that have their default."""
         command = ["worker", "train"]
         for field in fields(self):
             value = getattr(self, field.name)
@@ -153,8 +153,6 @@ class TrainOptions:
 
 
 class TrainKeywords(TypedDict, total=False):
-    """`TrainOptions` as keyword arguments."""
-
     base_model: Required[Location]
     output: Required[Location]
     data: Location | None

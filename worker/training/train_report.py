@@ -122,7 +122,7 @@ def _metrics(names: tuple[str, ...], truth: Targets, predicted: Targets) -> Metr
 
 
 def _levels(scores: Targets, labels: Targets, threshold: float) -> tuple[tuple[str, ...], Targets, Targets]:
-    """Make classes of a regression: the rounded labels, as for FineWeb-Edu's figures, or the sides of the threshold."""
+    """Turn a regression into classes: the rounded labels, as in FineWeb-Edu's figures, or the sides of the threshold."""
     lowest, highest = int(np.rint(labels.min())), int(np.rint(labels.max()))
     if 1 <= highest - lowest < _MOST_LEVELS:
         truth, predicted = (

@@ -56,8 +56,6 @@ _NOWHERE = Place(shard="", source_identity="", first_row=0)
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """The result that is shown to the user."""
-
     tuned: Tuned
     stored_in: Path
     texts: int

@@ -66,7 +66,7 @@ class TuneOptions:
 
     @property
     def chart_file(self) -> Path | None:
-        """None if none is drawn."""
+        """The file of the chart. None to draw no chart."""
         return None if self.output == NO_CHART else self.output
 
 
@@ -98,7 +98,7 @@ def scoring_to_tune(settings: "Settings", options: TuneOptions) -> Scoring:
 
 
 def check_chart(file: Path) -> None:
-    """Raises UsageError if a chart cannot be drawn here, or not written to this file."""
+    """Raises UsageError if a chart cannot be drawn here, or cannot be written to this file."""
     if not find_spec("matplotlib"):
         raise UsageError(
             "Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]', or pass --output none."

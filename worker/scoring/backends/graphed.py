@@ -18,8 +18,8 @@ from shardsift.worker.scoring.backends.packed import Inputs, Packed
 from shardsift.worker.scoring.device import to_device
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
-# Tokens of a text, on average over a batch and at most. Other batches run packed. The attention kernel starts a block for each
-# text and each 128 tokens of the longest one, also where there are none, so many texts and long ones are in different sizes.
+# Average and maximum tokens of a text in a batch. Other batches run packed. For every text, the attention kernel starts as many
+# blocks as the longest text needs (one per 128 tokens), so batches of many texts and of long texts use different sizes.
 _SIZES = ((64, 512), (16, 128))
 _FULL_ENOUGH = 0.5  # of the tokens; smaller batches run packed, which is faster for them
 _MOST_ERROR = 0.05  # of a logit, as for bfloat16
@@ -92,7 +92,7 @@ class Graphed:
 
 
 def _check_close(logits: torch.Tensor, expected: torch.Tensor) -> None:
-    """Raise RuntimeError if the logits differ from the model's: the parity gate need not have seen a batch of each size."""
+    """Raise RuntimeError if the logits differ from the model's. The parity gate may not have tried a batch of each size."""
     error = float((logits - expected).abs().max())
     if not error <= _MOST_ERROR * max(1.0, float(expected.abs().max())):
         raise RuntimeError(f"a logit differs by {error:.3g}")

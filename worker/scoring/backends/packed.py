@@ -26,9 +26,9 @@ Attention = Callable[..., torch.Tensor]
 def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: tuple[int, int]) -> torch.Tensor:
     """Attention within each text by torch's own kernel. Works on CUDA only, with 16-bit formats.
 
-    `query`, `key` and `value` have shape (tokens, heads, width); keys and values may have fewer heads. The starts say where each
-    text starts, and the end of the last one; the most queries and keys are those of any one text. `window_size` is of keys
-    visible before and after a query; -1: all.
+    `query`, `key` and `value` have shape (tokens, heads, width); keys and values may have fewer heads. The starts are the
+    offset of each text, and the end of the last one. The most queries and keys are the maxima per text. `window_size` is the
+    number of keys visible before and after a query; -1: all.
     """
     before, after = window_size
     is_causal = window_size == (-1, 0)
@@ -196,7 +196,7 @@ def _distilbert_head(model: Any, states: torch.Tensor, _starts: torch.Tensor, pl
 def _modernbert_head(model: Any, states: torch.Tensor, starts: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     if model.config.classifier_pooling == "cls":
         pooled = states[places]
-    else:  # unsafe: without a check of the starts, for which a GPU would have to be waited for
+    else:  # unsafe: skips the check of the starts, which would wait for the GPU
         pooled = torch.segment_reduce(states.float(), "mean", offsets=starts.long(), unsafe=True).to(states.dtype)
     logits: torch.Tensor = model.classifier(model.head(pooled))
     return logits
@@ -213,7 +213,7 @@ class Family:
 
     head: HeadFunction
     places: Callable[[Tokens, int | None], npt.NDArray[np.int64]] = _first_places
-    has_cache: bool = False  # the model would keep keys and values for a next token, which there is not
+    has_cache: bool = False  # the model would keep keys and values for a next token, but there is none
 
 
 _DECODER = Family(head=_decoder_head, places=_last_places, has_cache=True)

@@ -1,6 +1,6 @@
-"""Pad every text of a batch to the longest, or with `by_length` none: then texts of one length are computed at once.
+"""Pad every text of a batch to the longest. With `by_length`, pad none, and compute texts of equal length together.
 
-Padding follows the text, on whichever side a tokenizer pads, so that the text has the positions that it has alone.
+Padding always follows the text, even if the tokenizer pads on the left, so that the text keeps its own positions.
 """
 
 import logging
@@ -26,7 +26,7 @@ class Padded:
     device: torch.device
     pad_id: int | None  # None: the model's head reads the last token, so padding is what no text of a batch ends with
     takes_token_types: bool  # the model expects token type ids; they are all zero for single texts
-    has_cache: bool  # the model would keep keys and values for a next token, which there is not
+    has_cache: bool  # the model would keep keys and values for a next token, but there is none
     masks_keys: bool = False  # the mask has the shape that attention takes, see `without_waiting`
     by_length: bool = False  # for models into whose scores padding leaks
 
@@ -100,7 +100,7 @@ def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None,
 
 
 def restore_attention(model: Any) -> None:
-    """Undo that BigBird goes over to full attention for good after a short text."""
+    """Restore BigBird's sparse attention, which it replaces by full attention for good after a short text."""
     encoder: Any = getattr(model, "base_model", None)
     wanted = getattr(getattr(model, "config", None), "attention_type", None)
     if wanted != getattr(encoder, "attention_type", wanted):

@@ -1,8 +1,8 @@
 """A classifier that is divided over the devices of one worker, because it is larger than one of them.
 
-`load.py`: accelerate puts whole layers on each device, and on the CPU and the disk those that do not fit. This works for any
-model. The devices compute one after another. The choice between the two ways is there too, and the comparison with the model's
-own scores.
+`load.py`: accelerate puts whole layers on each device, and those that do not fit on the CPU and the disk. This works for any
+model. The devices compute one after another. `load.py` also chooses between the two ways, and compares scores with the
+model's own.
 `tensor.py`: each device has a part of every matrix, and all compute at once. transformers must have a plan for the family:
 Llama, Qwen, Gemma, Mistral and others have one, BERT has none.
 

@@ -1,4 +1,4 @@
-"""Load a classifier over several devices, and compare its scores with those that the model gives in float32 by layers."""
+"""Load a classifier over several devices, and compare its scores with the plain model's in float32."""
 
 import logging
 import tempfile
@@ -98,7 +98,7 @@ def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
 
 
 def _reference(model: str, revision: str | None, texts: list[str], sharding: Sharding, device: torch.device) -> Logits:
-    """Compute the logits of the plain model in float32. By layers it fits if the CPU or the disk has room."""
+    """Compute the logits of the plain model in float32, divided by layers: the CPU and the disk take what does not fit."""
     saved, backend = load_by_layers(model, "float32", revision, sharding, device)
     try:
         return float32_logits(saved, texts, device)
@@ -108,7 +108,7 @@ def _reference(model: str, revision: str | None, texts: list[str], sharding: Sha
         release_memory()
 
 
-# Divide a model by layers: accelerate's `device_map="auto"`. What no device has room for goes to the CPU, then to the disk.
+# Divide a model by layers: accelerate's `device_map="auto"`. Layers that fit on no device go to the CPU, then to the disk.
 
 
 def load_by_layers(

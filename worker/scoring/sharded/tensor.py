@@ -70,8 +70,8 @@ class _Divided:
     def __call__(self, **inputs: Any) -> Any:
         """The model's output for a batch, whose tensors are on the CPU. Raises DeviceFault if the group has failed.
 
-        A ValueError is transformers' answer to a text that it cannot handle, and the same in each rank. After any other error
-        the ranks may be at different steps, and would mix up their batches.
+        transformers raises ValueError for a text that it cannot handle, in every rank alike. After any other error the ranks
+        may be at different steps, and would mix up their batches.
         """
         try:
             return self.part.next_output(inputs)
@@ -81,7 +81,7 @@ class _Divided:
                 "or memory is short: then lower SHARDSIFT_MAX_BATCH_TOKENS."
             ) from error
 
-    forward = __call__  # which `Padded` calls for some sizes, because of torch.compile
+    forward = __call__  # `Padded` calls `forward` for some sizes, because of torch.compile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ class ContentEncoder:
         self._first_look = min(_CHARS_PER_TOKEN * room, MAX_CHARS) if may_cut(backend) else MAX_CHARS
 
     def encode(self, texts: pa.Array) -> Tokens:
-        """Texts whose beginning does not fill the model are looked at again, further."""
+        """Tokenize the beginnings of texts. If a beginning does not fill the model, take a longer one."""
         looks: list[Tokens] = []
         latest = np.zeros(len(texts), np.int64)
         rows, limit, seen = np.arange(len(texts)), self._first_look, 0
@@ -81,7 +81,7 @@ _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "encode_sp
 
 
 def twin_of(tokenizer: Any) -> Any:
-    """The twin of a transformers tokenizer, not truncating or padding yet. The vocabulary is shared, if it is not in Python."""
+    """A copy of a transformers tokenizer without truncation and padding. Shares the vocabulary, unless it is in Python."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return copy.deepcopy(tokenizer, None if backend is None else {id(backend): _twin(backend)})
 
@@ -149,7 +149,7 @@ WORD_PATTERNS = {
 
 
 def cut(text: str, limit: int, normalize: Callable[[str], str]) -> str:
-    """The first `limit` characters up to the last safe place, or "" if there is none in their second half."""
+    """The beginning of a text, cut at the last safe place before `limit` characters; "" if there is none after `limit` / 2."""
     place = _LAST_PLACE.match(text, limit // 2, limit)
     while place and not _is_safe(text, place.end(), normalize):
         place = _LAST_PLACE.match(text, limit // 2, place.end() + 2)
@@ -166,7 +166,7 @@ def _is_safe(text: str, space: int, normalize: Callable[[str], str]) -> bool:
 
 
 def may_cut(backend: Any) -> bool:
-    """Return whether `cut` is proved for this tokenizers.Tokenizer. It is not for one that merges across words, like Gemma's."""
+    """Return whether `cut` is safe for this tokenizers.Tokenizer. It is not if tokens may span words, as in Gemma's."""
     try:
         parts = json.loads(backend.to_str())
     except Exception:  # a component written in Python; tokenizers raises plain Exception

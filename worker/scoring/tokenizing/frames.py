@@ -24,7 +24,7 @@ ContentsOf = Callable[[int], Callable[[pa.Array], Tokens]]  # room → `encode` 
 
 
 class TooLong(ValueError):
-    """A second text leaves no room for a text."""
+    """The second text of a pair fills the model, so the first text has no room."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +68,9 @@ class FramedEncoder:
 
 @dataclass(frozen=True, kw_only=True)
 class FramedTokens:
-    """Sequences that are put together when they are taken. Sequence i is of text `i // frames`, with frame `i % frames`.
+    """Sequences that are assembled in `take`. Sequence i is text `i // frames` with frame `i % frames`.
 
-    A text here may be a passage of one. Passages may overlap.
+    A "text" may be a passage of a text. Passages may overlap.
     """
 
     ids: Ids  # of all texts, without special tokens, long enough for the shortest frame
@@ -112,7 +112,7 @@ class FramedTokens:
 def find_frames(tokenizer: Any, seconds: Sequence[str | None], max_tokens: int) -> Frames | None:
     """The frame with each second text, or without one. None if one cannot be found, or has no room for a text.
 
-    Raises TooLong, with the second text, if that leaves no room.
+    Raises TooLong, which names the second text, if that text leaves no room.
     """
     found = [_find_frame(tokenizer, second) for second in seconds]
     for second in filter(None, seconds):

@@ -78,7 +78,7 @@ class TokenizerProcesses:
 def _start() -> tuple[subprocess.Popen[bytes], Connection]:
     """Start a process with as many Rust threads as the worker has cores: while one is in Python, others use its core.
 
-    It has its own session, because Ctrl-C stops a worker at its next batch, which still needs the processes.
+    It has its own session: after Ctrl-C, a worker still needs the processes until its next batch.
     """
     ours, theirs = Pipe()
     with theirs:
@@ -105,7 +105,7 @@ def _kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def serve_tokenizer(connection: Connection) -> None:
-    """Tokenize what comes until the other end closes. The kernel closes it when that process ends, even if it is killed."""
+    """Tokenize texts from the connection until the other end closes. The kernel closes it if that process is killed."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # transformers would import it: 3 s and 200 MB
     quieten_imports()
     with suppress(EOFError, ConnectionError):

@@ -25,8 +25,8 @@ from shardsift.worker.scoring.tokenizing.tokens import Int64s, Tokens, flat, joi
 class TextTokenizer:
     """Wraps a transformers tokenizer and returns flat int32 ids, truncated as by `pipeline(..., truncation=True)`.
 
-    The ids are identical to the pipeline's, with one exception: only the first 2 Mi characters of a text are looked at,
-    wherever that cuts it, because the tokenizer takes a hundred times the memory of the text. The tokenizer that is
+    The ids are identical to the pipeline's, with one exception: only the first 2 Mi characters of a text are tokenized,
+    because the tokenizer takes a hundred times the memory of the text. The cut may be within a word. The tokenizer that is
     passed in is not changed.
     """
 
@@ -53,7 +53,7 @@ class TextTokenizer:
 
     @cached_property
     def identity(self) -> Hashable:
-        """Tokenizers of equal identities give equal ids. One that is written in Python equals only itself."""
+        """A key: tokenizers with equal identities give equal ids. A tokenizer written in Python equals only itself."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         if backend is None:
             return id(self)
@@ -79,7 +79,7 @@ class TextTokenizer:
         return isinstance(self._encoder, FramedEncoder)
 
     def in_processes(self, processes: TokenizerProcesses) -> "TextTokenizer":
-        """A tokenizer of the same ids, which these processes find if they can."""
+        """A tokenizer with the same ids that uses these processes if possible."""
         return self._changed(self.max_tokens, processes)
 
     def of_pairs(self) -> "TextTokenizer":

@@ -43,14 +43,14 @@ class Tokens:
 
 
 class Sequences(Protocol):
-    """The sequences that a model scores, each by itself. They may be put together only when they are taken."""
+    """The sequences that a model scores, each by itself. They may be assembled only in `take`."""
 
     def __len__(self) -> int:
         """The number of sequences."""
 
     @property
     def batch_lengths(self) -> Int64s:
-        """By which batches are planned: not less than the sequence's own length. Shape (sequences,)."""
+        """Lengths for planning batches, each at least the sequence's own length. Shape (sequences,)."""
 
     def take(self, sequences: Int64s, /) -> Tokens:
         """The tokens of some of the sequences, in the order given."""
