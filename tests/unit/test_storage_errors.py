@@ -203,7 +203,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("error", "says", "kind", "of_machine"), CASES, ids=repr)
+@pytest.mark.parametrize(("error", "says", "kind", "of_machine"), CASES, ids=lambda value: repr(value)[:40])
 def test_an_error_says_who_can_try_again_and_what_to_do(
     error: Exception, says: str, kind: type[ShardError | TransientError], of_machine: bool
 ) -> None:
