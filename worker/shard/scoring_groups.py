@@ -1,7 +1,7 @@
 """The scorers of several models, and which scorings share work: texts are encoded once, and one encoder runs once."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,7 @@ class ScoringGroup:
             return [scores]
         ends = np.cumsum([scoring.outputs for scoring in self.scorings])
         parts = np.split(scores.values, ends[:-1], axis=1)
-        return [Scores(values=values, errors=scores.errors, missing=scores.missing) for values in parts]
+        return [replace(scores, values=values) for values in parts]
 
 
 def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> list[ScoringGroup]:

@@ -86,7 +86,12 @@ class TrainOptions:
         _measure(metavar="PATH", help="Files with the rows to measure on, instead of --held-out."),
     ] = None
     held_out: Annotated[float, _measure(min=0.01, max=0.9, help="Share of the rows to measure on.")] = 0.2
-    seed: Annotated[int, _measure(min=0, help="Seed that chooses the held-out rows.")] = 0
+    seed: Annotated[
+        int,
+        _measure(
+            min=0, help="Seed of the held-out rows and, with --full, of the new last layer and the order of rows."
+        ),
+    ] = 0
     threshold: Annotated[
         float | None,
         _measure(help="Score of a regression from which runs keep a row. Default: the middle of the labels' range."),
