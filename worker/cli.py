@@ -66,12 +66,12 @@ def start(
         str,
         typer.Option(
             metavar="all|N|0,2",
-            help="GPUs to use: all, the first N, or a list, such as 0,2 or 1, for one. 0: the CPU.",
+            help="GPUs to use: all, the first N, or a list, such as 0,2 for two GPUs or '1,' for one. 0: the CPU.",
         ),
     ] = "all",
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Workers to start. Default: one per GPU; on a CPU one."),
+        typer.Option(min=1, help="Workers to start. Default: one per GPU, or one on a CPU."),
     ] = None,
     gpus_per_worker: Annotated[int | None, _setting("gpus_per_worker", min=1, metavar="N")] = None,
     sharding: Annotated[choices.WayToShard | None, _setting("sharding", "--sharding")] = None,
@@ -85,7 +85,7 @@ def start(
     spot_notice: Annotated[choices.SpotCloud | None, _setting("spot_notice")] = None,
     exit_when_idle: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Exit after so long without work, such as 10m."),
+        typer.Option(metavar="TIME", help="Exit after this time without work, such as 10m."),
     ] = None,
     on_idle: Annotated[
         str | None,
@@ -94,8 +94,8 @@ def start(
 ) -> None:
     """Run the workers of this machine, one per GPU, until stopped.
 
-    Each serves what open runs need. A worker that dies is started again. SIGTERM or Ctrl-C stops all at their next batch;
-    their shards go back to the queue.
+    Each worker serves what open runs need, and is started again if it dies. SIGTERM or Ctrl-C stops all workers at their next
+    batch; their shards go back to the queue.
     """
     _into_environment(
         model=json.dumps(models) if models else None,
@@ -187,7 +187,7 @@ def tune(
 ) -> None:
     """Find the fastest batch size for a model on this device. `worker start` then uses it.
 
-    Give it the options of the run that say what is read. The best batch size is the smallest within 2 % of the fastest.
+    Use the same reading options as for the run. The best batch size is the smallest within 2 % of the fastest.
     """
     from shardsift.worker.scoring.quiet import quieten_imports
     from shardsift.worker.tuning.tune_options import scoring_to_tune

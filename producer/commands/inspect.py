@@ -117,7 +117,7 @@ def scores(
     ] = None,
     sample: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that --near shows.")] = 10,
     score_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Score that --near is about, if the run has several.")
+        str | None, typer.Option(metavar="NAME", help="Score column for --near, if the run has several.")
     ] = None,
     source: Annotated[
         list[str] | None,
@@ -152,8 +152,8 @@ def verify(
 ) -> None:
     """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
 
-    A URI needs no Redis. Exits with 1 if the dataset is damaged or its manifest is lost, and with 2 if shardsift has published
-    nothing there, this machine or its token may not read it, or --input is not the input of the run.
+    A URI needs no Redis. Exits with 1 if the dataset is damaged or its manifest is lost. Exits with 2 if shardsift has published
+    nothing there, if this machine or its token may not read it, or if --input is not the input of the run.
     """
     from shardsift.producer.opening import output_of
     from shardsift.producer.status import ExitCode

@@ -105,7 +105,7 @@ def refilter(
 ) -> None:
     """Re-filter a published run from its stored scores, on this machine, without a GPU or torch.
 
-    Publishes what a run with that filter would, with the earlier file size. The same command resumes it.
+    Publishes the same rows as a new run with that filter. The same command resumes an interrupted one.
     """
     from shardsift.fleet.process.wording import is_place
     from shardsift.fleet.scorers.stored_scores import published_run

@@ -27,7 +27,7 @@ commands = Commands(panel="Runs")
 @commands.command(epilog="Example: producer retry cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
 def retry(
     run_id: RunId = None,
-    every: Annotated[bool, typer.Option("--all", help="Also score shards again that are done.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also score the shards again that are done.")] = False,
 ) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from shardsift.producer.opening import open_ledger_of

@@ -32,13 +32,13 @@ TargetFileSize = Annotated[
     str | None,
     output_option(
         metavar="SIZE",
-        help="Merge shards, in order, into data files of about this size, or none. Default: 512MB on the Hub, else none; "
-        "of a refilter, as before.",
+        help="Merge shards, in order, into data files of about this size. none: do not merge. Default: 512MB on the Hub, else "
+        "none; for a refilter, the size of the published run.",
     ),
 ]
 Public = Annotated[bool, output_option("--public", help="Create the dataset on the Hub as public.")]
 By = Annotated[
-    str | None, keep_option(metavar="NAME", help="Weigh rows by a whole number of the input, such as token_count.")
+    str | None, keep_option(metavar="NAME", help="Weigh each row by a column of whole numbers, such as token_count.")
 ]
 
 
@@ -95,15 +95,15 @@ class Ranking:
     score_columns: Annotated[
         tuple[str, ...],
         keep_option(
-            "--score-column", metavar="NAME", help="Score to rank by. May be repeated: the highest of a row counts."
+            "--score-column",
+            metavar="NAME",
+            help="Score to rank by. May be repeated: the highest score of a row counts.",
         ),
     ] = ()
     by: By = None
     within: Annotated[
         str | None,
-        keep_option(
-            metavar="NAME", help="Rank rows of each value of a column, such as label or a topic, by themselves."
-        ),
+        keep_option(metavar="NAME", help="Rank rows separately for each value of a column, such as label or a topic."),
     ] = None
 
 
@@ -114,7 +114,10 @@ class Choice(Ranking, Condition):
     buckets: Annotated[
         int | None,
         keep_option(
-            min=2, max=100, metavar="N", help="Add a column bucket: N equal parts of all scored rows, 0 the lowest."
+            min=2,
+            max=100,
+            metavar="N",
+            help="Add a column bucket: N equal parts of all scored rows, from 0 for the lowest.",
         ),
     ] = None
 
@@ -137,7 +140,7 @@ class RefilterOptions(Choice):
     replaces: Annotated[
         bool,
         output_option(
-            "--replace", help="Publish in place of the run, on the Hub, by one commit (of up to 5,000 shards)."
+            "--replace", help="Replace the published run, on the Hub, in one commit (of up to 5,000 shards)."
         ),
     ] = False
     input_uris: Annotated[
@@ -145,7 +148,7 @@ class RefilterOptions(Choice):
         reading_option(
             "--input",
             metavar="URI",
-            help="Where the input is now. Default: where it was, if the ledger has the run. May be repeated.",
+            help="Current place of the input. Default: the place in the ledger, if it has the run. May be repeated.",
         ),
     ] = ()
     target_file_size: TargetFileSize = None

@@ -65,14 +65,14 @@ class TrainOptions:
         str | None,
         _data(
             metavar="NAME,…",
-            help="Column with the texts, or several. Default: text, or what the run has scored.",
+            help="Column with the texts, or several. Default: text, or the text that the run scored.",
         ),
     ] = None
     label_column: Annotated[
         str | None,
         _data(
             metavar="NAME",
-            help="Column with the labels. Default: label, or what the run has added.",
+            help="Column with the labels. Default: label, or the label or score that the run added.",
         ),
     ] = None
     task: Annotated[TrainTask, _data(help="Kind of labels. auto: numbers are a regression, texts are classes.")] = (
@@ -94,7 +94,7 @@ class TrainOptions:
     ] = 0
     threshold: Annotated[
         float | None,
-        _measure(help="Score of a regression from which runs keep a row. Default: the middle of the labels' range."),
+        _measure(help="Lowest score of a row to keep, for a regression. Default: the middle of the labels' range."),
     ] = None
     full: Annotated[bool, _full("--full/--freeze", help="Train all weights, instead of the last layer only.")] = False
     epochs: Annotated[float, _full(min=0.001, help="Passes over the rows.")] = 3.0

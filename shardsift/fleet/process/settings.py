@@ -74,16 +74,16 @@ class Settings(BaseSettings):
     )
     model: Annotated[str, Process.WORKER] = Field(
         DEFAULT_MODEL,
-        description="The only model that workers serve: a Hub name or a folder, or all models of a run, with commas between "
-        "them or as a JSON list. Unset: what open runs need; for `worker tune` fineweb-edu-classifier.",
+        description="Serve this model only: a Hub name or a folder, or all models of a run, with commas between them or as a "
+        "JSON list. Unset: serve what open runs need; `worker tune` takes fineweb-edu-classifier.",
     )
     model_revision: Annotated[str | None, Process.WORKER] = Field(
         None, description="Branch, tag or commit of the model. Unset: that of each run."
     )
     dtype: Annotated[Dtype, Process.WORKER] = Field(
         "auto",
-        description="The only number format that workers serve: float32, bfloat16, float16 or auto. Unset: that of each run; for "
-        "`worker tune` auto.",
+        description="Serve runs in this number format only: float32, bfloat16, float16 or auto. Unset: that of each run; "
+        "`worker tune` takes auto.",
     )
     first_dtypes: dict[str, str] = Field(
         {}, exclude=True, description="Set by a worker: the format that `auto` tries first, for each model."
@@ -100,8 +100,8 @@ class Settings(BaseSettings):
     )
     backend: Annotated[BackendName, Process.WORKER] = Field(
         "auto",
-        description="How batches run. auto: the fastest way that gives the model's scores here; packed: without padding and "
-        "without compiling for a GPU; padded: as any model can.",
+        description="How batches run. auto: the fastest way that gives the model's scores here; packed: without padding, and not "
+        "compiled for a GPU; padded: works for any model.",
     )
     compile: Annotated[bool, Process.WORKER] = Field(
         False, description="Use torch.compile: starts more slowly, then scores more rows per second."
@@ -109,8 +109,8 @@ class Settings(BaseSettings):
     gpus_per_worker: Annotated[int, Process.WORKER] = Field(
         1,
         ge=1,
-        description="GPUs over which a worker divides its model. Needs shardsift[sharded]. With SHARDSIFT_DEVICE=cpu as many "
-        "processes.",
+        description="GPUs over which a worker divides its model. Needs shardsift[sharded]. With SHARDSIFT_DEVICE=cpu: the number "
+        "of processes.",
     )
     sharding: Annotated[WayToShard, Process.WORKER] = Field(
         "auto",
@@ -133,7 +133,9 @@ class Settings(BaseSettings):
         None, description="Address of the metadata service, for tests and proxies. Unset: the cloud's own."
     )
     lease_seconds: Annotated[float, Process.SEVERAL] = Field(
-        60.0, gt=0, description="Time after which a shard goes to another worker if its own stops renewing the lease."
+        60.0,
+        gt=0,
+        description="Time after which another worker may take a shard whose worker stopped renewing the lease.",
     )
     sweep_seconds: Annotated[float, Process.SEVERAL] = Field(
         15.0, gt=0, description="Time between two sweeps of the ledger by a finalizer."
@@ -148,7 +150,7 @@ class Settings(BaseSettings):
         3600.0,
         gt=0,
         le=43_200,
-        description="Time after which finished shards are saved even if they are no full wave. The Hub drops uncommitted "
+        description="Time after which finished shards are saved even if the wave is not full. The Hub drops uncommitted "
         "files after about a day.",
     )
     log_format: Annotated[LogFormat, Process.SEVERAL] = Field(
@@ -171,7 +173,8 @@ class Settings(BaseSettings):
     max_errors: Annotated[int, Process.SEVERAL] = Field(
         8,
         gt=0,
-        description="Errors of a network, disk or service, counted likewise. A shard is tried again after 5, 20, 80, … s.",
+        description="Errors of a network, disk or service, without a newer checkpoint between them, after which a shard is "
+        "failed. It is tried again after 5, 20, 80, … s.",
     )
     checkpoint_mib: Annotated[int, Process.SEVERAL] = Field(
         512,

@@ -33,8 +33,8 @@ Columns = Annotated[
     reading_option(
         metavar="NAME[:TYPE],…",
         help="Columns to read of JSON Lines and CSV files. TYPE is string, int64, double, bool or json, which keeps any value "
-        "as text. Default: the fields and types of a sample of all files. Of all formats, also names of folders like year=2024, "
-        "whose values are text.",
+        "as text. Default: the fields and types of a sample of all files. For files of any format, a name may also be that of "
+        "a folder like year=2024, whose values are text.",
     ),
 ]
 TextColumn = Annotated[
@@ -71,8 +71,8 @@ Labels = Annotated[
     tuple[str, ...],
     model_option(
         metavar="LABEL,…|@FILE",
-        help="Zero-shot: labels to choose from, or a file with one a line. For a model of natural language inference like "
-        "facebook/bart-large-mnli.",
+        help="Zero-shot: labels to choose from, or a file with one label per line. For a model of natural language inference "
+        "like facebook/bart-large-mnli.",
     ),
 ]
 
@@ -97,7 +97,8 @@ class ScoreOptions:
     function_to_apply: Annotated[
         Function | None,
         model_option(
-            help="Function applied to the logits. Default: none for one output; for several labels what the model says."
+            help="Function applied to the logits. Default: none for one output; for several labels, the one that the model's "
+            "config asks for."
         ),
     ] = None
 
