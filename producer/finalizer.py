@@ -38,7 +38,7 @@ from shardsift.producer.publishing.waves import WaveWatch, save_due_waves
 from shardsift.producer.status.metrics import serve_metrics
 
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
-_STOP_SECONDS = 50.0  # that a publication in progress gets; systemd and Compose kill a finalizer after a minute
+_STOP_SECONDS = 50.0  # time for a publication in progress; systemd and Compose kill a finalizer after a minute
 _WITHDRAW_SECONDS = 1.0
 _PAUSE_SECONDS = 1.0
 _MOST_WAIT_SECONDS = 10.0  # less than the client waits for an answer
@@ -173,9 +173,9 @@ def _for_each_run(ledger: Ledger, only_run: str | None, action: Callable[[str], 
             logger.exception("The check of %s failed; the next one tries again", run_id, extra={"run_id": run_id})
 
 
-# Find the runs that are ready, and publish them; of others, save finished shards that have waited too long.
+# Publish runs that are ready. For other runs, save finished shards that have waited too long.
 
-_SWEEPS_APART = 4  # a publication that failed is tried again after the time of so many sweeps
+_SWEEPS_APART = 4  # sweeps until a failed publication is tried again
 
 
 class Publisher:

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 from shardsift.fleet.errors import TransientError
 
 _PAUSES_SECONDS = (1, 2, 4, 8, 8)  # those of huggingface_hub
-_LONGEST_PAUSE_SECONDS = 60.0  # that a server may ask for while a person waits for the command
+_LONGEST_PAUSE_SECONDS = 60.0  # longest pause that a server may ask for, because a person waits for the command
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")

@@ -16,7 +16,7 @@ from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.run.text import chosen_columns
 from shardsift.producer.planning.inputs import Input, digest_of, refuse_same_names
 
-_LOOKS_FOR_TYPES = 100  # shards
+_LOOKS_FOR_TYPES = 100  # shards to look at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class FoundColumns:
     columns: ColumnTypes
     schema: pa.Schema
     of_folders: tuple[str, ...]
-    row_columns: tuple[str, str]  # that the run adds, to say where a kept row is from
+    row_columns: tuple[str, str]  # added by the run: the shard and row of each kept row
     are_chosen: bool  # by --columns; the files may have others
     notes: tuple[str, ...]
 

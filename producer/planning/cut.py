@@ -28,8 +28,8 @@ from shardsift.producer.planning.options import Ranking, share_of
 _MOST_VALUES = 256  # of --within
 _MOST_EDGES = 2048  # of all values together; each may take 32 KiB
 _MOST_KEPT = 1 << 22  # rows, of 16 bytes
-_MOST_WEIGHT = 1 << 46  # of a shard: doubles add it up exactly, and 64 bits that of 100,000 shards
-_PASSES = ((21, 11), (10, 11), (0, 10))  # over the scores: the bits that each decides, by the lowest and their number
+_MOST_WEIGHT = 1 << 46  # of a shard: exact in doubles, and 64 bits hold the sum of 100,000 shards
+_PASSES = ((21, 11), (10, 11), (0, 10))  # the bits that each pass decides: the lowest one, and how many
 _SIGN = 1 << 31
 # The names that Arrow gives its types.
 _WHOLE_NUMBERS = re.compile(r"(dictionary<values=)?u?int\d+\b")
@@ -37,7 +37,7 @@ _TEXTS = re.compile(r"(dictionary<values=)?(large_)?string(_view)?\b")
 
 Integers = npt.NDArray[np.int64]
 Rows = tuple[Integers, Integers]  # the key of each row, as `keys_of` makes it, and its weight
-Values = list[Any]  # of `--within`; the number of a value is its place
+Values = list[Any]  # of `--within`; a value is identified by its index
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ _LOCAL = {"file", "local"}
 _FOR_OUTPUT = _LOCAL | {"hf", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 _CRAWLS = f"hf://datasets/{CRAWLS_DATASET}"
 _BYTES = TypeAdapter(Annotated[ByteSize, Field(ge=10_000)])
-_HUB_FILE_BYTES = 512_000_000  # as long as nothing else is asked for
+_HUB_FILE_BYTES = 512_000_000  # default on the Hub
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ class Enqueued:
     sent: int
     counts: Counts
     findings: tuple[Finding, ...] = ()
-    instead_of: str | None = None  # a run of this output that had scored nothing, and is cancelled now
+    instead_of: str | None = None  # an earlier run of this output that had scored nothing, and was cancelled
     paused: bool = False  # it waits for `producer resume`: enqueueing a run again does not end its pause
 
     def as_json(self) -> dict[str, object]:

@@ -26,7 +26,7 @@ from shardsift.producer.planning.sample import CHARS_PER_TOKEN, SampledShard, Wo
 _SECONDS = 3600
 _REMOTE_FOOTERS, _LOCAL_FOOTERS = 16, 2_000  # reading more than this takes too long
 _LINES_BYTES = 1 << 30  # reading more than this of files of lines takes too long
-_LEAST = 0.01  # hours or money that are shown as a number
+_LEAST = 0.01  # smallest hours or cost shown as a number
 _DIGITS = 3  # of a total that is not exact
 
 
@@ -48,9 +48,9 @@ class Range:
 # text-embeddings-inference, by https://github.com/Artain-AI/ignite-ms; 30 % on a T4 and 57 % on an A100 in TensorRT's demo of
 # BERT; 58 % on an L4 in MLPerf 3.1. It begins a little lower, because models that are not packed here do worse.
 _OF_A_PEAK = Range(low=1 / 0.57, high=1 / 0.2)  # times the time at the peak
-_OF_AN_EARLIER_RUN = Range(low=0.7, high=1.5)  # times the time at its speed: its texts were others
-_MOST_RUNS = 50  # that are asked for, newest first
-_MOST_RECEIPTS = 200  # of the run that is found
+_OF_AN_EARLIER_RUN = Range(low=0.7, high=1.5)  # times the time at its speed, because its texts were different
+_MOST_RUNS = 50  # earlier runs to look at, newest first
+_MOST_RECEIPTS = 200  # receipts to read of that run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Estimate:
     devices: tuple[DeviceEstimate, ...] = ()
     notes: tuple[str, ...] = ()
     bad_rows: dict[str, int] = field(default_factory=dict)  # reason → rows of the sample that cannot be read
-    refused: str = ""  # why the run would fail, if all of it is as the sample
+    refused: str = ""  # why the run would fail, if all rows are like the sample
     left_out: dict[str, int] = field(default_factory=dict)  # field that the run does not have → rows of the sample
 
     def as_json(self) -> dict[str, object]:

@@ -125,7 +125,7 @@ def _file(shard: Shard) -> Hashable:
     """Identify a file, which may have several names on this machine. Some file systems repeat inodes of removed files."""
     if not shard.uri.startswith("file://"):
         return shard.uri
-    with suppress(FileNotFoundError):  # it has vanished since it was listed; who reads it says so
+    with suppress(FileNotFoundError):  # it was removed after the listing; reading it will raise
         found = Path(shard.uri.removeprefix("file://")).stat()
         return found.st_dev, found.st_ino, shard.identity
     return shard.uri

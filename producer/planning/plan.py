@@ -25,11 +25,11 @@ class Plan:
 
     spec: RunSpec
     shards: tuple[Shard, ...]
-    command: str | None = None  # that makes the rows again, for the card
+    command: str | None = None  # reproduces the rows; for the card
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
     notes: tuple[str, ...] = ()  # for the user: the recipes that are used, and what a threshold keeps
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
-    then: RefilterOptions | None = None  # of the run that chooses rows by the scores of this one, which keeps none
+    then: RefilterOptions | None = None  # a second run that chooses rows by the scores of this one
 
 
 @patient
@@ -86,7 +86,7 @@ def as_enqueued(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...
             earlier = replace(spec, input_revision=revision, columns=accepted.columns or spec.columns)
             if earlier.run_id == run_id:
                 shards = source.shards
-                if accepted.ranges:  # the files have other lengths now, from which other shards would follow
+                if accepted.ranges:  # the files have other lengths now, and would be split differently
                     files = {file.name: file for file in source.listed}
                     shards = tuple(
                         replace(files[file_name(name, files)], name=name, first_row=first_row, row_limit=limit)

@@ -34,10 +34,10 @@ MOST_ROWS = 1_000  # of all shards together
 CHARS_PER_TOKEN = 4.2  # BERT's tokenizer makes a token of 4.4 characters of English web pages, and of 3.9 of code
 _THREADS = 8
 _STEP_ROWS = 256  # decoded at once
-_CHARS_READ = 20_000  # of a text; a longer one goes on as it began
+_CHARS_READ = 20_000  # of a text; the rest of a longer text is assumed to be alike
 _PASSAGES = {"head": 1, "head+tail": 2, "finepdfs": 2, "head+middle+tail": 3}  # at most; a stride reads all of a text
 _UNLIMITED = 1 << 30
-# How config.json of some families calls the fields of others.
+# Names of config.json's fields in some families → in others.
 _ALSO_CALLED = {
     "dim": "hidden_size",
     "n_layers": "num_hidden_layers",

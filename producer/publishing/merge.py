@@ -45,8 +45,8 @@ class FileKind:
     part_of: Callable[[Receipt], RowsOfFile]
     path_of: Callable[[str], str]
     size_of: Callable[[Receipt], int]  # must not change when shards are merged
-    moved: Callable[[Receipt, OutputFile, int], Receipt]  # to a file, from this row on
-    most: Callable[[RunSpec], int]  # of all sizes, up to which a file is filled
+    moved: Callable[[Receipt, OutputFile, int], Receipt]  # receipt, file, first row in it → new receipt
+    most: Callable[[RunSpec], int]  # sum of sizes up to which a file is filled
     step_rows: int  # written at once; row groups end after a multiple of it
 
 
@@ -90,7 +90,7 @@ def merge_shards(
         if is_due:
             groups.append(receipts[len(due) : len(due) + len(group)])
         due += [is_due] * len(group)
-    output.save(_readable(receipts.only(due)))  # else they cannot be read from the Hub
+    output.save(_readable(receipts.only(due)))  # the Hub only serves committed files
     with ThreadPoolExecutor(_AT_ONCE, "merge") as pool:
         for _ in pool.map(partial(_merge, ledger, output, kind), groups):  # the first error ends it
             pass

@@ -74,7 +74,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     )
     try:
         merged = (merge_shards(ledger, spec, output, kind, receipts, is_over=True) for kind in (DATA, SCORES))
-        if version is not None and any(merged):  # of one kind at a time, since that replaces the receipts
+        if version is not None and any(merged):  # one kind at a time, because merging replaces receipts
             return finalize_run(ledger, run_id, without_failed=without_failed, hashes=hashes)
         is_current = partial(ledger.has_receipts_of, run_id, version)
         commit = _published(output, manifest, hashes=hashes, is_current=is_current)
@@ -122,7 +122,7 @@ def inspect_and_repair(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fi
         ledger.withdraw_publication(run_id)
         try:
             finalize_run(ledger, run_id, without_failed=publication is not None, hashes=hashes)
-        except (TransientError, UsageError) as error:  # of the first, the finalizer tries again
+        except (TransientError, UsageError) as error:  # the finalizer tries again after a TransientError
             ledger.record_publish_error(run_id, str(error), is_permanent=isinstance(error, UsageError))
     return tuple(findings)
 

@@ -17,9 +17,9 @@ from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import Output
 from shardsift.producer.publishing.publish import MOST_TRIES, send_back
 
-_CHECKS_PER_WAVE = 4  # so that no shard waits more than a quarter longer than it should
+_CHECKS_PER_WAVE = 4  # a shard waits at most a quarter longer than it should
 _LEAST_SECONDS = 60.0  # between two checks: the Hub limits commits, to about 128 an hour
-_LEAST_SHARE = 100  # a check asks the Hub about every shard that is done, so there are about so many in a large run
+_LEAST_SHARE = 100  # about this many checks in a large run, because each asks the Hub about every done shard
 logger = logging.getLogger(__name__)
 
 

@@ -14,7 +14,7 @@ _MOST_CAUSES = 5
 _MOST_CHARACTERS = 360  # of an error
 _VALUE = r'(?<=\bis\ )"(?:[^"\\]|\\.)*"'  # as shardsift/fleet/inputs says it
 _CLAUSE = re.compile(rf"((?:{_VALUE}|.)+?(?:(?<=[;.!?])(?= )|$))")
-_ENDS = re.compile(r";(?= [A-Z]|$)")  # a list of which the end is left out
+_ENDS = re.compile(r";(?= [A-Z]|$)")  # end of a shortened list
 _PLACE = re.compile(r"(?:line|row) #")
 _REST = "and # more"  # of a list
 _DETAIL = re.compile(

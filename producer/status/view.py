@@ -50,7 +50,7 @@ class RunView:
     publish_error: str | None
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
     replaced_by: str | None = None  # the run of the same output for which it was cancelled
-    publish_failed: bool = False  # and trying again cannot help
+    publish_failed: bool = False  # for good: trying again cannot help
     retries: tuple[
         Failure, ...
     ] = ()  # of shards whose last attempt ended badly and that are tried again; the first hundred
@@ -71,9 +71,9 @@ class RunView:
     worker_command: str = "worker start"
     price_per_gpu_hour: float | None = None  # each worker has one GPU
     is_of_this_machine: bool = False  # a `producer run`: this one, or one with a Redis of its own
-    findings: tuple[Finding, ...] = ()  # what is not as it was published, if that was checked
+    findings: tuple[Finding, ...] = ()  # differences from what was published, if that was checked
     checked: Checked | None = None  # None if the output was not checked
-    formats: dict[str, str] = field(default_factory=dict)  # score column → its number format, if that is a slower one
+    formats: dict[str, str] = field(default_factory=dict)  # score column → its format, if a faster one was refused
     error_reasons: dict[str, int] = field(default_factory=dict)  # reason → errored rows; most rows first
     left_out: dict[str, int] = field(default_factory=dict)  # field that the run does not have → rows; most rows first
 

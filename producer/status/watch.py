@@ -106,7 +106,7 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
                 yield lambda status: screen.update(screen_text(status, console.width), refresh=True)
                 screen.update("")  # part of a screen higher than the terminal would stay
             except KeyboardInterrupt:
-                screen.transient = False  # what is done stays to be seen
+                screen.transient = False  # keep the last screen
                 raise
         return
     next_line, last, shown = 0.0, "", set[Cause]()

@@ -147,7 +147,7 @@ def _same(one: pa.Array, other: pa.Array) -> bool:
         return bool(lengths[0].equals(lengths[1])) and _same(one.flatten(), other.flatten())
     try:
         one, other = one.drop_null(), other.drop_null().cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # of another type, which has not these values
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # of a type that cannot hold these values
         return False
     if pa.types.is_floating(kind):
         is_number = [pc.invert(pc.is_nan(values.cast(pa.float64()))) for values in (one, other)]

@@ -136,7 +136,7 @@ def _redis(settings: Settings) -> Verdict:
     return ok(f"{server}; maxmemory-policy is {info['maxmemory_policy']}; AOF is on.")
 
 
-# What a worker does on Redis, in scripts too, and what a producer does besides, on keys and channels like those of a fleet.
+# Commands of a worker (also in scripts), then those that only a producer uses, on keys and channels like those of a fleet.
 OF_WORKERS = (
     *("TIME", "EVALSHA script 1 {key}", "SCRIPT LOAD script", "SET {key} x", "PEXPIRE {key} 1", "MGET {key}"),
     *("HSET {key} x x", "HSETNX {key} x x", "HINCRBY {key} x 1", "HGETALL {key}", "HMGET {key} x", "HDEL {key} x"),

@@ -139,7 +139,7 @@ class LoadedScorers:
             check_output_columns(scorings)
         return _as_table(scorings, scored)
 
-    score = table  # an array of the scores of several models would not say whose they are
+    score = table  # an array would not name the model of each score
 
 
 @overload
@@ -182,7 +182,7 @@ def load_scorer(
         models = resolve_models(scorer, (with_revision(os.fspath(name)) for name in names.values()))
         try:
             scorers = list(load_scorers(models, chosen))
-            sharing_scorers(scorers)  # now, because it lets go of encoders that are there twice
+            sharing_scorers(scorers)  # now, because it frees duplicate encoders
         except ModelError as error:
             raise UsageError(str(error)) from error
     loaded = [LoadedScorer(model=found, scorer=one) for found, one in zip(models, scorers, strict=True)]

@@ -27,8 +27,8 @@ _SIGNS_OF_NO_MEMORY = (
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
 )
 
-# One thread at a time runs a model, since graphs and joint encoders keep a batch in one place. A second one runs it for the next
-# shard of a process, and if memory was short when a window was fetched: it computes that window again.
+# Only one thread at a time runs a model, because graphs and joint encoders hold one batch. Two threads may want to: one for each
+# shard in hand, and the one that fetches a window, if it ran out of memory and computes the window again.
 _DEVICE = threading.Lock()
 
 

@@ -35,7 +35,7 @@ _NO_PARSER = "`tiktoken` is required"  # also for SentencePiece's files, if prot
 class SavedModel:
     model: Any
     tokenizer: Any
-    revision: str | None  # as it was asked for
+    revision: str | None  # as requested
     max_tokens: int
     outputs: int
     read_tokenizer: Callable[[], Any] | None = None  # for another process: a tokenizer with the same ids
@@ -180,7 +180,7 @@ class Adapter:
 # of the backbone, and `fc.*`. Source: the code on the card of https://huggingface.co/nvidia/quality-classifier-deberta and NeMo
 # Curator's nemo_curator/stages/text/classifiers/base.py, which reads up to 1,024 tokens of a text.
 
-# DeBERTa v3 has no positions of its own: relative ones of more than 512 tokens are as those of 512.
+# DeBERTa v3 has relative positions only, and treats distances above 512 tokens like 512.
 _CONTEXT_TOKENS = 1_024
 _DEBERTA_V3_BASE = {
     "hidden_size": 768,

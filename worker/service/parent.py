@@ -37,7 +37,7 @@ _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped b
 _PARENT_LATE_SECONDS = 1.0
 _ONE_STOP_SECONDS = 1.0  # signals within this time are one: a supervisor with threads that is killed causes several
 _SUPERVISOR_GONE_SECONDS = (
-    0.05  # the signal is sent when its first thread ends; until its last one has, it is still the parent
+    0.05  # the signal comes when the parent's first thread ends, but it stays the parent until its last one ends
 )
 _LOST_TASK_SECONDS = 3.0  # time for Celery to report a task whose process has died
 _MAX_STARTS = 5

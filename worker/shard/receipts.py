@@ -103,7 +103,7 @@ def _version(package: str) -> str | None:
 def _parity(trial: ParityTrial | Parity | None, scoring: Scoring, spec: RunSpec) -> Parity | None:
     if trial is None:
         return None
-    if isinstance(trial, Parity):  # of an earlier run with another filter: its logits are not stored
+    if isinstance(trial, Parity):  # from an earlier run with another filter, which did not store the logits
         return replace(trial, flipped_share=None)
     return Parity(
         rows=trial.rows,

@@ -115,7 +115,7 @@ class Supervisor:
         self._stop_seconds = settings.stop_seconds
         self._next_poll = 0.0
         self._idle_since: float | None = None  # None: there was something to do at the last poll
-        self._unserved = 0  # shards that wait, and that no worker here can serve
+        self._unserved = 0  # queued shards that no worker here can serve
         self._redis_is_there = True
         self._signals = 0
 

@@ -71,7 +71,7 @@ def run_trials(
         gc.collect()  # here rather than while the clock runs
         in_turn = list(laps)
         if turn % 2:
-            in_turn.reverse()  # so that none always follows the same one
+            in_turn.reverse()  # so that no candidate always follows the same one
         for setting in in_turn:
             seconds = _seconds(candidates[setting], device)
             if seconds is None:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from shardsift.fleet.errors import ShardError, UsageError
 
 ColumnTypes = tuple[tuple[str, str], ...]  # (name, type), as in RunSpec.columns; a type is Arrow's name of it, or JSON
-SEEN = ""  # instead of a type: that of the sample
-JSON = "json"  # texts as they are, and other values as JSON: of values that no other column can hold
+SEEN = ""  # stands for the type in the sample
+JSON = "json"  # for values that fit no other type: texts unchanged, other values as JSON
 NAMED_TYPES = ("string", "int64", "double", "bool", JSON)  # of --columns
 _MOST_SHOWN = 40  # characters of a value
 _MOST_NAME = 100  # characters of a field's name

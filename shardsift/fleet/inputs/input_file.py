@@ -22,7 +22,7 @@ class BadRow:
     """A row that cannot be read."""
 
     position: str  # in the file, such as "line 7"
-    reason: str  # one of few, by which rows are counted
+    reason: str  # rows are counted by it, so there are few
     detail: str
     remedy: str
 
@@ -83,7 +83,7 @@ def _taken(column: pa.Array | pa.ChunkedArray, indices: pa.Int64Array) -> pa.Arr
 
 
 _ROUNDING = 1e-9  # 0.29 of 100 rows are 28.999999999999996 in floats
-_FLOOR = 10  # bad rows that any shard may have, and a run if they are no more than a tenth of it
+_FLOOR = 10  # bad rows that are always allowed in a shard; in a run, only up to a tenth of its rows
 
 
 def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool) -> str:

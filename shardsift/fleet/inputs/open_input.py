@@ -28,12 +28,12 @@ from shardsift.fleet.storage.hub_files import filesystem_of
 
 _LINES: dict[str, type[LineRows]] = {"JSON Lines": JsonLines, "CSV": CsvFile}
 _READ_AHEAD_BYTES = 32 << 20  # JSON Lines and CSV are read in order
-# The columns of files of lines are those of a sample: the first rows of all files, or of so many from the first to the last.
+# Columns of JSON Lines and CSV come from a sample: the first rows of all files, or of this many files spread over all.
 _MOST_SAMPLED = 256
 _SAMPLE_BYTES, _LEAST_SAMPLE_BYTES = 16 << 20, 128 << 10  # decompressed: of all files together, and of each
 _SAMPLE_THREADS = 16
 _GLOB = set("*?[")
-_OFTEN_METADATA = ".json"  # also the ending of what stands beside data, such as `dataset_info.json`
+_OFTEN_METADATA = ".json"  # also the ending of metadata files, such as `dataset_info.json`
 _BESIDE_DATA = ("readme", "license", "checksums", "md5sum", "sha1sum", "sha256sum", "sha512sum")
 _NO_DATA = (".md", ".json", ".md5", ".sha1", ".sha256", ".sha512", ".crc")
 

@@ -20,12 +20,12 @@ from shardsift.fleet.run.output_columns import plain_type, type_name
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.hub_files import filesystem_of
 
-# Remote files are read in blocks, one ahead of the reader: else each of FineWeb's 1,000-row groups would cost a request. Several
-# are kept, because columns of a row group are not read in order.
+# Remote files are read in blocks, one ahead of the reader: otherwise each of FineWeb's 1,000-row groups would cost a request.
+# Several blocks are kept, because columns of a row group are not read in order.
 _BLOCK_BYTES, _BLOCKS_KEPT = 8 << 20, 8
 _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
 _ALIKE = ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
-_INT96_UNIT = "us"  # Spark's. In nanoseconds, Arrow makes another time of one before 1677 or after 2262
+_INT96_UNIT = "us"  # like Spark. In nanoseconds, times before 1677 or after 2262 overflow
 _UNITS = ["s", "ms", "us", "ns"]
 _UNREADABLE = re.compile("dictionary<|list_view<")  # inside another type
 

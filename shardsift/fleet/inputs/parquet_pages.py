@@ -12,11 +12,11 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# Decoded at once, unless one row has more. Arrow needs up to three times as much while it decodes.
+# Bytes to decode at once, unless one row has more. Arrow needs up to three times as much while it decodes.
 _MOST_BYTES = 32 << 20
 _MOST_UNKNOWN_ROWS = 16  # decoded at once, if rows may have any number of values
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}  # others have any length
-_OF_A_LIST = 5  # bytes of an offset and of whether there is a value
+_OF_A_LIST = 5  # bytes of an offset and a validity flag
 
 
 class RowsAhead:

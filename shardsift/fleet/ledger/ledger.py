@@ -323,7 +323,7 @@ class Ledger(Attempts, Results):
         """
         try:
             is_woken = self.redis.brpop([FINISHED], timeout=seconds) is not None
-        except redis.ResponseError:  # somebody has put another thing there
+        except redis.ResponseError:  # the key holds a value of another type
             is_woken = True
         if is_woken:
             self.redis.delete(FINISHED)

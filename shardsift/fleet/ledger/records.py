@@ -81,14 +81,14 @@ class Counts:
     rows_running: int
     seconds: float  # from the first claim to the last completion, or to now
     worker_seconds: float = (
-        0.0  # in which workers have held shards, summed over workers; of a running one up to its last renewal
+        0.0  # time for which workers held shards, summed over workers; a running shard counts to its last renewal
     )
 
     stored_bytes: int = 0  # in the output, of the shards that are done
     failed_attempts: int = 0  # that ended by an error or a crash since a shard was last done
     tokens: int = 0  # of the shards that are done
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # of the attempts that finished them; see `Phase`
-    is_whole: bool = True  # whether Redis has every shard in a place; if not, enqueueing the run again repairs it
+    is_whole: bool = True  # whether Redis has the state of every shard; if not, enqueueing the run again repairs it
 
     @property
     def open(self) -> int:
@@ -108,7 +108,7 @@ class RunningShard:
     rows: int
     attempt: int = 1
     seen_seconds: float = 0.0  # since it last reported
-    lease_seconds_left: float = 0.0  # until another worker may take the shard, if it reports no more
+    lease_seconds_left: float = 0.0  # until another worker may take the shard, unless its worker renews the lease
     report: AttemptReport | None = None  # None before its first renewal
 
     @property
@@ -132,8 +132,8 @@ class RunningShard:
 class Steering:
     """Limits on the speed and cost of a run. Not part of its spec, and changed at any time."""
 
-    max_workers: int | None = None  # that score shards of the run at once; None for any number
-    max_cost: float | None = None  # at which the run is paused, in the currency of the price
+    max_workers: int | None = None  # limit of workers that score the run at once; None: no limit
+    max_cost: float | None = None  # cost at which the run is paused, in the currency of the price
     price_per_gpu_hour: float | None = None
 
     def cost(self, worker_seconds: float) -> float | None:

@@ -109,7 +109,7 @@ def print_with_whole_ids(table: "Table") -> None:
     left_out = []
     while (width := _natural_width(table, console)) > console.width and len(table.columns) > _FEWEST_COLUMNS:
         left_out.append(str(table.columns.pop().header))
-    console.width = max(width, console.width)  # rather than cut an id, let the terminal wrap the line
+    console.width = max(width, console.width)  # let the terminal wrap a line instead of cutting an id
     console.print(table)
     if left_out:
         say(f"For {', '.join(reversed(left_out))}, use a wider terminal or --json.")
@@ -159,7 +159,7 @@ class _Command(_PlainHelp, TyperCommand):
         """Parse arguments. For an unknown option, also suggest options whose help has its word: --min-score for --threshold."""
         given = [*args]
         self._check_values(given)
-        ctx.allow_extra_args = True  # to say more of them than Click does
+        ctx.allow_extra_args = True  # our message about them says more than Click's
         try:
             rest: list[str] = super().parse_args(ctx, args)
         except typer.BadParameter:

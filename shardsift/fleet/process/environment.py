@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-# By library. What users set on purpose for a run stays: the Hub's, CUDA_VISIBLE_DEVICES, threads, caches, proxies, AWS_….
+# By library. Variables that users set on purpose for a run stay: HF_…, CUDA_VISIBLE_DEVICES, threads, caches, proxies, AWS_….
 _OTHERS = re.compile(
     "|".join(
         (

@@ -17,14 +17,14 @@ from shardsift.fleet.errors import Stopped, TransientError
 
 ABOUT_REDIS = {"is_about_redis": True}
 _SILENT_SECONDS = 60.0
-_NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError)  # and not their kinds, such as a wrong password
+_NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError)  # not their subclasses, such as a wrong password
 _REASON_WORDS = 3  # such as "OOM command not"
 _CELERYS_LOGGER, _CELERYS_ATTEMPT = "celery.worker.consumer.consumer", "consumer: Cannot connect to"
-_CELERYS_LOSS = "%s (%r)"  # "Connection to broker lost", although Redis answered: a worker says what instead
+_CELERYS_LOSS = "%s (%r)"  # "Connection to broker lost", even if Redis answered; a worker logs the answer instead
 _NOISE = ("Skipping prefetch count reduction", "Frequent restarts detected")  # Celery also says why it restarts
 
 _PAUSE_SECONDS = 1.0
-# What to do about an answer of Redis, by words of it or of its class: the client cuts off the codes that it has a class for.
+# Advice by words of Redis' answer or of the error's class: the client cuts off codes for which it has a class.
 _OF_ONE_KEY = "WRONGTYPE"
 _ADVICE = {
     "NoPermission|no permissions|ACL failure|executing the script can't": (

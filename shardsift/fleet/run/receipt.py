@@ -92,7 +92,7 @@ class Parity:
 
     rows: int
     max_error: float
-    p999_error: float  # what 999 of 1,000 logits stay within
+    p999_error: float  # 99.9th percentile of the errors
     flipped_share: float | None  # rows on which the filter decides differently; None if it reads other columns
 
 
@@ -106,7 +106,7 @@ class ScoringReceipt:
     max_batch_tokens: int
     parity: Parity | None  # None if the trial was left out
     refused_dtypes: tuple[str, ...] = ()  # formats that "auto" tried first, but whose scores differed too much
-    histogram: Histogram  # of the rows that have a score
+    histogram: Histogram  # of rows with a score
     label_histograms: tuple[Histogram, ...] = ()  # of each label's score, if there are several labels, and not too many
 
     @property
@@ -126,7 +126,7 @@ class Provenance:
     started_at: float
     finished_at: float
     seconds: Mapping[str, float] = field(default_factory=dict)
-    tokens: int = 0  # with those of texts that an interrupted attempt had begun
+    tokens: int = 0  # including texts that an interrupted attempt had begun
 
 
 OTHER_FIELDS = "others"  # in place of a name, if there are many
@@ -152,7 +152,7 @@ class Receipt:
     scorings: tuple[ScoringReceipt, ...]  # in the order of the spec's
     data: OutputFile  # of several shards, if the run has a target size of files
     data_first_row: int = 0  # in the data file, of the shard's kept rows
-    own_data_bytes: int = 0  # size of the shard's own data file, if its rows are in one with those of other shards now
+    own_data_bytes: int = 0  # size of the shard's own data file before it was merged with others; 0 if it was not
     scores: OutputFile  # of several shards too
     scores_first_row: int = 0  # in the scores file, of the shard's rows
     provenance: Provenance

@@ -180,7 +180,7 @@ def _hub_config(name: str, revision: str | None) -> Path:
 def _downloaded_config(name: str, revision: str | None, shown: str) -> Path:
     try:
         if not (constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(name, _CONFIG, revision=revision), str)):
-            check_hub_answers()  # within seconds; without a network, the client would take 23 s
+            check_hub_answers()  # takes seconds; without a network, the client takes 23 s
         return Path(hf_hub_download(name, _CONFIG, revision=revision))
     except UsageError as error:
         raise UsageError(f"{error} {_no_folder(name)}") from error

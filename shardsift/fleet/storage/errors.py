@@ -35,7 +35,7 @@ _PERMANENT_ERRNO = {
 }
 _PERMISSION_ERRNO = {errno.EACCES, errno.EPERM, errno.EROFS}
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
-_LONGEST_WAIT_SECONDS = 3600.0  # that a server may ask for
+_LONGEST_WAIT_SECONDS = 3600.0  # longest wait that a server may ask for
 _EXPIRED = {"ExpiredToken", "RequestTimeTooSkewed"}  # codes of S3, for which s3fs raises PermissionError
 # Packages that read and write buckets and the web for fsspec, and raise errors of their own that are no OSErrors.
 _CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "adlfs", "azure"}

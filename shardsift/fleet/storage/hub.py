@@ -39,7 +39,7 @@ from shardsift.fleet.storage.output import (
 )
 from shardsift.fleet.storage.run_branch import MAIN, PULL_REQUEST, RunBranch, commit
 
-# `main` has no second way to be written, and the name of a commit is no branch.
+# `main` has no alias, and the name of a commit is not a branch.
 _PLACE = re.compile(rf"hf://datasets/([^/@]+/[^/@]+)(?:@(?!{MAIN}$|[0-9a-f]{{40}}$)([\w.-]+|{PULL_REQUEST}\d+))?/?")
 SHARDS_A_COMMIT = 5_000  # of two files each; the client's documentation names 25,000 files as the limit
 
@@ -126,7 +126,7 @@ class HubOutput(Output):
         with translated(f"Reading the receipts in {self.uri}"):
             listed = self._listed_receipts()
             published = self._branch.of_those_in(self._target, listed)
-            # The file of an earlier shard may have a copy of its rows, in place of the copy that its worker has stored.
+            # After a merge, the file of an earlier shard has a shard's rows, and replaces the file that its worker stored.
             chosen = {
                 shard: max(found, key=lambda receipt: receipt.data.path != data_path_of(receipt.shard))
                 for shard, found in by_shard(reversed(self._branch.receipts()))

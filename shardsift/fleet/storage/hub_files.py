@@ -115,7 +115,7 @@ class BucketFiles(HubFiles):
     def rm(self, path: str, **_: Any) -> None:  # type: ignore[override]
         """Remove a file, or a folder with its content."""
         resolved = self._resolved(path)
-        entries = self._api.list_bucket_tree(resolved.bucket_id, resolved.path, recursive=True)  # whose path begins so
+        entries = self._api.list_bucket_tree(resolved.bucket_id, resolved.path, recursive=True)  # prefix matches
         paths = [entry.path for entry in entries if f"{entry.path}/".startswith(f"{resolved.path}/")]
         if not paths:
             raise FileNotFoundError(path)

@@ -31,9 +31,9 @@ ACCEPTED_PATH = ".shardsift/accepted.json"
 class AcceptedFiles:
     run_id: str
     identities: dict[str, tuple[str, str]] = field(default_factory=dict)  # shard → as enqueued, as accepted
-    # Of each shard its first row and its limit, for a run in which they follow from the lengths of files.
+    # First row and row limit of each shard, for a run that splits files by their lengths.
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
-    columns: tuple[tuple[str, str], ...] = ()  # of the run: a sample of the files as they are now may give others
+    columns: tuple[tuple[str, str], ...] = ()  # of the run: a sample of the changed files may have other columns
 
     def after(self, changes: Iterable[tuple[Shard, Shard]]) -> "AcceptedFiles":
         """Add the changed files of these shards, each before and after it was accepted."""

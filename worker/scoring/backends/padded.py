@@ -24,7 +24,7 @@ Filled = npt.NDArray[np.bool_]  # which places of a padded batch hold a token
 class Padded:
     model: Any
     device: torch.device
-    pad_id: int | None  # None: the model's head reads the last token, so padding is what no text of a batch ends with
+    pad_id: int | None  # None: the head reads the last token, so pad with a token that ends no text of the batch
     takes_token_types: bool  # the model expects token type ids; they are all zero for single texts
     has_cache: bool  # the model would keep keys and values for a next token, but there is none
     masks_keys: bool = False  # the mask has the shape that attention takes, see `without_waiting`
