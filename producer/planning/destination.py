@@ -37,7 +37,7 @@ class Destination:
 
     output_uri: str
     scores_uri: str | None
-    file_bytes: int | None  # of a data file, into which shards are merged
+    file_bytes: int | None  # target size of merged data files; None: do not merge
     notes: tuple[str, ...]
 
     @property

@@ -57,7 +57,7 @@ def _share_of_file(shard: Shard, target_bytes: int | None) -> float:
 
 
 def _check_folder_names(spec: RunSpec, shards: Iterable[Shard]) -> None:
-    """Raises UsageError if readers of the output would find a column of the run in its folders too: `score=5`."""
+    """Raises UsageError if a folder such as `score=5` would give readers a second column of that name."""
     added = {name.lower() for name in spec.output_columns}
     for shard in shards:
         if taken := [name for name in folder_values(shard.name) if name.lower() in added]:

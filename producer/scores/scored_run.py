@@ -272,7 +272,7 @@ def _with_texts(
 
 
 def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring) -> dict[int, tuple[str | None, str]]:
-    """Row → its URL and its text as it was scored. Only Parquet files can be read from the first of these rows on."""
+    """Row → its URL, and its text as it was scored. Reading starts at the first of these rows in Parquet files only."""
     found: dict[int, tuple[str | None, str]] = {}
     there_are = {name for name, _ in spec.columns}
     names = dict.fromkeys((*scoring.text_columns, scoring.text_pair_column, _URL))

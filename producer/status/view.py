@@ -24,7 +24,7 @@ from shardsift.fleet.storage.inspection import Finding
 from shardsift.producer.status.forecast import Cost, Remaining, cost_of, remaining
 
 STALL_SECONDS = 180.0  # without a scored row, although workers are ready
-MOST_RETRIES = 100  # that a view has
+MOST_RETRIES = 100  # limit of `retries` in a view
 
 
 class Checked(StrEnum):
@@ -55,7 +55,7 @@ class RunView:
         Failure, ...
     ] = ()  # of shards whose last attempt ended badly and that are tried again; the first hundred
     steering: Steering = Steering()
-    number_format: str | None = None  # in which workers must score; None if none has begun, or any will do
+    number_format: str | None = None  # format that workers must use; None if none has begun, or any will do
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     workers_elsewhere: int = 0  # live workers on other queues

@@ -43,7 +43,7 @@ class Verification:
     rows_errored: int = 0
     compared_with_source: bool = False
     not_compared: tuple[str, ...] = ()  # shards of which the source has no file
-    edited: tuple[str, ...] = ()  # what a person has changed since it was published: the card
+    edited: tuple[str, ...] = ()  # files that a person has edited since the publication: the card
     faults: tuple[Fault, ...]
 
     def __repr__(self) -> str:

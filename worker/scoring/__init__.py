@@ -181,8 +181,8 @@ class ModelScorer(Protocol):
 class DeviceUse:
     """The use of a device by all processes, as its driver reports it."""
 
-    memory_share: float | None = None  # of its memory that is taken
-    busy_share: float | None = None  # of the last second, in which it computed anything
+    memory_share: float | None = None  # part of its memory in use
+    busy_share: float | None = None  # part of the last second in which it computed anything
 
 
 class ModelShape(Protocol):

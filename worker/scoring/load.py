@@ -46,7 +46,7 @@ from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses, pr
 
 BackendName = Literal["auto", "packed", "padded"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each
-_TIMED_ROWS = 256  # of which a GPU scores some 100 a second with the largest models
+_TIMED_ROWS = 256  # with the largest models, a GPU scores some 100 a second
 logger = logging.getLogger(__name__)
 
 

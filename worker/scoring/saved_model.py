@@ -171,7 +171,7 @@ class Adapter:
     serves: Callable[[Mapping[str, Any]], bool]  # whether a config.json asks for this adapter
     config: Callable[[Mapping[str, Any]], Any]  # config.json → the config of the class
     classifier: Any  # a class with transformers' `from_pretrained`
-    max_tokens: int | None = None  # that the authors' code reads, special tokens included; None: the model's positions
+    max_tokens: int | None = None  # limit in the authors' code, special tokens included; None: the model's positions
 
 
 # NVIDIA's DeBERTa classifiers: a linear layer `fc` on the last state of the first token.

@@ -102,7 +102,7 @@ class Attempt:
     def _begin_next(self) -> None:
         """Allow the next shard to begin beside this one.
 
-        Not beside a retry: if another shard kills the process, the retry must not be blamed and failed.
+        A retry runs alone: if another shard killed the process, the retry would be blamed and might be failed.
         """
         if self.may_begin_next.is_set() or self.claim.attempt > 1:
             return

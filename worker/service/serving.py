@@ -37,7 +37,7 @@ def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
     budget = tuned.max_batch_tokens
     del scorer, tuned
     release_memory()
-    return load_untuned_model(settings.model_copy(update={"max_batch_tokens": budget}))  # whose graphs are tried, too
+    return load_untuned_model(settings.model_copy(update={"max_batch_tokens": budget}))  # tries its graphs too
 
 
 def load_untuned_model(settings: Settings) -> SequenceClassifier:

@@ -70,7 +70,7 @@ class ScoringGroup:
 
 
 def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> list[ScoringGroup]:
-    """The groups of a run, whose `scorers` are those of its scorings. Raises ShardError if one cannot read texts as asked."""
+    """The groups of a run. `scorers` has one for each scoring. Raises ShardError if one cannot read texts as asked."""
     groups = _gathered(len(scorings), lambda numbers: _joint_scorer(numbers, scorings, scorers))
     return [_group(numbers, scorings, scorers) for numbers in groups]
 

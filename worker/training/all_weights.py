@@ -29,7 +29,7 @@ from shardsift.worker.training.labelled import Examples, Split, Target
 from shardsift.worker.training.train_options import NOT_OF_THE_WEIGHTS, TrainOptions
 from shardsift.worker.training.train_report import Steps
 
-_WARMUP_SHARE = 0.1  # of all steps, in which the learning rate grows from 0
+_WARMUP_SHARE = 0.1  # share of steps in which the learning rate grows from 0
 _LOGS_PER_CHECKPOINT = 5
 _KEPT_CHECKPOINTS = 2  # the newest and the best
 

@@ -85,7 +85,7 @@ class Counts:
     )
 
     stored_bytes: int = 0  # in the output, of the shards that are done
-    failed_attempts: int = 0  # that ended by an error or a crash since a shard was last done
+    failed_attempts: int = 0  # errors and crashes since a shard was last done
     tokens: int = 0  # of the shards that are done
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # of the attempts that finished them; see `Phase`
     is_whole: bool = True  # whether Redis has the state of every shard; if not, enqueueing the run again repairs it
@@ -165,7 +165,7 @@ class OpenRun:
     spec: RunSpec
     queued: int
     running: int
-    number_format: str | None = None  # in which workers must score it; None if any will do
+    number_format: str | None = None  # format that workers must use; None: any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +202,7 @@ class Due:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """Where a run was published, and which commit it was (empty for folders)."""
+    """The place of a published run, and its commit (empty for folders)."""
 
     uri: str
     commit: str

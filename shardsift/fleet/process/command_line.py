@@ -142,7 +142,7 @@ class Commands(typer.Typer):
 
 
 class _PlainHelp:
-    """Help without boxes, of which a command can be copied: no line ends within a word with hyphens."""
+    """Help without boxes. Commands can be copied from it, because no line ends within a word with hyphens."""
 
     help: str | None
     epilog: str | None

@@ -1,4 +1,4 @@
-"""Where the fleet's Redis is: read from one URL, once, for the ledger's client and for Celery.
+"""The address of the fleet's Redis, read once from one URL for the ledger's client and for Celery.
 
 redis-py and kombu read URLs differently: a parameter that one knows may be an error, or another database, to the other.
 """

@@ -33,7 +33,7 @@ def read_object(file: Path, name: str) -> dict[str, Any]:
 
 
 def has_two_heads(config: dict[str, Any]) -> bool:
-    """Return whether it is EuroFilter's network, one score of which worker/scoring/saved_model.py serves."""
+    """Return whether it is EuroFilter's network. worker/scoring/saved_model.py serves one of its two scores."""
     code = _object(config, "auto_map").get("AutoModelForSequenceClassification")
     return str(code).endswith("modeling_custom.DebertaV2ForSequenceClassification")
 

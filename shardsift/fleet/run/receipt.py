@@ -117,7 +117,7 @@ class ScoringReceipt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """Who worked on the shard, on what, and when (Unix seconds). `seconds` is by `Phase`."""
+    """The worker and device of a shard, and the times of the work (Unix seconds). `seconds` is by `Phase`."""
 
     worker: str  # as `shardsift/fleet/run/spec.py` names it
     attempt: int
@@ -273,8 +273,8 @@ class AttemptReport:
     seconds: Mapping[str, float]
     histograms: Mapping[str, Histogram] = field(default_factory=dict)  # by score column
     peak_share: float | None = None  # of the device's matmul peak, over the time that the scores of this attempt took
-    memory_share: float | None = None  # of the device's memory that is taken
-    busy_share: float | None = None  # of the last second, in which the device computed anything
+    memory_share: float | None = None  # part of the device's memory in use
+    busy_share: float | None = None  # part of the last second in which the device computed anything
     idle_seconds: float | None = None  # since the last progress of any kind
     backend: str = ""  # how batches run, such as graphed
 

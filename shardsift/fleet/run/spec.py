@@ -68,7 +68,7 @@ class RunSpec:
     folder_columns: tuple[str, ...] = ()  # of `columns`, those with the values of folders such as `year=2024`
     limit_rows: int | None = None
     rows_per_task: int | None = None  # a longer Parquet file is several shards, of whole row groups
-    target_file_bytes: int | None = None  # of a data file, into which shards are merged; None: a file for each shard
+    target_file_bytes: int | None = None  # target size of merged data files; None: a file for each shard
     max_bad_rows: float = 0.01  # share of a shard's rows that may be unreadable, and are errored then; more fail it
     buckets: Buckets | None = None
     best: BestRows | None = None
@@ -175,7 +175,7 @@ class Shard:
     uri: str
     identity: str  # of the file's bytes, from `shardsift.fleet.inputs.identity`
     size_bytes: int | None = None
-    first_row: int = 0  # of the file, from which on rows are scored
+    first_row: int = 0  # in the file: the first row to score
     row_limit: int | None = None  # score only so many rows; None: up to the file's end
     changed: bool = False  # the file changed after the run was enqueued, and `retry` accepted the change
 

@@ -225,7 +225,7 @@ class FolderOutput(Output):
     def _refuse_overlap(self) -> None:
         """Raises UsageError if the output lies inside or around that of another run, whose data would be taken for its own."""
         for files in self._files.neighbours(WORKPLACE, MANIFEST_PATH):
-            with suppress(ShardError), translated(f"Looking at {files.root}"):  # what cannot be read is not judged
+            with suppress(ShardError), translated(f"Looking at {files.root}"):  # skip an output that cannot be read
                 manifest = read_manifest(files.content(MANIFEST_PATH))
                 if runs := _reserved_by(files) or ([manifest.run_id] if manifest else []):
                     raise UsageError(

@@ -265,7 +265,7 @@ def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> Ou
 
 
 def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None) -> None:
-    """Raises UsageError if one of these names, and the card, stand in the way of a run that has published nothing here."""
+    """Raises UsageError if these names or the card are files of others. Call it for a run that has published nothing here."""
     if {*names} & {*DATA_FOLDERS, MANIFEST_PATH}:
         raise UsageError(
             f"The output {uri} holds data, but no {MANIFEST_PATH} that this release of shardsift can read. "

@@ -45,7 +45,7 @@ def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: 
     return attended
 
 
-# model, states (tokens, width), starts, place of the state that each text is judged by → logits (texts, outputs)
+# model, states (tokens, width), starts, index of the state that the head reads for each text → logits (texts, outputs)
 HeadFunction = Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Inputs = dict[str, torch.Tensor]
 

@@ -41,7 +41,7 @@ class TextTokenizer:
     ) -> None:
         self.max_tokens = max_tokens
         self._processes = processes
-        self._model_tokens = model_tokens or max_tokens  # what the model takes, if `max_tokens` is less
+        self._model_tokens = model_tokens or max_tokens  # the model's limit, if `max_tokens` is lower
         self._tokenizer = tokenizer
         ours = twin_of(tokenizer)  # a call changes the tokenizer's truncation and padding
         frames = None if pairs else find_frames(ours, [None], max_tokens)
