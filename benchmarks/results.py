@@ -60,7 +60,9 @@ def provenance_of(module: str) -> Provenance:
 
 def redis_server_here() -> str:
     """Name, version and allocator of the Redis that this machine starts."""
-    from producer.local.redis import find_redis_server  # here, because a machine that only scores may lack its packages
+    from shardsift.producer.local.redis import (
+        find_redis_server,  # here, because a machine that only scores may lack its packages
+    )
 
     said = _output(find_redis_server(), "--version")
     facts = dict(re.findall(r"(\w+)=(\S+)", said))

@@ -42,7 +42,7 @@ seconds: dict[str, float] = {}
 
 def step(name: str, *command: object) -> None:
     began = time.perf_counter()
-    if code := subprocess.run([sys.executable, "-m", *map(str, command)]).returncode:
+    if code := subprocess.run([sys.executable, "-m", "shardsift", *map(str, command)]).returncode:
         sys.exit(code)
     seconds[name] = time.perf_counter() - began
 
@@ -55,7 +55,7 @@ def rows_of(output: str | Path) -> pd.DataFrame:
 
 
 zero_shot = ["--model", f"topic={given.large_model}", "--labels", given.labels]
-step("label", "producer", "run", "--input", given.input, "--output", given.labelled, "--keep-all", *zero_shot, *columns)
+step("label", "run", "--input", given.input, "--output", given.labelled, "--keep-all", *zero_shot, *columns)
 
 labelled = rows_of(given.labelled)
 sure = labelled[labelled["topic_score"] >= given.least_score]
@@ -64,10 +64,10 @@ texts = ["\n\n".join(filter(None, row)) for row in sure[given.text_column.split(
 pd.DataFrame({"text": texts, "label": sure["topic_label"]}).to_parquet(learned, index=False)
 
 if not classifier.exists():
-    step("train", "worker", "train", "--data", learned, "--base-model", given.base_model, "--output", classifier)
+    step("train", "train", "--data", learned, "--base-model", given.base_model, "--output", classifier)
 
 one_classifier = ["--keep-all", "--model", f"topic={classifier}", *columns]
-step("score", "producer", "run", "--input", given.input, "--output", scored, *one_classifier)
+step("score", "run", "--input", given.input, "--output", scored, *one_classifier)
 
 for name, taken in {**seconds, "all": sum(seconds.values())}.items():
     print(f"{name:<8} {taken:7.1f} s")

@@ -26,7 +26,7 @@ class OursShard:
 
     def __init__(self, scorer: SequenceClassifier) -> None:
         try:
-            import worker.shard.score_shard  # noqa: F401
+            import shardsift.worker.shard.score_shard  # noqa: F401
         except ImportError as error:
             raise UnavailableError(f"A whole shard needs all that a worker needs: {error}.") from error
         self.dtype = scorer.dtype
