@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 
+from shardsift.fleet.ledger.records import Steering
 from support.disturbed_runs import DisturbedRuns
 from support.injected_faults import InjectedFaults
 
@@ -24,6 +25,8 @@ def test_a_worker_may_die_between_any_two_effects(
 ) -> None:
     faults.at(place, moment, action, times=2)
     run_id = runs.enqueue()
+    if place == SEND:  # a worker sends messages only if shards wait for one: here for the end of another
+        runs.fleet.ledger.steer(run_id, Steering(max_workers=1))
 
     with runs.served(workers=3):
         runs.wait_until_published(run_id)
