@@ -39,7 +39,7 @@ def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
         raise UsageError("Say which rows to keep with --where or --keep-all: a --min-score is for a single model.")
     min_score = _threshold(scorings[0]) if choice.min_score is None else choice.min_score
     if min_score is None:
-        raise UsageError("Say which rows to keep: --min-score, --where or --keep-all.")
+        raise UsageError("Say which rows to keep: --min-score, --where, --keep-all or --keep-top.")
     _check_min_score(min_score, scorings[0])
     return f'"{scorings[0].score_column}" >= {min_score}'
 

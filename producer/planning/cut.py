@@ -135,8 +135,9 @@ def _score_columns(spec: RunSpec, ranking: Ranking) -> tuple[str, ...]:
     if not columns and len(spec.scorings) == 1:
         columns = (spec.scorings[0].score_column,)
     names = [field.name for field in output_fields(spec) if field.type == pa.float32()]
-    if not columns or not {*columns} <= {*names}:
-        raise UsageError(f"Name the score column with --score-column. The run has: {', '.join(names)}.")
+    if not columns or (wrong := [name for name in columns if name not in names]):
+        said = f"There is no score column {wrong[0]}. Name one" if columns else "Name the score column"
+        raise UsageError(f"{said} with --score-column. The run has: {', '.join(names)}.")
     return columns
 
 

@@ -103,7 +103,10 @@ class Ranking:
     by: By = None
     within: Annotated[
         str | None,
-        keep_option(metavar="NAME", help="Rank rows separately for each value of a column, such as label or a topic."),
+        keep_option(
+            metavar="NAME",
+            help="Rank rows separately for each value of a column, such as label or a topic. Rows without one are left out.",
+        ),
     ] = None
 
 
@@ -117,7 +120,7 @@ class Choice(Ranking, Condition):
             min=2,
             max=100,
             metavar="N",
-            help="Add a column bucket: N equal parts of all scored rows, from 0 for the lowest.",
+            help="Add a column bucket: N equal parts of the scored rows, from 0 for the lowest.",
         ),
     ] = None
 

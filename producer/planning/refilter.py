@@ -85,9 +85,8 @@ def _output(published: Published, options: RefilterOptions) -> str:
             "bucket would see old and new rows together: name a new place with --output."
         )
     if not options.replaces and absolute_uri(output_uri).rstrip("/") == published.uri:
-        raise UsageError(
-            f"--output {output_uri} is where the scores are read from. Choose another --output, or say --replace."
-        )
+        replaced = ", or say --replace" if is_on_hub(published.uri) else ""
+        raise UsageError(f"--output {output_uri} is where the scores are read from. Choose another --output{replaced}.")
     return output_uri or published.uri
 
 

@@ -50,9 +50,9 @@ def _summary(spec: RunSpec, rows: Mapping[str, int], missing: str) -> str:
 
 
 def _best(best: BestRows) -> str:
-    """For example "those with the highest `score`, which have 10% of all `token_count`, within each `label`"."""
+    """For example "those with the highest `score`, which have 10% of all `token_count`, within each `label` that is not null"."""
     scores = ("maximum of " if len(best.columns) > 1 else "") + ", ".join(map(code, best.columns))
-    within = f", within each {code(best.within)}" if best.within else ""
+    within = f", within each {code(best.within)} that is not null" if best.within else ""
     of = f"all {code(best.by)}" if best.by else "the scored rows"
     return f"those with the highest {scores}, which {'have' if best.by else 'are'} {best.share} of {of}{within}"
 

@@ -153,7 +153,7 @@ def test_a_refilter_that_cannot_be_planned_is_refused(earlier: Earlier, source: 
     kept = str(earlier.output)
 
     refusals: dict[str, Callable[[], Plan]] = {
-        "Say which rows to keep: --min-score, --where or --keep-all": earlier.plan,
+        "Say which rows to keep: --min-score, --where, --keep-all or --keep-top": earlier.plan,
         'there is no column "scor"': lambda: earlier.plan(where="scor > 1"),
         r"No run is published at .*shards: there is no manifest\.parquet": lambda: plan_refilter(str(source), to),
         r"which was named shards\. Add --input PATH": lambda: plan_refilter(kept, to),
@@ -314,8 +314,8 @@ class TestACut:
         assert marked.notes == ((f"{unranked} have no bucket.",) if nulls else ())
         card = (again / "README.md").read_text()
         assert (
-            f": those with the highest `score`, which have 30% of all `token_count`, within each `{within}`. Every"
-            in card
+            ": those with the highest `score`, which have 30% of all `token_count`, "
+            f"within each `{within}` that is not null. Every" in card
         )
         assert f"  --keep-top 30% \\\n  --by token_count \\\n  --within {shlex.quote(within)} \\\n" in card
         assert "--where" not in card.partition("producer refilter ")[2]
@@ -372,7 +372,7 @@ class TestACut:
         told_before_rows_are_scored: dict[str, dict[str, Any]] = {
             "Use only one of --keep-top, --min-score": {"keep_top": "5%", "keep_all": True},
             "--by .*for --keep-top": {"by": "token_count", "keep_all": True},
-            "Name the score column with --score-column. The run has: score, score_LABEL_0": {
+            "There is no score column label. Name one with --score-column. The run has: score, score_LABEL_0": {
                 "keep_top": "5%",
                 "score_columns": ("label",),
             },

@@ -98,7 +98,7 @@ def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool
     would_do = math.ceil(1000 * number / rows) / 1000
     return (
         f"{counted(number, 'row')} of {rows:,} cannot be read, and --max-bad-rows {most_share:g} allows {allowed:,}; "
-        f"--max-bad-rows {would_do:g} would do"
+        f"--max-bad-rows {would_do:g} would do, in a run to another --output"
     )
 
 
