@@ -176,7 +176,8 @@ def test_too_many_bad_rows_fail_the_shard_with_the_first_of_them_and_the_share_t
     with pytest.raises(
         ShardError,
         match="Shard 000_00000: 11 rows of 100 cannot be read, and --max-bad-rows 0.05 allows 10; --max-bad-rows 0.11 would "
-        r"do, in a run to another --output. line 2: not a JSON object.*; line 4: text is 1, not string; line 5: not valid JSON: .*; and 8 more\.",
+        "do, in a run to another --output. line 2: not a JSON object.*; line 4: text is 1, not string; "
+        r"line 5: not valid JSON: .*; and 8 more\.",
     ):
         windows_of_lines(tmp_path, lines, 0.05)
     assert len(windows_of_lines(tmp_path, lines, 0.11)) == 1
