@@ -98,7 +98,7 @@ bench: install                ## the scorer against what it replaces, on this ma
 bench-ledger: install         ## the ledger with 100,000 shards and 200 simulated workers: about ten minutes
 	$(BIN)/python -m benchmarks.ledger $(BENCH)
 
-golden: install               ## write tests/golden anew; read what has changed before you commit it
+golden: install               ## write tests/golden again; read what has changed before you commit it
 	SHARDSIFT_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -p no:randomly $(GOLDEN_TESTS)
 
 format: install

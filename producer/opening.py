@@ -71,8 +71,7 @@ def open_ledger_of(
     """Open the ledger that has a run. `run_id` may be any unique beginning of its id.
 
     Without `run_id`, take the only run that the action `to` applies to. Without both, take the newest run under way, or else
-    the newest.
-    Raises UsageError if the ledger has no such run, or if a folder is named instead.
+    the newest. Raises UsageError if the ledger has no such run, or if a folder is named instead.
     """
     if not isinstance(run_id, str | None):
         raise UsageError(f"run_id={run_id!r} is wrong: it is the id of a run as a text, or its unique beginning.")

@@ -47,7 +47,7 @@ def plan_run(options: RunOptions) -> Plan:
         only_columns=found.are_chosen,
         folder_columns=found.of_folders,
         scorings=scored.scorings,
-        where="false",
+        where="false",  # until the filter is checked against the columns of this spec
         output_uri=absolute_uri(destination.first_uri),
         row_columns=found.row_columns,
         limit_rows=options.limit_rows,

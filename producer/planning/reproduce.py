@@ -12,13 +12,12 @@ from shardsift.producer.planning.options import Choice, Condition, RefilterOptio
 _BREAK = " \\\n  "  # between options
 _REFILTER = "\nproducer refilter"
 _ROWS = [*keywords_of(Condition), "by"]  # about rows, which a run has too
-_BY_SPEC = {"crawl", "input", "model", "target_file_size", "output"}
-_OF_NO_ROW = {"public"}
+_NOT_AS_GIVEN = {"crawl", "input", "model", "target_file_size", "output", "public"}  # from the spec, or about no row
 
 
 def command_again(options: RunOptions, spec: RunSpec) -> str:
     """Write the command of a run. Folders are named by their last part, as in everything that is published."""
-    scored = [name for name in keywords_of(RunOptions) if name not in {*_ROWS, *_BY_SPEC, *_OF_NO_ROW}]
+    scored = [name for name in keywords_of(RunOptions) if name not in {*_ROWS, *_NOT_AS_GIVEN}]
     return _run([*map(_model, spec.scorings), *_given(options, scored)], options, spec)
 
 
@@ -29,7 +28,7 @@ def command_with_other_rows(command: str | None, options: RefilterOptions, spec:
     """
     if command is None:
         return None
-    replaced = {_option(name) for name in (*_ROWS, *_BY_SPEC - {"model"})}
+    replaced = {_option(name) for name in (*_ROWS, *_NOT_AS_GIVEN - {"model"})}
     lines = command.partition(_REFILTER)[0].split(_BREAK)[1:]
     scored = [line for line in lines if line.split()[0] not in replaced]
     if not (options.buckets or options.score_columns or options.within):

@@ -12,7 +12,7 @@ from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import AcceptedFiles
 
-_LOOKS = 16  # at once
+_FILES_AT_ONCE = 16
 _NAMED_SHARDS = 3
 
 
@@ -76,7 +76,7 @@ def _changes(shards: Iterable[Shard]) -> Iterator[tuple[Shard, Shard]]:
         now = replace(shard, identity=identity, size_bytes=size_bytes, changed=True)
         return None if identity == shard.identity else (shard, now)
 
-    with ThreadPoolExecutor(_LOOKS) as pool:
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         yield from (found for found in pool.map(change, shards) if found is not None)
 
 

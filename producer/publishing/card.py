@@ -65,7 +65,7 @@ def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Be
     """Write the README.md to publish."""
     rows = row_totals(receipts)
     contents = (scores_alone if spec.publishes_only_scores else kept_rows)(spec, rows, _missing(rows, beside))
-    title = _title(spec, contents, beside)
+    title = _title(spec, contents)
     metadata = _yaml(spec, contents, title, beside)
     return f"---\n{metadata}\n---\n\n{_text(spec, receipts, contents, rows, title, beside)}".encode()
 
@@ -156,7 +156,7 @@ def _left_out(receipts: Sequence[Receipt]) -> str:
     return f"| Fields left out | {cell(left_out_line(dict(fields.most_common())))} |\n" if fields else ""
 
 
-def _title(spec: RunSpec, contents: Contents, beside: Beside) -> str:
+def _title(spec: RunSpec, contents: Contents) -> str:
     """For example `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
     more = len(spec.input_uris) - 1
     source = first_input(spec) + (f" and {more:,} more" if more and not hub_dataset(spec) else "")

@@ -169,22 +169,22 @@ def _merged(output: Output, group: Sequence[Receipt], kind: FileKind, *, is_alik
         first = next(stored)
         metadata = first[0].file.schema_arrow.metadata
         schema = _as_written(first[0].file.schema_arrow, metadata if is_alike else None)
-        writer, rest = ParquetFileWriter(folder / "merged.parquet", schema), schema.empty_table()
-        texts: dict[int, Sequence[str]] = {}  # their digests, by the first row of a window in the merged file
-        for (groups, receipt), first_row in zip(chain([first], stored), _first_rows(group, kind), strict=True):
-            if is_alike and groups.file.schema_arrow.metadata != metadata:
-                writer.close()
-                return _merged(output, group, kind, is_alike=False)
-            if kind is SCORES:
-                windows = digests_in(groups.file, receipt)
-                texts |= {first_row + start - receipt.first_row: digests for (start, _), digests in windows.items()}
-            for table in groups.rows(kind.part_of(receipt)):
-                rest = pa.concat_tables([rest, table.cast(schema)])
-                while len(rest) >= kind.step_rows:
-                    writer.write(rest.slice(0, kind.step_rows))
-                    rest = rest.slice(kind.step_rows)
-        writer.write(rest)
-        merged = writer.close(**as_metadata(texts) if kind is SCORES else {})
+        with ParquetFileWriter(folder / "merged.parquet", schema) as writer:
+            rest = schema.empty_table()
+            texts: dict[int, Sequence[str]] = {}  # their digests, by the first row of a window in the merged file
+            for (groups, receipt), first_row in zip(chain([first], stored), _first_rows(group, kind), strict=True):
+                if is_alike and groups.file.schema_arrow.metadata != metadata:
+                    return _merged(output, group, kind, is_alike=False)
+                if kind is SCORES:
+                    windows = digests_in(groups.file, receipt)
+                    texts |= {first_row + start - receipt.first_row: digests for (start, _), digests in windows.items()}
+                for table in groups.rows(kind.part_of(receipt)):
+                    rest = pa.concat_tables([rest, table.cast(schema)])
+                    while len(rest) >= kind.step_rows:
+                        writer.write(rest.slice(0, kind.step_rows))
+                        rest = rest.slice(kind.step_rows)
+            writer.write(rest)
+            merged = writer.close(**as_metadata(texts) if kind is SCORES else {})
         return OutputFile(
             path=path,
             staged_path=output.stage(merged.path, path, attempt=f"merged-{uuid4().hex}"),

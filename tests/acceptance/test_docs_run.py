@@ -145,7 +145,7 @@ def test_the_commands_without_the_hub_run(shell: Shell, hub: HubServer, tmp_path
     assert labelled.num_rows == 2
 
 
-@pytest.mark.slow  # it starts eight workers, one after the other
+@pytest.mark.slow  # it starts two workers, a finalizer and the commands
 def test_the_commands_for_rented_gpus_run_over_tls_with_a_workers_user(
     shell: Shell, hub: HubServer, faults: InjectedFaults, shards: Path, tmp_path: Path
 ) -> None:

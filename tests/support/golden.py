@@ -1,4 +1,4 @@
-"""Text files that say what is expected. `make golden` writes them anew: read their diff before you commit it."""
+"""Text files that say what is expected. `make golden` writes them again: read their diff before you commit it."""
 
 import os
 import re

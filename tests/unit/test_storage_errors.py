@@ -276,7 +276,7 @@ def test_a_missing_file_is_of_the_machine_if_its_folder_is_missing_too(tmp_path:
     def missing(file: Path) -> ShardError | TransientError:
         return storage_error(FileNotFoundError(errno.ENOENT, "No such file or directory", str(file)), "Looking at a")
 
-    (tmp_path / "b.parquet").touch()  # another shard, which nobody means
+    (tmp_path / "b.parquet").touch()  # another shard, which is not meant
 
     unmounted, gone = missing(tmp_path / "disk" / "a.parquet"), missing(tmp_path / "a.parquet")
 

@@ -5,6 +5,7 @@ The bytes depend only on the rows and the spec. The files do not say who wrote t
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -68,16 +69,16 @@ class ShardWriter:
         self._spec = spec
         self._kept_schema = kept_schema(input_schema, spec)
         self._filter = filter
-        self._kept = ParquetFileWriter(folder / "data.parquet", self._kept_schema)
-        self._scores = ParquetFileWriter(folder / "scores.parquet", scores_schema(spec))
+        self._files = ExitStack()
+        self._kept = self._files.enter_context(ParquetFileWriter(folder / "data.parquet", self._kept_schema))
+        self._scores = self._files.enter_context(ParquetFileWriter(folder / "scores.parquet", scores_schema(spec)))
         self._text_digests: dict[int, Sequence[str]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kept.discard()
-        self._scores.discard()
+        self._files.close()
 
     def write(self, window: Window, scores: Sequence[Scores], digests: Sequence[str]) -> None:
         """Write a window, with its scores by each scoring and the digests of the texts that each has scored."""

@@ -62,8 +62,7 @@ def columns_of_lines(uris: Sequence[str], chosen: ColumnTypes | None = None) -> 
     """The columns of a run over these files of lines, or those `chosen` with their types. Always the same for the same files.
 
     A file that cannot be read is skipped. Raises ShardError if all are, unless `chosen` has the types of all columns of JSON
-    Lines.
-    Raises UsageError if a chosen column is not there.
+    Lines. Raises UsageError if a chosen column is not there.
     """
     kind = _LINES[format_name(uris[0])]
     files = min(len(uris), _MOST_SAMPLED)
@@ -129,8 +128,7 @@ def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input"
     """The files that a URI names. For a folder or glob: the files with the ending of a format.
 
     Names that begin with a dot, or with `_` like Spark's own files, are skipped unless the URI itself has such a part.
-    Files called .json are left out beside other input files,
-    because they describe those.
+    Files called .json are left out beside other input files, because they describe those.
     Error messages show `shown_as` instead of the URI, which was given by `option`. Raises
     UsageError if there are no files, files of several formats, or files of a table, and what fsspec raises for a URL that it
     cannot use.

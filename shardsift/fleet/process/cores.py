@@ -4,7 +4,7 @@ import math
 import os
 from pathlib import Path
 
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of the container, or of the slice of systemd
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of the container
 _THREADS_OF_CORE = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 

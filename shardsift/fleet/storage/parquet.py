@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +29,11 @@ class WrittenFile:
 
 
 class ParquetFileWriter:
-    """Writes one Parquet file. The size of its row groups does not depend on the size of the tables passed in."""
+    """Writes one Parquet file. The size of its row groups does not depend on the size of the tables passed in.
+
+    It is a context manager, after which the file is not open, even if it was not closed: an open handle would keep a full
+    disk full after the file is deleted.
+    """
 
     def __init__(self, file: Path, schema: pa.Schema) -> None:
         self._path = file
@@ -39,6 +44,13 @@ class ParquetFileWriter:
             self._writer = pq.ParquetWriter(
                 self._file, schema, compression="zstd", use_content_defined_chunking=True, write_page_index=True
             )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.is_open = False  # or its destructor writes the footer
+        self._file.close()
 
     def write(self, table: pa.Table) -> None:
         self._pending.append(table)
@@ -54,11 +66,6 @@ class ParquetFileWriter:
             self._writer.close()
             self._file.close()
         return WrittenFile(path=self._path, size_bytes=self._file.size_bytes, sha256=self._file.sha256.hexdigest())
-
-    def discard(self) -> None:
-        """Free the file's space, if it was not closed. Its open handle would keep a full disk full after it is deleted."""
-        self._writer.is_open = False  # or its destructor writes the footer
-        self._file.close()
 
     def _flush(self) -> None:
         rows = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
