@@ -45,6 +45,7 @@ test-faults: install          ## the faults that `make test` leaves out: each of
 
 test-slow: install            ## what is too long for every day: the demo, the tutorial, memory, the benchmarks, each family of models (2,000 texts, labels, passages), a compiled model, waves by xet
 	$(BIN)/python -m pytest -m slow --timeout 1200
+	$(BIN)/python -m pytest -m "$(EVERYDAY)" --hypothesis-profile random $$(grep -rl 'from hypothesis' tests/unit tests/integration)
 
 test-containers: install      ## images and docker-compose.yml on a real Docker engine of its own; needs root: make test-containers CONTAINERS='--keep FOLDER'
 	PYTHONPATH=tests:. $(BIN)/python -m containers $(CONTAINERS)

@@ -76,6 +76,7 @@ def answer_on(question: Callable[[], tuple[str, ...]]) -> tuple[str, ...] | str:
 @example(config={"id2label": {"0": "a", "1": "b"}, "num_labels": 2})
 @example(config={"id2label": {"1": "b", "0": "a"}})
 @example(config={"num_labels": None})
+@example(config={"num_labels": True})
 def test_labels_are_those_that_transformers_serves(config: dict[str, Any]) -> None:
     transformers = pytest.importorskip("transformers")
     assume(not isinstance(config.get("num_labels"), int) or config["num_labels"] < 10_000)  # it makes a label for each

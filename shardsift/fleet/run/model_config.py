@@ -52,7 +52,7 @@ def labels_of(config: dict[str, Any], name: str) -> tuple[str, ...]:
         if count == len(of_output) > 0:
             labels = (of_output[output] for output in sorted(of_output))
             return tuple(label if isinstance(label, str) else json.dumps(label) for label in labels)
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= _MOST_LABELS:
+    if not isinstance(count, int) or not 0 < count <= _MOST_LABELS:
         raise UsageError(f"The config.json of {name} has num_labels={_shown(count)}, which is no number of outputs.")
     return tuple(
         f"LABEL_{i}" for i in range(count)
