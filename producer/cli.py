@@ -3,7 +3,7 @@
 import typer
 
 from shardsift.fleet.process.command_line import new_command_line, run_command_line
-from shardsift.producer.commands import inspect, services, start, steer
+from shardsift.producer.commands import evidence, inspect, services, start, steer
 
 _EXIT_CODES = (
     "Exit codes: 0 done; 1 some shards failed, the run cannot be published, or its output is damaged; "
@@ -15,7 +15,7 @@ _EXIT_CODES = (
 def new_control_side(name: str, *, help: str) -> typer.Typer:
     """Create a command line with the commands of the control side."""
     cli = new_command_line(name, help=f"{help}\n\n{_EXIT_CODES}")
-    for subcommands in (start, inspect, steer, services):
+    for subcommands in (start, inspect, evidence, steer, services):
         cli.add_typer(subcommands.commands)
     return cli
 

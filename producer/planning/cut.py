@@ -77,10 +77,13 @@ class RankedRun:
         """The edges of the best rows, for each value and share. Raises UsageError if there are no rows to rank."""
         values: Values = [] if self.ranking.within else [None]
         rows = sum(receipt.rows_in for receipt in self.receipts)
-        return exact_edges(lambda: self._read(values), values, shares, rows=rows)
+        return exact_edges(lambda: (ranked for _, _, ranked in self.read(values)), values, shares, rows=rows)
 
-    def _read(self, values: Values) -> Iterator[Rows]:
-        """The rows that have a score and a value of `--within`, by shard. Adds new values to `values`."""
+    def read(self, values: Values) -> Iterator[tuple[Receipt, Integers, Rows]]:
+        """For each shard, the indices of its rows that have a score and a value of `--within`, and these rows.
+
+        Adds new values to `values`, which is `[None]` without `--within`.
+        """
         columns, by, within = self.columns, self.ranking.by, self.ranking.within
         of_input = columns_of_input(self.spec, self.ranking)
         stored = [*columns, within] if within and within not in of_input else [*columns]
@@ -96,7 +99,7 @@ class RankedRun:
                 _numbers(table[within].take(ranked), within, values) if within else np.zeros(len(ranked), np.int64)
             )
             weights = _weights(table[by], by, receipt)[ranked] if by else np.ones(len(ranked), np.int64)
-            yield keys_of(scores[ranked], numbers), weights
+            yield receipt, ranked, (keys_of(scores[ranked], numbers), weights)
 
     def _read_input(self, receipt: Receipt, names: Sequence[str]) -> list[pa.ChunkedArray]:
         """Columns of a shard's input. The scores file has a line for each of its rows, in the same order."""
@@ -239,6 +242,10 @@ def keys_of(scores: npt.NDArray[np.float32], numbers: Integers) -> Integers:
     return (numbers << 32) + _SIGN + _in_order(scores.view(np.int32).astype(np.int64))
 
 
+def scores_of_keys(keys: Integers) -> npt.NDArray[np.float32]:
+    return _in_order((keys & 0xFFFFFFFF) - _SIGN).astype(np.int32).view(np.float32)
+
+
 def _in_order(bits: Integers) -> Integers:
     """Turn the bits of floats into integers of the same order, or back. -0.0 becomes 0.0, which equals it in SQL."""
     return np.where(bits < 0, -_SIGN - bits, bits)
@@ -270,7 +277,7 @@ def exact_edges(
         rows = int(sum(best[0] - above[0]))
         if kept is not None:
             read = partial(list, kept)
-    scores = _in_order((keys & 0xFFFFFFFF) - _SIGN).astype(np.int32).view(np.float32).tolist()
+    scores = scores_of_keys(keys).tolist()
     return [
         Edge(value=values[key >> 32], score=score, rows=rows, weight=weight, total=total)
         for key, score, rows, weight, total in zip(keys, scores, *best.tolist(), totals, strict=True)

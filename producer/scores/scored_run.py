@@ -181,6 +181,7 @@ def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[
 # Rows whose score is near a threshold, with their texts.
 
 _SHOWN_CHARACTERS = 300
+_FEWEST_SKIPPED = 50_000  # rows; fewer are read, because opening a file again costs more
 _URL = "url"
 
 
@@ -272,27 +273,38 @@ def _with_texts(
 
 
 def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring) -> dict[int, tuple[str | None, str]]:
-    """Row → its URL, and its text as it was scored. Reading starts at the first of these rows in Parquet files only."""
-    found: dict[int, tuple[str | None, str]] = {}
+    """Row → its URL, and its text as it was scored."""
     there_are = {name for name, _ in spec.columns}
     names = dict.fromkeys((*scoring.text_columns, scoring.text_pair_column, _URL))
-    columns = [name for name in names if name in there_are]
-    first = min(rows) if has_footer(uri) else 0
-    opened = open_shard(uri, spec, first_row=first)
-    with opened as file, translated("Reading the input"):
-        for batch in file.batches(columns, bad=IgnoredBadRows(), use_threads=False):
-            here = sorted(row for row in rows if first <= row < first + len(batch))
-            if here:
-                found.update(zip(here, _texts(batch, [row - first for row in here], scoring), strict=True))
-            first += len(batch)
-            if len(found) == len(rows):
-                break
-    return found
+    found = read_rows(uri, rows, spec, [name for name in names if name in there_are])
+    urls = found[_URL].to_pylist() if _URL in found.column_names else [None] * len(found)
+    texts = whole_texts(found, scoring)
+    shown = ((None if url is None else str(url), text) for url, text in zip(urls, texts, strict=True))
+    return dict(zip(sorted(rows), shown, strict=True))
 
 
-def _texts(batch: pa.RecordBatch, indices: Sequence[int], scoring: Scoring) -> Iterator[tuple[str | None, str]]:
-    rows = pa.Table.from_batches([batch]).take(pa.array(indices))
-    urls = rows[_URL].to_pylist() if _URL in rows.column_names else [None] * len(rows)
-    for url, text in zip(urls, texts_of(rows, scoring).to_pylist(), strict=True):
-        whole = "\n\n".join(text.values()) if isinstance(text, dict) else text
-        yield (None if url is None else str(url), whole or "")
+def read_rows(uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[str]) -> pa.Table:
+    """Columns of these rows of a file, ascending. Of Parquet, only the row groups around them are read."""
+    wanted = np.array(sorted(rows))
+    skips = has_footer(uri)
+    parts = np.split(wanted, np.flatnonzero(np.diff(wanted) > _FEWEST_SKIPPED) + 1) if skips else [wanted]
+    found: list[pa.Table] = []
+    for part in parts:
+        first = int(part[0]) if skips else 0
+        opened = open_shard(uri, spec, first_row=first)
+        with opened as file, translated("Reading the input"):
+            for batch in file.batches(list(columns), bad=IgnoredBadRows(), use_threads=False):
+                here = part[(part >= first) & (part < first + len(batch))]
+                if len(here):
+                    taken = pa.Table.from_batches([batch]).select(list(columns)).take(pa.array(here - first))
+                    found.append(taken)
+                first += len(batch)
+                if first > part[-1]:
+                    break
+    return pa.concat_tables(found)
+
+
+def whole_texts(rows: pa.Table, scoring: Scoring) -> list[str]:
+    """The text of each row as it was scored; of a pair, both texts. Empty for a row without one."""
+    texts = texts_of(rows, scoring).to_pylist()
+    return ["\n\n".join(text.values()) if isinstance(text, dict) else text or "" for text in texts]

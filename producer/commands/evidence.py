@@ -1,0 +1,140 @@
+"""Find out how good a threshold is: draw rows to label, and measure precision and recall by their labels."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardsift.fleet.process.command_line import Commands, say
+from shardsift.producer.commands.shared import AsJson, Target, print_found, read_settings
+
+commands = Commands(panel="Evidence for a threshold")
+
+At = Annotated[
+    float | None, typer.Option("--at", metavar="SCORE", help="The threshold in question. Default: that of the filter.")
+]
+ScoreColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Score column, if the run has several.")]
+Within = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Also tell about each value of this column, such as a topic.")
+]
+Positive = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SQL",
+        help="Condition that makes a label good, like 'label >= 3'. Default: 1 of 0 and 1, or grades from the threshold on.",
+    ),
+]
+Source = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="URI", help="The input, if the ledger does not have the run. May be repeated."),
+]
+
+
+@commands.command(epilog="Example: producer sample ./kept --input './shards/*.parquet' --output labels.csv")
+def sample(
+    target: Target,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="New file: .csv, .jsonl or .parquet.")],
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to draw.")] = 400,
+    at: At = None,
+    within: Within = None,
+    columns: Annotated[str, typer.Option(metavar="NAME,…", help="Columns of the input to show beside the text.")] = "",
+    more: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Rows drawn before, with their labels. Others are drawn where they help most."
+        ),
+    ] = None,
+    positive: Positive = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Another seed draws other rows.")] = 0,
+    score_column: ScoreColumn = None,
+    source: Source = None,
+) -> None:
+    """Draw rows of all shards to label, by which `producer evaluate` tells how good the threshold is.
+
+    The file has the text as it was scored, and an empty column label: fill it. It does not show the score.
+    """
+    from shardsift.fleet.run.options import split_at_commas
+    from shardsift.producer.evidence.rows_to_label import rows_to_label
+    from shardsift.producer.evidence.sheet import read_labels, refuse_existing, write_sheet
+    from shardsift.producer.scores.scored_run import scored_run
+
+    refuse_existing(output)
+    sheet = rows_to_label(
+        scored_run(target, read_settings()),
+        rows=rows,
+        at=at,
+        score_column=score_column,
+        within=within,
+        columns=split_at_commas([columns]) if columns else (),
+        seed=seed,
+        more=read_labels(more) if more else None,
+        positive=positive,
+        source=tuple(source or ()),
+    )
+    write_sheet(sheet.table, output)
+    for line in (
+        *sheet.lines,
+        f"Fill the column label of {output}, then: producer evaluate {target} --labels {output}",
+    ):
+        say(line)
+
+
+@commands.command(epilog="Example: producer evaluate ./kept --labels labels.csv --min-precision 0.8")
+def evaluate(
+    target: Target,
+    labels: Annotated[Path, typer.Option(metavar="FILE", help="Labelled rows of `producer sample`.")],
+    at: Annotated[
+        list[float] | None,
+        typer.Option(metavar="SCORE", help="Further threshold. May be repeated: the first is the one in question."),
+    ] = None,
+    positive: Positive = None,
+    within: Within = None,
+    judge: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Model that gave the labels. All output names it.")
+    ] = None,
+    unweighted: Annotated[
+        bool,
+        typer.Option("--unweighted", help="Each row had the same chance to be labelled: needs no stratum and weight."),
+    ] = False,
+    min_precision: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Exit with 1 if the precision may be lower.")
+    ] = None,
+    min_recall: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Exit with 1 if the recall may be lower.")
+    ] = None,
+    choose: Annotated[
+        str | None,
+        typer.Option(
+            metavar="precision=SHARE",
+            help="Name the lowest threshold with this precision, or the highest with a recall, and the command that applies it.",
+        ),
+    ] = None,
+    score_column: ScoreColumn = None,
+    source: Source = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure precision and recall of each threshold by labelled rows, with 95 % intervals, over all rows of the run.
+
+    Requirements hold for the lower limit of the interval. Needs no model and no GPU.
+    """
+    from shardsift.producer.evidence.evaluate import Question, evaluate_run
+    from shardsift.producer.evidence.sheet import read_labels
+    from shardsift.producer.scores.scored_run import scored_run
+    from shardsift.producer.status import ExitCode
+
+    found = evaluate_run(
+        scored_run(target, read_settings()),
+        read_labels(labels, is_weighted=not unweighted),
+        Question(at=tuple(at or ()), positive=positive, judge=judge),
+        score_column=score_column,
+        within=within,
+        source=tuple(source or ()),
+    )
+    chosen = found.chosen(choose) if choose else None
+    unmet = found.unmet(min_precision=min_precision, min_recall=min_recall)
+    print_found(found.lines(), found.as_json(), as_json=as_json)
+    if chosen:
+        say(f"Chosen: {chosen.threshold:.6g}. producer refilter {target} --min-score {chosen.threshold:.6g} --output …")
+    for line in unmet:
+        say(line)
+    raise typer.Exit(ExitCode.FAILED if unmet else ExitCode.DONE)

@@ -1,0 +1,155 @@
+"""Draw rows of a run to label: strata of scores over all shards, in one pass over the stored scores and in bounded memory.
+
+A row is drawn if its hash is one of the smallest of its stratum. The hash depends on the seed, the shard and the row alone, so
+the same rows are drawn on any machine and in any order of the shards.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shardsift.fleet.errors import UsageError
+from shardsift.producer.evidence.strata import Stratum, cells_of, counted_cells, strata_around, strata_of_cells
+from shardsift.producer.planning.cut import Integers, RankedRun, Values
+
+_GOLDEN = (
+    0x9E3779B97F4A7C15  # of SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014
+)
+_MIXED = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+
+Hashes = npt.NDArray[np.uint64]
+
+
+class DrawnRow(NamedTuple):
+    shard: str
+    row: int  # of the input
+    stratum: Stratum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """Rows to label, in an order that tells nothing of their scores, and the rows of each stratum."""
+
+    rows: list[DrawnRow]
+    rows_of_stratum: dict[Stratum, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """Rows that were drawn before, by shard, and for each of their strata the rows drawn, the labels and the good ones."""
+
+    rows: Mapping[str, Set[int]]
+    strata: Mapping[Stratum, tuple[int, int, int]]
+
+
+def draw_rows(run: RankedRun, *, threshold: float, rows: int, seed: int, earlier: Earlier | None = None) -> Drawn:
+    """Draw rows from all strata or, if some were drawn earlier, from those in which they narrow the intervals most.
+
+    Raises UsageError if no row can be drawn, or if the earlier ones are of other strata.
+    """
+    values: Values = [] if run.ranking.within else [None]
+    smallest, rows_by_cell, shards = _SmallestHashes(rows), Counter[int](), list[str]()
+    for receipt, indices, (keys, _) in run.read(values):
+        found = cells_of(keys, threshold)
+        numbers, counts = np.unique(found, return_counts=True)
+        rows_by_cell.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
+        places = indices + receipt.first_row
+        before = earlier.rows.get(receipt.shard, ()) if earlier else ()
+        is_new = ~np.isin(places, list(before))
+        hashes = _hashes(receipt.shard, places[is_new], seed)
+        smallest.add(found[is_new], hashes, places[is_new], np.full(len(hashes), len(shards)))
+        shards.append(receipt.shard)
+    if not rows_by_cell:
+        raise UsageError("There are no rows to draw: none has a score and a value of --within.")
+    cells = counted_cells(rows_by_cell, threshold)
+    strata = list(earlier.strata) if earlier else strata_around(cells, values, run.ranking.within, drawn=rows)
+    stratum_of = strata_of_cells(strata, cells, values)
+    sizes = Counter[Stratum]()
+    for cell, count in rows_by_cell.items():
+        sizes[stratum_of[cell]] += count
+    left = _most_useful(sizes, earlier, threshold, rows) if earlier else _equal_parts(sizes, rows)
+    drawn = []
+    for cell, row, shard in smallest.ascending():
+        if left[stratum_of[cell]]:
+            left[stratum_of[cell]] -= 1
+            drawn.append(DrawnRow(shards[shard], row, stratum_of[cell]))
+    return Drawn(rows=drawn, rows_of_stratum=dict(sizes))
+
+
+def _equal_parts(sizes: Mapping[Stratum, int], rows: int) -> dict[Stratum, int]:
+    """Divide rows equally among strata. What a small stratum does not have goes to larger ones."""
+    parts: dict[Stratum, int] = {}
+    for index, stratum in enumerate(sorted(sizes, key=lambda stratum: (sizes[stratum], stratum.name))):
+        parts[stratum] = min(sizes[stratum], (rows - sum(parts.values())) // (len(sizes) - index))
+    return parts
+
+
+def _most_useful(sizes: Mapping[Stratum, int], earlier: Earlier, threshold: float, rows: int) -> Counter[Stratum]:
+    """Give each row to the stratum in which it lowers the sum of the variances of precision and recall most.
+
+    Both are ratios of sums over strata; their variances are those of their linear approximations.
+    """
+    share = {stratum: (good + 0.5) / (labels + 1) for stratum, (_, labels, good) in earlier.strata.items()}
+    kept = {stratum for stratum in sizes if stratum.low >= np.float32(threshold)}
+    rows_kept = sum(sizes[stratum] for stratum in kept) or 1
+    good_kept = sum(sizes[stratum] * share[stratum] for stratum in kept)
+    good = sum(sizes[stratum] * share[stratum] for stratum in sizes)
+    weights = {}
+    for stratum, size in sizes.items():
+        precision = size / rows_kept if stratum in kept else 0.0
+        recall = size * ((good - good_kept) if stratum in kept else good_kept) / good**2
+        weights[stratum] = (precision**2 + recall**2) * share[stratum] * (1 - share[stratum])
+    drawn = Counter({stratum: number for stratum, (number, _, _) in earlier.strata.items()})
+    added = Counter[Stratum]()
+    for _ in range(min(rows, sum(sizes.values()) - drawn.total())):
+        open_ones = [stratum for stratum in sizes if drawn[stratum] < sizes[stratum]]
+        best = max(open_ones, key=lambda stratum: weights[stratum] / (drawn[stratum] * (drawn[stratum] + 1)))
+        drawn[best] += 1
+        added[best] += 1
+    return added
+
+
+class _SmallestHashes:
+    """The rows of each cell with the smallest hashes, at most `most` of a cell."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._cells, self._rows, self._shards = np.zeros((3, 0), np.int64)
+        self._hashes: Hashes = np.zeros(0, np.uint64)
+
+    def add(self, cells: Integers, hashes: Hashes, rows: Integers, shards: Integers) -> None:
+        kept, counts = np.unique(self._cells, return_counts=True)
+        if len(kept):  # most rows have a higher hash than all of a cell that is full
+            highest = self._hashes[np.cumsum(counts) - 1]
+            places = np.searchsorted(kept, cells) % len(kept)
+            is_full = (kept[places] == cells) & (counts[places] >= self._most)
+            may = ~is_full | (hashes < highest[places])
+            cells, hashes, rows, shards = cells[may], hashes[may], rows[may], shards[may]
+        cells = np.concatenate([self._cells, cells])
+        hashes = np.concatenate([self._hashes, hashes])
+        order = np.lexsort((hashes, cells))
+        _, first, places = np.unique(cells[order], return_index=True, return_inverse=True)
+        order = order[np.arange(len(order)) - first[places] < self._most]
+        self._cells, self._hashes = cells[order], hashes[order]
+        self._rows = np.concatenate([self._rows, rows])[order]
+        self._shards = np.concatenate([self._shards, shards])[order]
+
+    def ascending(self) -> list[tuple[int, int, int]]:
+        """The cell, row and number of the shard of each row, by hash."""
+        order = np.argsort(self._hashes, kind="stable")
+        columns = (self._cells, self._rows, self._shards)
+        return list(zip(*(column[order].tolist() for column in columns), strict=True))
+
+
+def _hashes(shard: str, rows: Integers, seed: int) -> Hashes:
+    """SplitMix64 of each row, keyed by the seed and the shard."""
+    key = int.from_bytes(blake2b(f"{seed} {shard}".encode(), digest_size=8).digest(), "little")
+    mixed = np.uint64(key) + (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
+    for shift, factor in _MIXED:
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed

@@ -1,0 +1,193 @@
+"""Join the labels of a sheet with the stored scores of the run that its rows were drawn from, and measure each threshold."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardsift.fleet.errors import UsageError
+from shardsift.producer.evidence.evaluation import Evaluation, StratumLabels, low_limit
+from shardsift.producer.evidence.intervals import LabelledStratum, Measured, measured
+from shardsift.producer.evidence.rows_to_label import ranked_by
+from shardsift.producer.evidence.sheet import WEIGHT, Labels, good_rows
+from shardsift.producer.evidence.strata import Scores, Stratum, text_of
+from shardsift.producer.patience import patient
+from shardsift.producer.planning.cut import Integers, RankedRun, Values, scores_of_keys
+from shardsift.producer.scores.distribution import Bin, filter_threshold, score_bins
+from shardsift.producer.scores.scored_run import ScoredRun
+
+_FEW = 0.001  # of the rows
+_OFF_BY = 0.01  # of a number of drawn rows that a rounded weight gives
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of the labels.
+
+    `at` are thresholds, of which the first is in question. `positive` is the condition that makes a label good, if that does
+    not follow from the labels. `judge` is a model that gave them.
+    """
+
+    at: tuple[float, ...] = ()
+    positive: str | None = None
+    judge: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """The rows of a run, counted between edges of scores, and the score and value of each labelled row.
+
+    `rows` has the shape (values, edges + 1); `scores` and `numbers`, the indices of values, have a place for each label.
+    """
+
+    edges: Scores
+    rows: Integers
+    values: Values
+    scores: Scores
+    numbers: Integers
+
+    def count(self, stratum: Stratum, number: int | None, *, at_least: float = -np.inf) -> int:
+        """The rows of a stratum with this value, or with any that the stratum has, and with this score or more."""
+        lows = np.concatenate([[-np.inf], self.edges])
+        here = (lows >= stratum.low) & (lows < stratum.high) & (lows >= np.float32(at_least))
+        own = [text_of(value) == stratum.value or stratum.within is None for value in self.values]
+        return int(self.rows[own if number is None else [number]][:, here].sum())
+
+
+@patient
+def evaluate_run(
+    run: ScoredRun,
+    labels: Labels,
+    question: Question,
+    *,
+    score_column: str | None = None,
+    within: str | None = None,
+    source: tuple[str, ...] = (),
+) -> Evaluation:
+    """Measure the thresholds of a score, also for each value of the column `within`.
+
+    The thresholds are those of the question, the run's own, and those of `producer scores`. Raises UsageError if the labels
+    are not of rows that were drawn from this run, or if a stratum has none.
+    """
+    column = run.column(score_column)
+    drawn_within = labels.strata[0].within if labels.is_weighted and len(labels.table) else None
+    if within and drawn_within not in (None, within):
+        raise UsageError(
+            f"The rows of {labels.name} were drawn within {drawn_within}, not within {within}. Leave --within out."
+        )
+    within = drawn_within or within
+    filtered = filter_threshold(run.spec.where, column)
+    threshold = question.at[0] if question.at else filtered
+    bins = _telling(score_bins(run.histograms[column])) if column in run.histograms else []
+    asked = {*question.at, *(one.start for one in bins), *([filtered] if filtered is not None else [])}
+    thresholds = sorted({float(np.float32(one)): one for one in asked}.values())
+    good, positive = good_rows(labels, question.positive, threshold)
+    ranked = ranked_by(run, column, within, source)
+    joined = _joined(ranked, labels, thresholds)
+    _check_drawn(labels, joined)
+    is_labelled, of_row = ~np.isnan(good), np.array([stratum.name for stratum in labels.strata])
+    strata = sorted(set(labels.strata), key=lambda stratum: (stratum.value, stratum.low))
+
+    def labelled(stratum: Stratum, number: int | None = None) -> LabelledStratum:
+        here = is_labelled & (of_row == stratum.name)
+        if number is not None:
+            here &= joined.numbers == number
+        return LabelledStratum(
+            rows=joined.count(stratum, number),
+            rows_at_least=np.array([joined.count(stratum, number, at_least=one) for one in thresholds]),
+            scores=joined.scores[here],
+            is_good=good[here].astype(bool),
+        )
+
+    found = [labelled(stratum) for stratum in strata]
+    for stratum, one in zip(strata, found, strict=True):
+        if not len(one.is_good):
+            raise UsageError(f"No row with {stratum} is labelled in {labels.name}. Label at least one of each stratum.")
+    by_value: dict[str, Measured] = {}
+    if within and threshold is not None:
+        for number, value in enumerate(joined.values):
+            own = [labelled(one, number) for one in strata if one.within is None or one.value == text_of(value)]
+            by_value[text_of(value)] = measured(own, thresholds)[thresholds.index(threshold)]
+    return Evaluation(
+        name=run.name,
+        run_id=run.receipts[0].run_id,
+        score_column=ranked.columns[0],
+        threshold=threshold,
+        positive=positive,
+        judge=question.judge,
+        labels_file=labels.name,
+        labels_sha256=labels.digest,
+        is_weighted=labels.is_weighted,
+        strata=tuple(
+            StratumLabels(stratum=stratum, **one.all._asdict()) for stratum, one in zip(strata, found, strict=True)
+        ),
+        thresholds=tuple(measured(found, thresholds)),
+        within=within,
+        values=dict(sorted(by_value.items(), key=lambda item: low_limit(item[1], "precision"))),
+    )
+
+
+def _telling(bins: list[Bin]) -> list[Bin]:
+    """The bins at which a threshold keeps or loses more than a few rows."""
+    few = bins[0].at_least * _FEW if bins else 0.0
+    return [one for one in bins if few < one.at_least < bins[0].at_least - few]
+
+
+def _joined(run: RankedRun, labels: Labels, thresholds: Sequence[float]) -> Joined:
+    """One pass over the scores. Raises UsageError for a label of a row that has no score in this run."""
+    lows = {stratum.low for stratum in labels.strata}
+    edges = np.unique(np.array([low for low in (*lows, *thresholds) if np.isfinite(low)], np.float32))
+    values: Values = [] if run.ranking.within else [None]
+    rows = np.zeros((0, len(edges) + 1), np.int64)
+    scores, numbers = np.full(len(labels.rows), np.nan, np.float32), np.zeros(len(labels.rows), np.int64)
+    wanted: dict[str, dict[int, int]] = defaultdict(dict)  # place in the sheet by row, by shard
+    for place, (shard, row) in enumerate(zip(labels.shards, labels.rows, strict=True)):
+        wanted[shard][row] = place
+    for receipt, indices, (keys, _) in run.read(values):
+        own_scores, own_numbers = scores_of_keys(keys), keys >> 32
+        rows = np.pad(rows, ((0, len(values) - len(rows)), (0, 0)))
+        slots = own_numbers * rows.shape[1] + np.searchsorted(edges, own_scores, side="right")
+        rows += np.bincount(slots, minlength=rows.size).reshape(rows.shape)
+        named = wanted.get(receipt.shard, {})
+        here = np.flatnonzero(np.isin(indices + receipt.first_row, list(named)))
+        places = [named[row] for row in (indices[here] + receipt.first_row).tolist()]
+        scores[places], numbers[places] = own_scores[here], own_numbers[here]
+    if (missing := np.flatnonzero(np.isnan(scores))).size:
+        shard, row = labels.shards[missing[0]], labels.rows[missing[0]]
+        raise UsageError(
+            f"Row {row:,} of {shard}, which {labels.name} has, has no score in this run, so it was not drawn from it. Name the "
+            "run that the rows were drawn from."
+        )
+    return Joined(edges=edges, rows=rows, values=values, scores=scores, numbers=numbers)
+
+
+def _check_drawn(labels: Labels, joined: Joined) -> None:
+    """Raises UsageError unless each row lies in its stratum, the strata have all scores, and the weights count their rows."""
+    for place, stratum in enumerate(labels.strata):
+        value = text_of(joined.values[joined.numbers[place]])
+        if not stratum.has(float(joined.scores[place])) or (stratum.within is not None and stratum.value != value):
+            raise UsageError(
+                f"Row {labels.rows[place]:,} of {labels.shards[place]} has another score than when it was drawn: {labels.name} "
+                "is of another run, or of another score column."
+            )
+    if not labels.is_weighted:
+        return
+    of_value: dict[str, list[Stratum]] = defaultdict(list)
+    for stratum in sorted(set(labels.strata), key=lambda stratum: stratum.low):
+        of_value[stratum.value].append(stratum)
+    counted = {text_of(value) for value in joined.values} if labels.strata[0].within else {""}
+    for value in counted:
+        found = of_value[value]
+        bounds = [-np.inf, *(one.high for one in found)]
+        if [one.low for one in found] != bounds[:-1] or bounds[-1] != np.inf:
+            raise UsageError(
+                f"{labels.name} lacks all rows of a stratum{f' of {value}' if value else ''}. Add its rows again."
+            )
+    for stratum, weight in set(zip(labels.strata, labels.table[WEIGHT].to_pylist(), strict=True)):
+        drawn = joined.count(stratum, None) / weight if weight > 0 else 0.0
+        if abs(drawn - round(drawn)) > _OFF_BY or round(drawn) < labels.strata.count(stratum):
+            raise UsageError(
+                f"The weight {weight:g} of {labels.name} is wrong for {stratum}, of which this run has "
+                f"{joined.count(stratum, None):,} rows. Leave the weights as `producer sample` wrote them."
+            )

@@ -1,0 +1,155 @@
+"""Estimate precision and recall from labels of a stratified sample, with 95 % intervals. Knows no files and no runs.
+
+The number of good rows of each stratum has Jeffreys' posterior, the beta distribution with 1/2 more good and 1/2 more bad
+rows than were labelled. A stratum of which no label is good may have no good row, and one of which all are good no bad row:
+there, the limit is 0 or 1, as in Brown, Cai and DasGupta, "Interval Estimation for a Binomial Proportion", Statistical
+Science 16 (2001), 2.2. Otherwise many strata with no good label would add up to good rows that are not there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+_DRAWS = 10_000
+_LIMITS = (0.025, 0.975)
+
+Floats = npt.NDArray[np.float64]
+
+
+class Part(NamedTuple):
+    """Rows of a stratum, and how many of them are labelled and good."""
+
+    rows: int
+    labels: int
+    good: int
+
+    @property
+    def estimate(self) -> float:
+        """The estimated good rows: half of the rows, if none is labelled."""
+        return self.rows * (self.good / self.labels if self.labels else 0.5)
+
+
+_NOTHING = Part(0, 0, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledStratum:
+    """The labels of rows drawn uniformly from a stratum of `rows` rows.
+
+    `rows_at_least` has the stratum's rows at or above each threshold.
+    """
+
+    rows: int
+    rows_at_least: npt.NDArray[np.int64]  # shape (thresholds,)
+    scores: npt.NDArray[np.float32]  # shape (labels,)
+    is_good: npt.NDArray[np.bool_]  # shape (labels,)
+
+    @cached_property
+    def all(self) -> Part:
+        return Part(self.rows, len(self.is_good), int(np.count_nonzero(self.is_good)))
+
+    def divided(self, index: int, threshold: float) -> tuple[Part, Part]:
+        """Divide the rows into those at or above a threshold and those below it."""
+        rows = int(self.rows_at_least[index])
+        if rows in (0, self.rows):
+            return (self.all, _NOTHING) if rows else (_NOTHING, self.all)
+        is_above = self.scores >= np.float32(threshold)
+        good = int(np.count_nonzero(self.is_good & is_above))
+        labels = int(np.count_nonzero(is_above))
+        return Part(rows, labels, good), Part(self.rows - rows, self.all.labels - labels, self.all.good - good)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """An estimated share with the limits of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.1%} ({self.low:.1%} to {self.high:.1%})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """How good it is to keep the rows with a score of `threshold` or more.
+
+    `good_lost` and `bad_kept` are estimated rows. `precision` is None if no row is kept.
+    """
+
+    threshold: float
+    rows: int
+    rows_kept: int
+    precision: Share | None
+    recall: Share
+    good_lost: int
+    bad_kept: int
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        precision = self.precision.value if self.precision else 0.0
+        return 2 * precision * self.recall.value / ((precision + self.recall.value) or 1.0)
+
+
+def measured(strata: Sequence[LabelledStratum], thresholds: Sequence[float]) -> list[Measured]:
+    """Measure each threshold. The same labels give the same figures."""
+    drawn: dict[tuple[int, Part], tuple[Floats, Floats]] = {}
+    nothing = (np.zeros(_DRAWS), np.zeros(_DRAWS))
+
+    def summed(parts: Sequence[Part]) -> tuple[int, float, Floats, Floats]:
+        for stratum, part in enumerate(parts):
+            if (stratum, part) not in drawn:
+                drawn[stratum, part] = _limits_of_good_rows(part, seed=stratum) if part.rows else nothing
+        low, high = (sum((drawn[key][side] for key in enumerate(parts)), nothing[0]) for side in (0, 1))
+        return sum(part.rows for part in parts), sum(part.estimate for part in parts), low, high
+
+    found = []
+    for index, threshold in enumerate(thresholds):
+        parts = [stratum.divided(index, threshold) for stratum in strata]
+        rows_kept, kept, kept_low, kept_high = summed([above for above, _ in parts])
+        rows_lost, lost, lost_low, lost_high = summed([below for _, below in parts])
+        recall = _share_of(kept_low, lost_high, without_rows=0), _share_of(kept_high, lost_low, without_rows=1)
+        found.append(
+            Measured(
+                threshold=threshold,
+                rows=rows_kept + rows_lost,
+                rows_kept=rows_kept,
+                precision=_share(kept / rows_kept, kept_low / rows_kept, kept_high / rows_kept) if rows_kept else None,
+                recall=_share(kept / ((kept + lost) or 1), *recall),
+                good_lost=round(lost),
+                bad_kept=round(rows_kept - kept),
+            )
+        )
+    return found
+
+
+def most_good_rows(part: Part) -> int:
+    """The upper limit of the 95 % interval of the good rows."""
+    return round(float(np.quantile(_limits_of_good_rows(part, seed=0)[1], _LIMITS[1])))
+
+
+def _limits_of_good_rows(part: Part, *, seed: int) -> tuple[Floats, Floats]:
+    """Draw the good rows for the lower and for the upper limit. Rows that are labelled are known."""
+    random = np.random.default_rng([seed, *part])
+    shares = random.beta(part.good + 0.5, part.labels - part.good + 0.5, _DRAWS)
+    unknown = part.rows - part.labels
+    low = random.binomial(unknown, shares if part.good else np.zeros(_DRAWS))
+    high = random.binomial(unknown, shares if part.good < part.labels else np.ones(_DRAWS))
+    return (part.good + low).astype(np.float64), (part.good + high).astype(np.float64)
+
+
+def _share_of(part: Floats, other: Floats, *, without_rows: float) -> Floats:
+    both = part + other
+    return np.where(both > 0, part / np.maximum(both, 1), without_rows)
+
+
+def _share(value: float, low: Floats, high: Floats) -> Share:
+    """`low` and `high` are draws. The estimate may lie outside their limits, if a part has no label."""
+    limits = float(np.quantile(low, _LIMITS[0])), float(np.quantile(high, _LIMITS[1]))
+    return Share(value=value, low=min(limits[0], value), high=max(limits[1], value))

@@ -1,0 +1,169 @@
+"""Make the sheet of rows to label: draw them, and read their texts from the input."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.identity import are_of_other_bytes
+from shardsift.fleet.run.spec import Shard
+from shardsift.producer.evidence.draw import Drawn, DrawnRow, Earlier, draw_rows
+from shardsift.producer.evidence.sheet import LABEL, ROW, SHARD, SHEET_COLUMNS, STRATUM, TEXT, WEIGHT, Labels, good_rows
+from shardsift.producer.evidence.strata import Stratum
+from shardsift.producer.patience import patient
+from shardsift.producer.planning.cut import RankedRun, columns_of_input
+from shardsift.producer.planning.options import Ranking
+from shardsift.producer.scores.distribution import filter_threshold
+from shardsift.producer.scores.scored_run import ScoredRun, read_rows, whole_texts
+from shardsift.producer.verify.source import source_shards
+
+_WITHOUT_THRESHOLD = Fraction(1, 10)  # the best rows, around whose edge rows are drawn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """Rows to label, and lines that say how they were drawn."""
+
+    table: pa.Table
+    lines: tuple[str, ...]
+
+
+def ranked_by(run: ScoredRun, column: str, within: str | None, source: tuple[str, ...]) -> RankedRun:
+    """The rows of a run ranked by one score column. Needs the input if only that has the column `within`."""
+    ranking = Ranking(score_columns=(column,), within=within)
+    uris = (source or run.input_uris) if columns_of_input(run.spec, ranking) else ()
+    shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
+    return RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
+
+
+@patient
+def rows_to_label(
+    run: ScoredRun,
+    *,
+    rows: int,
+    at: float | None = None,
+    score_column: str | None = None,
+    within: str | None = None,
+    columns: Sequence[str] = (),
+    seed: int = 0,
+    more: Labels | None = None,
+    positive: str | None = None,
+    source: tuple[str, ...] = (),
+) -> Sheet:
+    """Draw rows of all strata or, beside those of the sheet `more`, where further labels say most.
+
+    The threshold is `at`, otherwise that of the filter, otherwise the edge of the best tenth. Raises UsageError if the input
+    is not known, ShardError if it has changed.
+    """
+    column = run.column(score_column)
+    within = more.strata[0].within if more else within
+    ranked = ranked_by(run, column, within, source)
+    filtered = filter_threshold(run.spec.where, column)
+    threshold = filtered if at is None else at
+    lines = []
+    if threshold is None:
+        best = replace(ranked, ranking=Ranking(score_columns=(column,))).edges([_WITHOUT_THRESHOLD])
+        threshold = best[0].score
+        lines.append(
+            f"The filter has no threshold: drawn around {threshold:.6g}, above which is the best tenth. Another: --at"
+        )
+    drawn = draw_rows(
+        ranked,
+        threshold=threshold,
+        rows=rows,
+        seed=seed,
+        earlier=_earlier(more, positive, threshold) if more else None,
+    )
+    if not drawn.rows:
+        raise UsageError("All rows are drawn already.")
+    uris = source or run.input_uris
+    if not uris:
+        raise UsageError("Texts are read from the input. Name it with --input.")
+    shards = source_shards(uris, run.receipts, run.output_uri, run.spec)
+    names = dict(run.spec.columns)
+    kept = (
+        [name for name in more.table.column_names if name in names and name not in SHEET_COLUMNS] if more else columns
+    )
+    table = _table(run, column, drawn, shards, kept)
+    if more:
+        table = _beside(more, table)
+    counts = dict(zip(*np.unique(table[STRATUM].to_pylist(), return_counts=True), strict=True))
+    weights = [drawn.rows_of_stratum[stratum] / counts[stratum.name] for stratum in _strata(more, drawn.rows)]
+    weight = pa.array(weights, pa.float64())
+    table = table.set_column(table.column_names.index(WEIGHT), WEIGHT, weight.cast(table[WEIGHT].type))
+    lines.append(
+        f"{len(drawn.rows):,} rows of {len(drawn.rows_of_stratum):,} strata around {column} >= {threshold:.6g}."
+    )
+    return Sheet(table=table, lines=(*lines, *ranked.of_unranked("are in no stratum")))
+
+
+def _strata(more: Labels | None, rows: Sequence[DrawnRow]) -> list[Stratum]:
+    return [*(more.strata if more else ()), *(row.stratum for row in rows)]
+
+
+def _earlier(more: Labels, positive: str | None, threshold: float) -> Earlier:
+    rows: dict[str, set[int]] = defaultdict(set)
+    for shard, row in zip(more.shards, more.rows, strict=True):
+        rows[shard].add(row)
+    good = (
+        good_rows(more, positive, threshold)[0]
+        if more.labels.null_count < len(more.table)
+        else np.full(len(more.rows), np.nan)
+    )
+    names = np.array([stratum.name for stratum in more.strata])
+    strata = {}
+    for stratum in set(more.strata):
+        own = good[names == stratum.name]
+        strata[stratum] = (len(own), int(np.count_nonzero(~np.isnan(own))), int(np.nansum(own)))
+    return Earlier(rows=rows, strata=strata)
+
+
+def _table(run: ScoredRun, column: str, drawn: Drawn, shards: dict[str, Shard], columns: Sequence[str]) -> pa.Table:
+    """Read the texts and columns of the drawn rows. They stay in the order in which they were drawn."""
+    scoring = run.spec.scoring_of[column]
+    texts = [name for name in (*scoring.text_columns, scoring.text_pair_column) if name is not None]
+    if unknown := [name for name in columns if name not in dict(run.spec.columns)]:
+        raise UsageError(f"The input has no column {unknown[0]}; it has: {', '.join(dict(run.spec.columns))}.")
+    if taken := [name for name in columns if name in SHEET_COLUMNS]:
+        raise UsageError(f"The sheet has a column {taken[0]} of its own. Leave it out of --columns.")
+    identities = {receipt.shard: receipt.source_identity for receipt in run.receipts}
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row in drawn.rows:
+        rows_of[row.shard].append(row.row)
+    found: list[pa.Table] = []
+    places: dict[tuple[str, int], int] = {}
+    for name, rows in rows_of.items():
+        if name not in shards:
+            raise UsageError(f"The input that is named lacks the shard {name}. Name all of it with --input.")
+        if are_of_other_bytes(shards[name].identity, identities[name]):
+            raise ShardError(
+                f"{shards[name].uri} has other bytes than those that were scored, so its rows are not shown."
+            )
+        read = read_rows(shards[name].uri, rows, run.spec, list(dict.fromkeys([*texts, *columns])))
+        text = pa.array(whole_texts(read, scoring), pa.large_string())
+        places |= {(name, row): len(places) + index for index, row in enumerate(sorted(rows))}
+        found.append(pa.table([text, *(read[one] for one in columns)], names=[TEXT, *(one for one in columns)]))
+    read = pa.concat_tables(found).take([places[row.shard, row.row] for row in drawn.rows])
+    own = {
+        SHARD: [row.shard for row in drawn.rows],
+        ROW: [row.row for row in drawn.rows],
+        STRATUM: [row.stratum.name for row in drawn.rows],
+        WEIGHT: [0.0] * len(drawn.rows),
+    }
+    table = pa.table(own)
+    for name in read.column_names:
+        table = table.append_column(name, read[name])
+    return table.append_column(LABEL, pa.nulls(len(table), pa.string()))
+
+
+def _beside(more: Labels, new: pa.Table) -> pa.Table:
+    """The rows of a sheet, with their labels, followed by new ones."""
+    columns = [
+        new[field.name].cast(field.type) if field.name in new.column_names else pa.nulls(len(new), field.type)
+        for field in more.table.schema
+    ]
+    return pa.concat_tables([more.table, pa.table(columns, schema=more.table.schema)])

@@ -1,0 +1,183 @@
+"""The sheet of rows to label: CSV, JSON Lines or Parquet, by its ending. A person or a model fills the column `label`.
+
+A row has `shard`, `row` (of the input), `stratum`, `weight` (the rows that it stands for), `text` as it was scored, further
+columns of the input, and `label`. It does not have the score, which would lead the person who labels.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.run.filter import Filter
+from shardsift.producer.evidence.strata import Stratum, stratum_named
+
+SHARD, ROW, STRATUM, WEIGHT, TEXT, LABEL = SHEET_COLUMNS = ("shard", "row", "stratum", "weight", "text", "label")
+_FORMATS = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+_EVERYTHING = Stratum(low=-np.inf, high=np.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """The rows of a sheet, some of which may not be labelled yet."""
+
+    table: pa.Table
+    name: str  # of the file
+    digest: str  # sha256 of the file
+    is_weighted: bool = True
+
+    @property
+    def shards(self) -> list[str]:
+        return _texts(self.table[SHARD])
+
+    @property
+    def rows(self) -> list[int]:
+        return [int(row) for row in self.table[ROW].to_pylist()]
+
+    @cached_property
+    def strata(self) -> list[Stratum]:
+        """The stratum of each row; without weights, one stratum of all rows."""
+        if not self.is_weighted:
+            return [_EVERYTHING] * len(self.table)
+        return [stratum_named(name) for name in _texts(self.table[STRATUM])]
+
+    @cached_property
+    def labels(self) -> pa.Array:
+        """Numbers if all are numbers, truth values if all are those, otherwise texts; null for a row without a label.
+
+        Raises UsageError for NaN.
+        """
+        column = self.table[LABEL].combine_chunks()
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            stripped = pc.utf8_trim_whitespace(column)
+            column = pc.if_else(pc.equal(stripped, ""), None, stripped)
+            for kind in (pa.float64(), pa.bool_()):
+                try:
+                    column = column.cast(kind)
+                    break
+                except pa.ArrowInvalid:
+                    continue
+        elif pa.types.is_integer(column.type):
+            column = column.cast(pa.float64())
+        if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+            raise UsageError(f"{self.name} has a label that is NaN. Leave the label of a row empty to leave it out.")
+        return column
+
+
+def read_labels(file: Path, *, is_weighted: bool = True) -> Labels:
+    """Read a sheet. Raises UsageError if it cannot be read, lacks a column or has two rows for one of the input."""
+    kind = _format(file)
+    options = ", all_varchar = true, header = true" if kind == "csv" else ""
+    try:
+        content = file.read_bytes()
+        table = (
+            _database().sql(f"SELECT * FROM read_{kind}($file{options})", params={"file": str(file)}).to_arrow_table()
+        )
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
+    except duckdb.Error as error:
+        raise UsageError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+    wanted = [SHARD, ROW, LABEL, *([STRATUM, WEIGHT] if is_weighted else [])]
+    if missing := [name for name in wanted if name not in table.column_names]:
+        by_weight = " Add --unweighted if all rows had the same chance to be drawn." if missing[-1] == WEIGHT else ""
+        raise UsageError(
+            f'{file} has no column "{missing[0]}"; it has: {", ".join(table.column_names)}. Label the rows in a sheet that '
+            f"`producer sample` has written.{by_weight}"
+        )
+    for name, kind_of_column in ((ROW, pa.int64()), *([(WEIGHT, pa.float64())] if is_weighted else [])):
+        try:
+            column = table[name].cast(kind_of_column)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UsageError(f'The column "{name}" of {file} has something that is no number: {error}.') from error
+        if column.null_count:
+            raise UsageError(f'The column "{name}" of {file} is empty in some rows.')
+        table = table.set_column(table.column_names.index(name), name, column)
+    return _once(Labels(table=table, name=file.name, digest=sha256(content).hexdigest(), is_weighted=is_weighted))
+
+
+def refuse_existing(file: Path) -> None:
+    """Raises UsageError for a file that exists, which may have labels, and for an ending of no format."""
+    _format(file)
+    if file.exists():
+        raise UsageError(f"{file} exists, and may have labels. Name another --output, or remove it.")
+
+
+def write_sheet(table: pa.Table, file: Path) -> None:
+    """Write rows to label. Raises UsageError as `refuse_existing`, and if the disk is full."""
+    refuse_existing(file)
+    quoted = str(file).replace("'", "''")
+    try:
+        database = _database()
+        database.register("sheet", table)
+        database.execute(f"COPY (SELECT * FROM sheet) TO '{quoted}' (FORMAT {_format(file)})")
+    except duckdb.Error as error:
+        file.unlink(missing_ok=True)
+        raise UsageError(f"{file} cannot be written: {str(error).splitlines()[0]}") from error
+
+
+def good_rows(labels: Labels, positive: str | None, threshold: float | None) -> tuple[npt.NDArray[np.float64], str]:
+    """Whether each row is good: 1, 0, or NaN without a label; and the condition, which is `positive` or follows from the labels.
+
+    Raises UsageError if the labels do not say by themselves which rows are good.
+    """
+    found = labels.labels
+    is_labelled = np.asarray(found.is_valid())
+    values = set(found.drop_null().unique().to_pylist())
+    if not values:
+        raise UsageError(f"{labels.name} has no label yet. Fill its column label.")
+    if positive is None:
+        if values <= {0, 1}:  # also False and True
+            positive = LABEL if pa.types.is_boolean(found.type) else f"{LABEL} = 1"
+        elif pa.types.is_floating(found.type) and threshold is not None:
+            positive = f"{LABEL} >= {threshold:.9g}"
+        else:
+            raise UsageError(f"Say with --positive which labels are good, such as --positive \"{LABEL} = 'good'\".")
+    table = pa.table({LABEL: found})
+    good = np.zeros(len(table))
+    good[Filter(positive, table.schema).keep(table)] = 1
+    good[~is_labelled] = np.nan
+    return good, positive
+
+
+def _once(labels: Labels) -> Labels:
+    """The labels with one row for each of the input. Raises UsageError if two labels of a row disagree."""
+    keys = list(zip(labels.shards, labels.rows, strict=True))
+    twice = [key for key, times in Counter(keys).items() if times > 1]
+    if not twice:
+        return labels
+    values = labels.labels.to_pylist()
+    said: dict[tuple[str, int], Any] = {}
+    first: dict[tuple[str, int], int] = {}
+    for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+        if value is not None and said.setdefault(key, value) != value:
+            raise UsageError(
+                f"{labels.name} labels row {key[1]:,} of {key[0]} twice, as {said[key]} and {value}. Decide on one."
+            )
+        if key not in first or values[first[key]] is None:
+            first[key] = index
+    return replace(labels, table=labels.table.take(sorted(first.values())))
+
+
+def _format(file: Path) -> str:
+    """DuckDB's name of the format. Raises UsageError for another ending."""
+    kind = _FORMATS.get(file.suffix.lower())
+    if kind is None:
+        raise UsageError(f"{file} has no ending of a format of sheets. Name a file that ends in {', '.join(_FORMATS)}.")
+    return kind
+
+
+def _database() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
+
+
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    return [str(value) for value in column.to_pylist()]

@@ -1,0 +1,140 @@
+"""Divide the rows of a run into strata: the rows with a score between two bounds and, with `--within`, with one value."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from shardsift.fleet.errors import UsageError
+from shardsift.producer.planning.cut import Integers, Values, keys_of, scores_of_keys
+
+_LOW_BITS = 19  # of a key. The other bits divide the scores between two powers of 2 into 16 cells
+_GROWTH = (1, 2, 4, 8)  # rows of the strata on each side of the threshold, the nearest first
+_ROWS_OF_STRATUM = 10  # are labelled of each, unless there are very few
+_NAME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{8})(?: ([^=]+)=(.*))?", re.DOTALL)
+
+Scores = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stratum:
+    """The rows with a score of `low` or more and less than `high` and, if a column is named, with this value in it."""
+
+    low: float
+    high: float
+    within: str | None = None
+    value: str = ""
+
+    @property
+    def name(self) -> str:
+        """A name that can be read back, but does not tell the score to the person who labels."""
+        low, high = np.array([self.low, self.high], np.float32).view(np.uint32).tolist()
+        return f"{low:08x}-{high:08x}{'' if self.within is None else f' {self.within}={self.value}'}"
+
+    def __str__(self) -> str:
+        bounds = [f"{self.low:.6g} or more"] if self.low > -np.inf else []
+        bounds += [f"less than {self.high:.6g}"] if self.high < np.inf else []
+        scores = f"score {' and '.join(bounds)}" if bounds else "any score"
+        return scores if self.within is None else f"{self.within} {self.value}, {scores}"
+
+    def has(self, score: float) -> bool:
+        return self.low <= score < self.high or score == self.high == np.inf
+
+
+def stratum_named(name: str) -> Stratum:
+    """Read a stratum from its name. Raises UsageError."""
+    found = _NAME.fullmatch(name)
+    if not found:
+        raise UsageError(f"{name!r} is no stratum of `producer sample`. Leave this column as it was written.")
+    low, high = np.array([int(found[1], 16), int(found[2], 16)], np.uint32).view(np.float32).tolist()
+    return Stratum(low=low, high=high, within=found[3], value=found[4] or "")
+
+
+def cells_of(keys: Integers, threshold: float) -> Integers:
+    """The cell of each key of `planning/cut.py`: a value and a narrow range of scores, divided at the threshold."""
+    (at,) = keys_of(np.array([threshold], np.float32), np.zeros(1, np.int64))
+    found: Integers = ((keys >> _LOW_BITS) << 1) + ((keys & 0xFFFFFFFF) >= at)
+    return found
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The scored rows of a run, counted by cell: arrays of the shape (cells,), in ascending order."""
+
+    cells: Integers
+    rows: Integers
+    threshold: float
+
+    @property
+    def numbers(self) -> Integers:
+        """The index of each cell's value of `--within`."""
+        return self.cells >> (33 - _LOW_BITS)
+
+    @property
+    def lowest(self) -> Scores:
+        """The lowest score that each cell can have."""
+        scores = scores_of_keys((self.cells >> 1) << _LOW_BITS)
+        found: Scores = np.where(self.cells & 1, np.maximum(scores, np.float32(self.threshold)), scores)
+        return found
+
+
+def counted_cells(rows_by_cell: Mapping[int, int], threshold: float) -> Cells:
+    cells = sorted(rows_by_cell)
+    return Cells(np.array(cells, np.int64), np.array([rows_by_cell[cell] for cell in cells]), threshold)
+
+
+def strata_around(cells: Cells, values: Values, within: str | None, *, drawn: int) -> list[Stratum]:
+    """Strata of which none is empty, for a sample of `drawn` rows. Raises UsageError if that is fewer than the strata.
+
+    On each side of the threshold, a stratum has about twice the rows of its neighbour that is nearer to the threshold.
+    """
+    most = max(1, min(len(_GROWTH), drawn // (2 * len(values) * _ROWS_OF_STRATUM)))
+    lowest, found = cells.lowest, list[Stratum]()
+    for number, value in enumerate(values):
+        is_above = lowest >= np.float32(cells.threshold)
+        above, below = (np.flatnonzero((cells.numbers == number) & side) for side in (is_above, ~is_above))
+        starts = _ends(cells.rows[above], most) + 1  # of the next stratum
+        ends = _ends(cells.rows[below[::-1]], most)
+        edges = [*lowest[below[::-1][ends[ends < len(below) - 1]]], *lowest[above[starts[starts < len(above)]]]]
+        edges += [cells.threshold] if len(below) and len(above) else []
+        bounds = [-np.inf, *np.unique(np.array(edges, np.float32)).tolist(), np.inf]
+        found += [Stratum(low=low, high=high, within=within, value=text_of(value)) for low, high in pairwise(bounds)]
+    if len(found) > drawn:
+        raise UsageError(f"{drawn:,} rows are too few: there are {len(found):,} strata, and each needs one. Draw more.")
+    return found
+
+
+def strata_of_cells(strata: Iterable[Stratum], cells: Cells, values: Values) -> dict[int, Stratum]:
+    """The stratum of each cell. Raises UsageError if the strata are of other values, or around another threshold."""
+    found: dict[int, Stratum] = {}
+    of_value: dict[str, list[Stratum]] = {text_of(value): [] for value in values}
+    for stratum in sorted(strata, key=lambda stratum: stratum.low):
+        if stratum.value not in of_value:
+            raise UsageError(
+                f"No row of this run is in the stratum {stratum}. Name the run that the rows were drawn from."
+            )
+        of_value[stratum.value].append(stratum)
+    for number, here in enumerate(of_value.values()):
+        lows = np.array([stratum.low for stratum in here[1:]], np.float32)
+        at_lows = cells_of(keys_of(lows, np.zeros(len(lows), np.int64)), cells.threshold)
+        if not here or (Cells(at_lows, at_lows, cells.threshold).lowest != lows).any():
+            raise UsageError("These rows were drawn around another threshold, or with another --within. Name those.")
+        own = np.flatnonzero(cells.numbers == number)
+        places = np.searchsorted(lows, cells.lowest[own], side="right")
+        found |= {int(cell): here[place] for cell, place in zip(cells.cells[own], places, strict=True)}
+    return found
+
+
+def text_of(value: str | int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _ends(rows: Integers, most: int) -> Integers:
+    """Divide cells, the nearest to the threshold first, into at most `most` groups. Return the last cell of all but one."""
+    if not len(rows):
+        return np.zeros(0, np.int64)
+    shares = np.cumsum(_GROWTH[:most])[:-1] / sum(_GROWTH[:most])
+    return np.unique(np.searchsorted(np.cumsum(rows), shares * rows.sum()))
