@@ -8,12 +8,12 @@ from huggingface_hub.errors import BucketNotFoundError, RepositoryNotFoundError
 
 from shardsift.fleet.checks import (
     OF_PRODUCERS,
+    REDIS_MEND,
     Check,
     Verdict,
     hub_check,
     ok,
-    redis_check,
-    rights_check,
+    redis_checks,
     warning,
     wrong,
 )
@@ -33,28 +33,24 @@ from shardsift.producer.status.advice import why_unable
 from shardsift.producer.status.screen import present_line
 
 _NAMED = 3  # runs, workers and commands in a line
-_REDIS_MEND = "Install one: pip install 'shardsift[local]'."
 _FINALIZER_MEND = "Start one, or restart one that hangs: producer finalizer"
 _OUTPUT_MEND = "Choose an --output that can be written."
 
 
 def producer_checks(settings: Settings, *, output_uri: str | None = None) -> list[Check]:
     """The checks for a run with this output, or for any run if none is named."""
-    checks = fleet_checks(settings) if settings.redis_url else [Check(name="redis", run=_own_server, mend=_REDIS_MEND)]
-    checks.append(hub_check())
+    checks = [*fleet_checks(settings), hub_check()]
     if output_uri:
         checks.append(Check(name="output", run=partial(_output, output_uri), mend=_OUTPUT_MEND))
     return checks
 
 
 def fleet_checks(settings: Settings) -> list[Check]:
-    """The checks that the fleet has a finalizer, and workers for each run with shards to score."""
-    rights = rights_check(settings, OF_PRODUCERS)
+    """Check Redis, and that the fleet has a finalizer, and workers for each run with shards to score."""
     return [
-        redis_check(settings),
-        rights,
-        Check(name="workers", run=partial(_workers, settings), mend=rights.mend, needs=(rights.name,)),
-        Check(name="finalizer", run=partial(_finalizer, settings), mend=rights.mend, needs=(rights.name,)),
+        *redis_checks(settings, OF_PRODUCERS, otherwise=_own_server),
+        Check(name="workers", run=partial(_workers, settings), mend=REDIS_MEND, needs=("redis rights",)),
+        Check(name="finalizer", run=partial(_finalizer, settings), mend=REDIS_MEND, needs=("redis rights",)),
     ]
 
 

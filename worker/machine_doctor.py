@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from shardsift.fleet.checks import OF_WORKERS, Check, Verdict, hub_check, ok, redis_check, rights_check, warning, wrong
+from shardsift.fleet.checks import OF_WORKERS, Check, Verdict, hub_check, ok, redis_checks, warning, wrong
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.demand import Load, open_demands
 from shardsift.fleet.process.settings import Settings
@@ -34,10 +34,8 @@ _OTHER_MODEL = "Name a sequence classifier with --model; docs/troubleshooting.md
 
 
 def worker_checks(settings: Settings) -> list[Check]:
-    redis = [redis_check(settings), rights_check(settings, OF_WORKERS)]
-    if settings.redis_url is None:
-        said = "REDIS_URL is not set: `worker start` needs it."
-        redis = [Check(name="redis", run=lambda: warning(said, _NO_REDIS_MEND), mend=_NO_REDIS_MEND)]
+    none = partial(warning, "REDIS_URL is not set: `worker start` needs it.", _NO_REDIS_MEND)
+    redis = redis_checks(settings, OF_WORKERS, otherwise=none)
     return [*gpu_checks(settings), *redis, hub_check(), torch_check(settings), model_check(settings)]
 
 
@@ -55,8 +53,7 @@ def torch_check(settings: Settings) -> Check:
 
 def model_check(settings: Settings) -> Check:
     """The check that the model of the settings loads or, if none is named, a model that the fleet needs."""
-    asks_fleet = settings.redis_url is not None and not _is_named(settings)
-    needs = ("torch", "redis") if asks_fleet else ("torch",)
+    needs = ("torch",) if _is_named(settings) else ("torch", "redis")
     return Check(name="model", run=partial(_model, settings), mend=_OTHER_MODEL, needs=needs)
 
 

@@ -21,7 +21,7 @@ from shardsift.fleet.process.redis_away import advice_on, is_refusal
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.storage.hub_access import check_hub_answers, hub_token
 
-_REDIS_MEND = (
+REDIS_MEND = (
     "Is the address in REDIS_URL right, and does a firewall let this machine through? "
     "See ops/README.md, Redis across machines."
 )
@@ -52,12 +52,12 @@ class Verdict:
 class Check:
     """One line of a doctor. If `run` raises, the check is wrong and `mend` says what to do.
 
-    A check is skipped if one that it `needs` is wrong or was skipped.
+    A check is skipped unless all checks that it `needs` ran before it, and none of them was wrong.
     """
 
     name: str
     run: Callable[[], Verdict]
-    mend: str
+    mend: str = ""  # empty if the error itself says what to do
     needs: tuple[str, ...] = ()
 
 
@@ -88,15 +88,13 @@ def run_checks(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
 
 def diagnose(checks: Iterable[Check]) -> Iterator[Verdict]:
     """Run the checks in order. Yields what each finds, without secrets, as soon as it is known."""
-    useless: set[str] = set()  # the checks that are wrong, or were left out
+    passed: set[str] = set()
     for check in checks:
-        if useless.intersection(check.needs):
-            useless.add(check.name)
-            continue
-        verdict = _verdict_of(check)
-        if verdict.result is Result.WRONG:
-            useless.add(check.name)
-        yield replace(verdict, check=check.name, says=redacted(verdict.says), mend=redacted(verdict.mend))
+        if passed.issuperset(check.needs):
+            verdict = _verdict_of(check)
+            if verdict.result is not Result.WRONG:
+                passed.add(check.name)
+            yield replace(verdict, check=check.name, says=redacted(verdict.says), mend=redacted(verdict.mend))
 
 
 def _verdict_of(check: Check) -> Verdict:
@@ -107,9 +105,16 @@ def _verdict_of(check: Check) -> Verdict:
         return wrong(f"{kind}{' '.join(str(error).split())}", check.mend)
 
 
+def redis_checks(settings: Settings, commands: Iterable[str], *, otherwise: Callable[[], Verdict]) -> list[Check]:
+    """Check Redis and the rights of its user for these commands; without a REDIS_URL, run `otherwise`."""
+    if settings.redis_url is None:
+        return [Check(name="redis", run=otherwise)]
+    return [redis_check(settings), rights_check(settings, commands)]
+
+
 def redis_check(settings: Settings) -> Check:
     """Check that the server that REDIS_URL names answers, and does not lose keys of a run."""
-    return Check(name="redis", run=partial(_redis, settings), mend=_REDIS_MEND)
+    return Check(name="redis", run=partial(_redis, settings), mend=REDIS_MEND)
 
 
 def _redis(settings: Settings) -> Verdict:
@@ -118,7 +123,7 @@ def _redis(settings: Settings) -> Verdict:
         with suppress(redis.ResponseError):  # the check of the rights says which this user lacks
             refuse_other_version(client)
     except UsageError as error:
-        return wrong(str(error), "" if error.__cause__ is None or is_refusal(error.__cause__) else _REDIS_MEND)
+        return wrong(str(error), "" if error.__cause__ is None or is_refusal(error.__cause__) else REDIS_MEND)
     info: dict[str, Any] = {}
     with suppress(redis.ResponseError):  # this user, or a managed service, does not allow it
         info = client.info()
@@ -149,7 +154,7 @@ OF_PRODUCERS = (*OF_WORKERS, "LRANGE {queue} 0 -1", "HKEYS {key}", "ZREVRANGE {k
 
 def rights_check(settings: Settings, commands: Iterable[str]) -> Check:
     """Check that Redis accepts these commands: the user of REDIS_URL has the rights, and the server is not a replica or full."""
-    return Check(name="redis rights", run=partial(_rights, settings, commands), mend=_REDIS_MEND, needs=("redis",))
+    return Check(name="redis rights", run=partial(_rights, settings, commands), mend=REDIS_MEND, needs=("redis",))
 
 
 def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:

@@ -1,6 +1,7 @@
 """A doctor's checks run in order, and one that fails does not stop the others."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import redis
@@ -9,8 +10,8 @@ from shardsift.fleet.checks import Check, Result, Verdict, diagnose, ok, wrong
 from shardsift.fleet.errors import UsageError
 
 
-def check(name: str, look: Callable[[], Verdict]) -> Check:
-    return Check(name=name, run=look, mend="Do this.", needs=())
+def check(name: str, look: Callable[[], Verdict], *needs: str) -> Check:
+    return Check(name=name, run=look, mend="Do this.", needs=needs)
 
 
 def failing(error: Exception) -> Callable[[], Verdict]:
@@ -32,6 +33,23 @@ def test_an_error_is_a_finding_and_the_next_check_runs(error: Exception, says: s
 
     assert (found.result, found.says, found.mend) == (Result.WRONG, says, "Do this.")
     assert following.result is Result.OK
+
+
+def test_a_check_runs_only_if_those_that_it_needs_ran_and_were_not_wrong() -> None:
+    fine = partial(ok, "Fine.")
+
+    found = diagnose(
+        [
+            check("a", fine),
+            check("b", partial(wrong, "Gone.", "Do this."), "a"),
+            check("c", fine, "b"),
+            check("d", fine, "c"),
+            check("e", fine, "not asked"),
+            check("f", fine, "a"),
+        ]
+    )
+
+    assert [verdict.check for verdict in found] == ["a", "b", "f"]
 
 
 def test_a_finding_holds_no_secret() -> None:

