@@ -11,7 +11,8 @@ BEGIN_MS = SLOT * 10_000
 def noted(ring_of: dict[int, int], **fields: int) -> dict[str, str]:
     """The run's hash, with this many rows in each slot since its start."""
     ring = {f"pace:{(SLOT + number) % 30}": f"{SLOT + number}:{rows}" for number, rows in ring_of.items()}
-    run = {"started_ms": BEGIN_MS, "slots": len(ring_of), "rows_scored": sum(ring_of.values()), **fields}
+    slots, rows = len(ring_of), sum(ring_of.values())
+    run = {"started_ms": BEGIN_MS, "slots": slots, "worker_ms": slots * 10_000, "rows_scored": rows, **fields}
     return {"spec": "{}", **ring, **{name: str(value) for name, value in run.items()}}
 
 
@@ -43,6 +44,14 @@ def test_the_last_five_minutes_count_alone() -> None:
 @pytest.mark.parametrize(("now", "rate"), [(2, 50), (4, 25), (10, 10)])
 def test_a_slot_counts_as_far_as_it_is_over(now: float, rate: float) -> None:
     assert read_pace(noted({0: 100}), now_ms=at(now), end_ms=at(now)).rows_per_second_lately == rate
+
+
+def test_no_more_time_counts_than_workers_had_shards_in_all() -> None:
+    run = noted({0: 100, 1: 20}, worker_ms=12_000)  # one worker, which stopped in the second slot
+
+    pace = read_pace(run, now_ms=at(60), end_ms=at(60))
+
+    assert (pace.seconds, pace.rows_per_second) == (12, 10)
 
 
 def test_a_run_that_ended_does_not_grow_slower() -> None:

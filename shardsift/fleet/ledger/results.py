@@ -12,7 +12,8 @@ from shardsift.fleet.run.receipt import ROW_COUNTS, AttemptReport, Histogram, Ph
 
 # The speed of a run, from the rows that `lua/prelude.lua` counts in slots of ten seconds.
 #
-# Only slots in which a worker held a shard count, so time spent waiting for workers does not make a run look slow.
+# Only slots in which a worker held a shard count, so time spent waiting for workers does not make a run look slow. A worker
+# that stopped early in a slot would make the run look slow too, so no more time counts than all workers held shards for.
 
 _SLOT_MS = 10_000  # as in lua/prelude.lua
 _SLOTS = 30
@@ -49,11 +50,12 @@ def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
         return Pace(queued_seconds=queued_seconds)
     begin_ms = int(run["started_ms"])
     lately = _slots_lately(run, now_ms // _SLOT_MS)
+    work_ms = min(end_ms - begin_ms, int(run.get("slots", 0)) * _SLOT_MS, int(run.get("worker_ms", 0)))
     return Pace(
         rows_lately=sum(lately.values()),
         seconds_lately=sum(_seconds_of(slot, begin_ms, end_ms) for slot in lately),
         rows=int(run.get("rows_scored", 0)),
-        seconds=max(0.0, min((end_ms - begin_ms) / 1000, int(run.get("slots", 0)) * _SLOT_MS / 1000)),
+        seconds=max(0, work_ms) / 1000,
         idle_seconds=_seconds_since(run.get("advanced_ms"), now_ms),
         queued_seconds=queued_seconds,
     )
