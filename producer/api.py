@@ -5,7 +5,6 @@ from contextlib import closing, contextmanager
 from typing import Any, Unpack
 
 import redis
-from kombu.exceptions import OperationalError
 
 from shardsift.fleet.dispatch import send_due_shards
 from shardsift.fleet.ledger import Ledger
@@ -271,5 +270,5 @@ def _errors() -> Iterator[None]:
     try:
         with keyword_errors():
             yield
-    except (redis.RedisError, OperationalError) as error:
+    except redis.RedisError as error:
         raise as_ours(error) from error

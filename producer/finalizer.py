@@ -16,7 +16,6 @@ from contextlib import suppress
 
 import redis
 from celery import Celery
-from kombu.exceptions import OperationalError
 
 from shardsift.fleet.dispatch import queue_lost_shards, send_due_shards
 from shardsift.fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
@@ -116,7 +115,7 @@ class Finalizer:
         try:
             action()
             return
-        except (redis.RedisError, OperationalError) as error:
+        except redis.RedisError as error:
             logger.warning("%s The finalizer tries again.", as_ours(error), extra=ABOUT_REDIS)
         except Exception:  # a thread that died unseen would stop the fleet
             logger.exception("The finalizer failed; it tries again")
@@ -163,7 +162,7 @@ def _for_each_run(ledger: Ledger, only_run: str | None, action: Callable[[str], 
     for run_id in [only_run] if only_run else ledger.run_ids()[::-1]:
         try:
             action(run_id)
-        except (redis.RedisError, OperationalError) as error:
+        except redis.RedisError as error:
             if not is_of_one_key(error):
                 raise
             logger.warning("Run %s: %s", run_id, as_ours(error), extra=ABOUT_REDIS | {"run_id": run_id})

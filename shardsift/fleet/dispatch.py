@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.ledger.base import Keys
-from shardsift.fleet.process.broker import NEW, STARTED, queue_length, queue_lists, shards_in_queue
+from shardsift.fleet.process.broker import NEW, STARTED, errors_of_redis, queue_length, queue_lists, shards_in_queue
 from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.spec import is_run_id, is_safe_name
 
@@ -59,7 +59,7 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
     while True:
         room = max(0, _MESSAGES_AHEAD - queue_length(ledger.redis, queue))
         due = ledger.take_due(run_id, room=room)
-        with app.producer_or_acquire() as producer:
+        with errors_of_redis(), app.producer_or_acquire() as producer:
             for priority, names in ((STARTED, due.again), (NEW, due.fresh)):
                 for name in names:
                     _send(app, producer, ScoreShard(run_id=run_id, shard=name), queue, priority)

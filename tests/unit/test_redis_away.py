@@ -1,6 +1,8 @@
 """A log says once a minute that Redis is away, and at once if the reason changes."""
 
 import logging
+import re
+from collections.abc import Iterator
 from threading import Event
 
 import pytest
@@ -9,6 +11,7 @@ from kombu.exceptions import OperationalError
 from redis._parsers.base import BaseParser
 
 from shardsift.fleet.errors import Stopped
+from shardsift.fleet.process.broker import errors_of_redis
 from shardsift.fleet.process.command_line import run_command_line
 from shardsift.fleet.process.redis_away import ABOUT_REDIS, OnceAMinute, as_ours, wait_for_redis
 
@@ -113,10 +116,7 @@ def test_a_server_that_refuses_for_now_is_waited_for_and_reported_with_what_to_d
         wait_for_redis(refused, stopping)
 
     assert asked == [answer]
-    by_celery = OperationalError(answer)
-    by_celery.__cause__ = refusal(answer)
     assert what_to_do in str(as_ours(refusal(answer)))
-    assert str(as_ours(by_celery)) == str(as_ours(refusal(answer)))
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,39 @@ def test_an_error_of_one_run_is_raised_at_once(answer: str, what_to_do: str) -> 
     with pytest.raises(redis.ResponseError, match=answer.removeprefix("ERR ")):
         wait_for_redis(wrong, Event())
     assert what_to_do in str(as_ours(refusal(answer)))
+
+
+def of_library(kind: type[redis.RedisError]) -> Iterator[type[redis.RedisError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        if child.__module__ == kind.__module__:
+            yield from of_library(child)
+
+
+@pytest.mark.parametrize("kind", sorted(set(of_library(redis.RedisError)), key=str))
+def test_every_error_of_the_client_becomes_ours_in_one_line(kind: type[redis.RedisError]) -> None:
+    error = kind("12182\n a:6379\n")  # as the errors of a cluster must be written
+
+    ours = as_ours(error, "Redis at a")
+
+    assert re.match(r"Redis at a (refuses this|does not answer) \(.*12182 a:6379\)\.", str(ours))
+    assert ours.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (redis.OutOfMemoryError("OOM"), redis.OutOfMemoryError),
+        (redis.TimeoutError("slow"), redis.TimeoutError),
+        (ConnectionResetError("reset"), redis.ConnectionError),
+        (None, redis.ConnectionError),
+    ],
+)
+def test_an_error_of_celery_becomes_that_of_redis(cause: Exception | None, kind: type[Exception]) -> None:
+    with pytest.raises(redis.RedisError) as error, errors_of_redis():
+        raise OperationalError("all connections are in use") from cause
+
+    assert type(error.value) is kind
 
 
 def test_a_command_ends_with_that_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:

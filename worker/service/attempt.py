@@ -3,19 +3,15 @@
 import logging
 import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import redis
 from celery import Celery
-from kombu.exceptions import OperationalError
 
 from shardsift.fleet.dispatch import top_up
 from shardsift.fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
 from shardsift.fleet.ledger import Claim
-from shardsift.fleet.process.broker import log_skipped_step
-from shardsift.fleet.process.redis_away import as_ours, wait_for_redis
+from shardsift.fleet.process.redis_away import as_ours, redis_may_be_away, wait_for_redis
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.storage.open_output import open_output
@@ -166,15 +162,6 @@ class Attempt:
     def _top_up(self) -> None:
         with redis_may_be_away():
             top_up(self.app, self.child.ledger, self.claim.run_id, self.claim.spec.queue)
-
-
-@contextmanager
-def redis_may_be_away() -> Iterator[None]:
-    """Ignore errors of Redis in the block. The end of the lease, or a sweep of the finalizer, repairs what is missing."""
-    try:
-        yield
-    except (redis.RedisError, OperationalError, ShardsiftError) as error:
-        log_skipped_step(logger, error)
 
 
 def _classified(error: BaseException) -> ShardsiftError:

@@ -17,15 +17,13 @@ from billiard import active_children
 from billiard.exceptions import WorkerLostError
 from celery import Celery
 from celery.worker import state as celery_state
-from kombu.exceptions import OperationalError
 
 from shardsift.fleet.dispatch import NOT_OURS, send_due_shards
-from shardsift.fleet.errors import ExitCode, ShardsiftError
+from shardsift.fleet.errors import ExitCode
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.announcements import WorkerState
-from shardsift.fleet.process.broker import log_skipped_step
 from shardsift.fleet.process.logs import WORKER_NAME
-from shardsift.fleet.process.redis_away import ABOUT_REDIS
+from shardsift.fleet.process.redis_away import ABOUT_REDIS, redis_may_be_away
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.model import Model, queue_of_run, worker_queue
 from shardsift.fleet.storage.scratch import scratch_folder
@@ -245,11 +243,9 @@ class Parent:
             logger.error(
                 "Shard %s of %s: %s\n%s", shard, run_id, error, trace, extra={"run_id": run_id, "shard": shard}
             )
-            try:
+            with redis_may_be_away():
                 self._ledger.report_crash(run_id, shard, self._owner, error, trace)
                 send_due_shards(self._app, self._ledger, run_id)
-            except (redis.RedisError, OperationalError, ShardsiftError) as problem:
-                log_skipped_step(logger, problem)
 
 
 def _quieten_semaphore_tracker() -> None:

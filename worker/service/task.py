@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from shardsift.fleet.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard
 from shardsift.fleet.errors import ShardsiftError, Stopped, TransientError
 from shardsift.fleet.ledger import Claim, Refusal, new_nonce
-from shardsift.fleet.process.redis_away import wait_for_redis
+from shardsift.fleet.process.redis_away import redis_may_be_away, wait_for_redis
 from shardsift.worker.app import app
-from shardsift.worker.service.attempt import Attempt, redis_may_be_away
+from shardsift.worker.service.attempt import Attempt
 from shardsift.worker.service.child import ScoringChild, start_child
 from shardsift.worker.service.ipc import owner_name
 

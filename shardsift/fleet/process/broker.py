@@ -7,6 +7,7 @@ popped by a worker that dies at that moment is lost. The sweep of the ledger the
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import redis
@@ -21,7 +22,7 @@ from kombu.transport.virtual import Empty, Message
 
 from shardsift.fleet.process.logs import LINE, FleetFormatter
 from shardsift.fleet.process.redact import all_redacted
-from shardsift.fleet.process.redis_away import ABOUT_REDIS, OnceAMinute
+from shardsift.fleet.process.redis_away import OnceAMinute
 from shardsift.fleet.process.settings import Settings
 
 STARTED, NEW = 0, 1  # Celery's priorities of a message: shards that were started before go first
@@ -60,12 +61,6 @@ _CONFIGURATION: dict[str, Any] = {
     "worker_log_format": LINE,
     "worker_task_log_format": LINE,
 }
-
-
-def log_skipped_step(logger: logging.Logger, error: Exception) -> None:
-    """Log an error of Redis, Celery or a run after which the next sweep repairs what is missing."""
-    about = ABOUT_REDIS if isinstance(error, (redis.RedisError, OperationalError)) else {}
-    logger.warning("A step was skipped, which the next sweep of the finalizer makes up for: %s", error, extra=about)
 
 
 class _App(Celery):  # type: ignore[misc]  # Celery is untyped
@@ -128,6 +123,16 @@ def _set_log_format(logger: logging.Logger, **_: Any) -> None:
         if handler.formatter and not isinstance(handler.formatter, FleetFormatter):
             handler.setFormatter(FleetFormatter(handler.formatter))
             handler.addFilter(OnceAMinute())
+
+
+@contextmanager
+def errors_of_redis() -> Iterator[None]:
+    """Raise the error of Redis for which kombu raises an error of its own."""
+    try:
+        yield
+    except OperationalError as error:
+        cause = error.__cause__
+        raise (cause if isinstance(cause, redis.RedisError) else redis.ConnectionError(str(error))) from None
 
 
 # The queues as kombu has them in Redis: how long they are, and whose messages they hold. Celery has no such calls. They are

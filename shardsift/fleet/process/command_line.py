@@ -324,6 +324,5 @@ def _lacking(error: Exception) -> str:
 
 
 def _is_of_redis(error: Exception) -> bool:
-    """Compares class names, so that printing help need not import redis."""
-    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
-    return bool(names & {"redis.exceptions.RedisError", "kombu.exceptions.OperationalError"})
+    """Compares modules' names, so that printing help need not import redis."""
+    return any(kind.__module__ == "redis.exceptions" for kind in type(error).__mro__)

@@ -8,12 +8,13 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import redis
 
-from shardsift.fleet.errors import Stopped, TransientError
+from shardsift.fleet.errors import ShardsiftError, Stopped, TransientError
 
 ABOUT_REDIS = {"is_about_redis": True}
 _SILENT_SECONDS = 60.0
@@ -67,13 +68,22 @@ def is_of_one_key(error: Exception) -> bool:
     return _OF_ONE_KEY in str(error)
 
 
+@contextmanager
+def redis_may_be_away() -> Iterator[None]:
+    """Log errors of Redis and of a run. The end of the lease, or a sweep of the finalizer, repairs what is missing."""
+    try:
+        yield
+    except (redis.RedisError, ShardsiftError) as error:
+        about = ABOUT_REDIS if isinstance(error, redis.RedisError) else {}
+        logger.warning("A step was skipped, which the next sweep of the finalizer makes up for: %s", error, extra=about)
+
+
 def as_ours(error: Exception, server: str = "Redis") -> TransientError:
-    """Describe an error of Redis, or of Celery about Redis: that it is away, or why it refuses and what to do."""
-    cause = error if isinstance(error, redis.RedisError) else error.__cause__ or error
-    reason = " ".join(str(cause).split()).rstrip(".")
-    refusal = f"{server} refuses this ({reason}). {advice_on(cause)}".rstrip()
-    ours = TransientError(refusal if is_refusal(cause) else f"{server} does not answer ({reason}).")
-    ours.__cause__ = cause
+    """Describe an error of Redis: that it is away, or why it refuses and what to do."""
+    reason = " ".join(str(error).split()).rstrip(".")
+    refusal = f"{server} refuses this ({reason}). {advice_on(error)}".rstrip()
+    ours = TransientError(refusal if is_refusal(error) else f"{server} does not answer ({reason}).")
+    ours.__cause__ = error
     return ours
 
 
