@@ -12,8 +12,11 @@ ShardsiftError
 └── OutputDamaged     files do not match receipts    → the finalizer queues those shards again
 """
 
+import errno
+import os
 from collections.abc import Mapping
 from enum import IntEnum
+from pathlib import Path
 
 
 class ShardsiftError(Exception):
@@ -79,6 +82,22 @@ class OutputDamaged(ShardsiftError):
         shards = "1 shard" if len(damaged) == 1 else f"{len(damaged):,} shards"
         super().__init__(f"The stored files of {shards} are lost or damaged: {first}")
         self.damaged = dict(damaged)
+
+
+def lack_of(error: BaseException) -> str:
+    """Say what this machine lacks if an error means that: disk space or memory. Otherwise empty."""
+    if isinstance(error, MemoryError):
+        return f"out of memory ({' '.join(str(error).split())[:300] or type(error).__name__})."
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return ""
+    disk = "the disk"
+    if name := error.filename2 or error.filename:
+        file = Path(os.fsdecode(name)).absolute()
+        disk = f"the disk of {next(path for path in file.parents if path.is_mount())}"
+    return (
+        f"{disk} is full: no space left. Free some on that disk; SHARDSIFT_SCRATCH_DIR, or TMPDIR for a command, moves "
+        "scratch files to another."
+    )
 
 
 class ExitCode(IntEnum):

@@ -115,5 +115,5 @@ def test_a_lack_of_memory_is_retried_later_and_ends_no_process(
         runs.wait_until_published(run_id)
         assert child_of(worker).pid == first.pid
 
-    assert "will be retried: No memory left" in runs.fleet.log("w1").read_text()
+    assert "will be retried: out of memory" in runs.fleet.log("w1").read_text()
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)

@@ -158,15 +158,29 @@ def test_an_unexpected_error_has_an_exit_code_of_its_own(capsys: pytest.CaptureF
     assert "OverflowError: date value out of range\nproducer: this error was not expected." in capsys.readouterr().err
 
 
-def test_a_full_disk_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/scores"),
+            "the disk of / is full: no space left. Free some",
+        ),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "the disk is full: no space left. Free some"),
+        (MemoryError(), "out of memory (MemoryError)."),
+        (MemoryError("no room\nfor a row"), "out of memory (no room for a row)."),
+    ],
+)
+def test_a_lack_of_disk_space_or_memory_is_no_bug(
+    error: Exception, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     def wrong() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise error
 
     with pytest.raises(SystemExit) as ended:
         run_command_line("producer", wrong)
 
     assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("producer: A disk is full: [Errno 28] No space left on device. Free some")
+    assert capsys.readouterr().err.startswith(f"producer: {says}")
 
 
 def test_settings_that_a_library_cannot_read_are_reported_in_one_line(

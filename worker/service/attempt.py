@@ -9,7 +9,7 @@ import redis
 from celery import Celery
 
 from shardsift.fleet.dispatch import top_up
-from shardsift.fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
+from shardsift.fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError, lack_of
 from shardsift.fleet.ledger import Claim
 from shardsift.fleet.process.redis_away import as_ours, redis_may_be_away, wait_for_redis
 from shardsift.fleet.process.wording import counted
@@ -167,8 +167,8 @@ class Attempt:
 def _classified(error: BaseException) -> ShardsiftError:
     if isinstance(error, ShardsiftError):
         return error
-    if isinstance(error, MemoryError):
-        return TransientError(f"No memory left: {error}")
     if isinstance(error, redis.RedisError):
         return as_ours(error)
+    if lack := lack_of(error):
+        return TransientError(lack)
     return ShardsiftError(f"{type(error).__name__}: {error}")

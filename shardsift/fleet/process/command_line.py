@@ -3,7 +3,6 @@
 Imports almost nothing, so that help appears at once.
 """
 
-import errno
 import inspect
 import io
 import json
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from shardsift.fleet.errors import ExitCode, ShardsiftError, TransientError, UsageError
+from shardsift.fleet.errors import ExitCode, ShardsiftError, TransientError, UsageError, lack_of
 from shardsift.fleet.process.environment import keep_docstrings, leave_out_others
 from shardsift.fleet.process.wording import wrapped
 
@@ -70,7 +69,7 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
     except ShardsiftError as error:
         _end(f"{name}: {error}")
     except Exception as error:
-        if cause := _wrong_settings(error) or _lacking(error):
+        if cause := _wrong_settings(error) or lack_of(error) or _lacking():
             _end(f"{name}: {cause}")
         if not _is_of_redis(error):
             traceback.print_exc()
@@ -308,10 +307,8 @@ def _wrong_settings(error: Exception) -> str:
     return ""
 
 
-def _lacking(error: Exception) -> str:
-    """Name the resource that this process lacks, such as disk space. Empty if the error has another cause."""
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"A disk is full: {error}. Free some space, and run the command again."
+def _lacking() -> str:
+    """Name the folder that this process lacks. Empty if it has what it needs."""
     try:
         Path.cwd()
     except FileNotFoundError:

@@ -1,7 +1,6 @@
 """Translate the libraries' errors into ShardError, which fails the shard, and TransientError, which retries it."""
 
 import errno
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import pyarrow as pa
 from huggingface_hub import errors as hub_errors
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
-from shardsift.fleet.errors import ShardError, ShardsiftError, TransientError
+from shardsift.fleet.errors import ShardError, ShardsiftError, TransientError, lack_of
 from shardsift.fleet.process.redact import redacted
 from shardsift.fleet.process.wording import is_url, local_path
 
@@ -34,7 +33,6 @@ _PERMANENT_ERRNO = {
     errno.ENAMETOOLONG,
 }
 _PERMISSION_ERRNO = {errno.EACCES, errno.EPERM, errno.EROFS}
-_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 _LONGEST_WAIT_SECONDS = 3600.0  # longest wait that a server may ask for
 _EXPIRED = {"ExpiredToken", "RequestTimeTooSkewed"}  # codes of S3, for which s3fs raises PermissionError
 # Packages that read and write buckets and the web for fsspec, and raise errors of their own that are no OSErrors.
@@ -70,6 +68,8 @@ def translated(doing: str) -> Iterator[None]:
 
 def storage_error(error: Exception, doing: str) -> ShardError | TransientError | None:
     """Translate a library's error into ours. None for an error that comes from no library: a bug of ours."""
+    if lack := lack_of(error):
+        return TransientError(f"{doing}: {lack}")
     if isinstance(error, _LIBRARIES_ERRORS):
         return _from_library(error, doing)
     if isinstance(error, UnicodeEncodeError) and error.encoding == "ascii":  # of a header; a URL is encoded before
@@ -94,11 +94,6 @@ def _from_library(error: Exception, doing: str) -> ShardError | TransientError:
     if isinstance(error, JSONDecodeError):
         first = _short(error.doc.strip().partition("\n")[0]) or "nothing"
         return TransientError(f"{doing}: the answer is not the service's, but perhaps a proxy's ({first}).")
-    if isinstance(error, OSError) and error.errno in _DISK_FULL:
-        return TransientError(
-            f"{doing}: {_disk_of(error)} is full: no space left. Free some on that disk; SHARDSIFT_SCRATCH_DIR, or TMPDIR "
-            "for a command, moves scratch files to another."
-        )
     if isinstance(error, _NO_ANSWER):
         return TransientError(f"{doing}: the network failed ({_line(error)}).")
     if isinstance(error, PermissionError) and _s3_code(error) in _EXPIRED:
@@ -115,8 +110,6 @@ def _from_library(error: Exception, doing: str) -> ShardError | TransientError:
         elif _s3_code(error):
             check = "the key of this machine, such as AWS_ACCESS_KEY_ID, and its rights"
         return ShardError(f"{doing}: permission denied ({_line(error)}). Check {check}.", of_machine=True)
-    if isinstance(error, MemoryError):
-        return TransientError(f"{doing}: out of memory ({_line(error)}).")
     if isinstance(error, pa.ArrowException):
         return ShardError(f"{doing}: not a readable Parquet file ({_line(error)}).")
     if isinstance(error, OSError) and error.errno is None:  # pyarrow's, for a broken page, or fsspec's, for any format
@@ -125,14 +118,6 @@ def _from_library(error: Exception, doing: str) -> ShardError | TransientError:
         return ShardError(f"{doing}: {_line(error)}.")
     # The rest are I/O errors of a disk or mount, and hf_xet's RuntimeErrors, which wrap network failures.
     return TransientError(f"{doing}: {_line(error)}.")
-
-
-def _disk_of(error: OSError) -> str:
-    """The mount point of the disk, if the error names the file that was being written."""
-    if not (name := error.filename2 or error.filename):
-        return "the disk"
-    file = Path(os.fsdecode(name)).absolute()
-    return f"the disk of {next(path for path in file.parents if path.is_mount())}"
 
 
 def _from_path(error: OSError, doing: str) -> ShardError:
