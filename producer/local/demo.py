@@ -1,4 +1,4 @@
-"""Demonstrate a run offline: real text, a small classifier, a worker killed in the middle, and the same files as undisturbed."""
+"""Demonstrate a run offline: real text, a small classifier, and a killed worker that changes no published file."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ _LEASE_SECONDS = 15.0  # after this, another worker takes the killed worker's sh
 
 
 def show_demo(folder: Path, settings: Settings, *, rows: int) -> ExitCode:
-    """Do the same run twice, with a kill and without, and print what both published. FAILED if the files differ."""
+    """Do the same run with and without killing a worker. Returns FAILED if the published files differ."""
     say(f"1/4  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
     shown, folder = folder, folder.absolute()
     labelled_rows = max(100, 6 * rows)
@@ -75,7 +75,7 @@ Logs          {shown}/state/logs"""
 
 
 def _make_inputs(folder: Path, *, rows: int, labelled_rows: int) -> None:
-    """Write the shards and the labelled texts; their paragraphs are disjoint."""
+    """Write the shards and the labelled texts, which share no paragraph."""
     if folder.exists() and not (folder / "shards").is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files. Name another --folder for the demo.")
     shutil.rmtree(folder, ignore_errors=True)
@@ -84,7 +84,7 @@ def _make_inputs(folder: Path, *, rows: int, labelled_rows: int) -> None:
 
 
 def fit_classifier(folder: Path) -> None:
-    """Fit the head with `worker train`, in a separate process because it needs torch."""
+    """Fit the head with `worker train`. Runs in a separate process, because only workers may import torch."""
     command = own_command("worker", "train", "--data", str(folder / "labelled.parquet"), "--base-model", "demo")
     command += ["--max-tokens", "128", "--threshold", str(_MIN_SCORE), "--output", str(folder / "classifier")]
     log = folder / "state" / "logs" / "train.log"  # torch and transformers print a lot
@@ -120,7 +120,7 @@ class Killer:
         counts = ledger.counts(run_id)
         workers = list_workers(ledger.redis)
         if counts.done and counts.running >= len(workers) > 0:
-            os.killpg(workers[0].pid, signal.SIGKILL)  # parent and child, as in a power loss
+            os.killpg(workers[0].pid, signal.SIGKILL)  # both parent and child, as in a power loss
             self.done_before = counts.done
             say(
                 f"Killed a worker with SIGKILL after {counts.done} of {counted(counts.shards, 'shard')}. Another takes over its "
@@ -138,17 +138,17 @@ def _kill_line(killer: Killer, status: RunStatus, folder: Path) -> str:
 
 
 def published_digests(output: Path) -> dict[str, str]:
-    """The sha256 of each data and scores file on disk."""
+    """Compute the sha256 of each data and scores file, by path."""
     files = sorted(file for folder in ("data", "scores") for file in (output / folder).rglob("*.parquet"))
     return {str(file.relative_to(output)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def differing_files(killed: dict[str, str], undisturbed: dict[str, str]) -> list[str]:
-    """Paths whose digests differ. Two outputs without files differ too, because nothing was published."""
+    """List the paths whose digests differ. Two empty outputs count as different, because nothing was published."""
     paths = sorted(killed.keys() | undisturbed.keys())
     return [path for path in paths if killed.get(path) != undisturbed.get(path)] if paths else ["nothing was published"]
 
 
 def _digest_of_all(digests: dict[str, str]) -> str:
-    """One sha256 over the lines `<path> <sha256>` of all files."""
+    """Compute one sha256 over the lines `<path> <sha256>` of all files."""
     return hashlib.sha256("".join(f"{path} {digest}\n" for path, digest in digests.items()).encode()).hexdigest()

