@@ -1,4 +1,4 @@
-"""The Runs page: its addresses and their JSON, behind Flower's login, to read only. docs/runs_page.md describes them."""
+"""The read-only Runs page: its addresses and their JSON, behind Flower's login. docs/runs_page.md describes them."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ from shardsift.producer.status.watch import progress_line
 
 _POLL_SECONDS = 2.0
 _THREADS = 4
-# Everything comes from this server. Pictures of Bootstrap are in its style sheet, as data.
+# Everything is loaded from this server. Bootstrap's style sheet has its pictures as data: URLs.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -38,9 +38,9 @@ _POLICY = (
 
 
 def add_runs_pages(application: Flower, ledger: Ledger) -> None:
-    """Add the pages. All browsers share the reads of the ledger."""
+    """Add the pages. All browsers share one read of the ledger."""
     reads_of_ledger = SharedReads(ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_POLL_SECONDS)
-    # Files are read by one thread of their own, so that a slow storage delays nothing else.
+    # Files are read in a separate thread, so that a slow storage does not delay other pages.
     one_thread = ThreadPoolExecutor(1, thread_name_prefix="rows of the runs page")
     reads_of_files = SharedReads(one_thread, seconds=_POLL_SECONDS)
 
@@ -92,7 +92,7 @@ class RunPage(_Handler):
     @authenticated
     async def get(self, run_id: str) -> None:
         try:
-            with suppress(redis.RedisError):  # the page says so, and goes on when that is over
+            with suppress(redis.RedisError):  # the page shows the error and polls until Redis answers
                 await self.read(run_id)
         except UsageError as unknown:
             self.set_status(404)
@@ -104,7 +104,7 @@ class RunPage(_Handler):
 class Json(_Handler):
     @authenticated
     async def get(self, *run_id: str) -> None:
-        """Send the JSON, or the reason why there is none as `{"error": …}`. Flower's application compresses it."""
+        """Send the JSON, or `{"error": …}` with the reason. Flower's application compresses it."""
         self.set_header("Content-Type", "application/json; charset=UTF-8")
         try:
             self.finish(await self.read(*run_id))
@@ -121,13 +121,13 @@ class Json(_Handler):
 
 
 class Assets(StaticFileHandler):
-    """Style and script. Anyone may read them, like Flower's."""
+    """The style sheet and script. They need no login, as Flower's own do not."""
 
     def set_extra_headers(self, path: str) -> None:
-        self.set_header("Cache-Control", "no-cache")  # asked for again after an upgrade, and not sent if unchanged
+        self.set_header("Cache-Control", "no-cache")  # so that an upgrade takes effect
 
 
-# The JSON of the pages: the list of runs, and of one run its status, as `producer status` has it, its scores and rows.
+# The JSON of the pages: the list of runs, and for one run its status (as in `producer status --json`), scores and rows.
 
 _MOST_RUNS = 50
 _MOST_FAILURES = 20  # with their tracebacks
@@ -138,7 +138,7 @@ _MOST_CHARACTERS = 500
 
 
 def run_json(ledger: Ledger, run_id: str) -> dict[str, object]:
-    """One run. Raises UsageError for an unknown run, and redis.RedisError."""
+    """Return the status of a run with its charts. Raises UsageError for an unknown run, and redis.RedisError."""
     status = run_status(ledger, run_id, most_failures=_MOST_FAILURES)
     return {
         **_bounded(status),
@@ -150,7 +150,7 @@ def run_json(ledger: Ledger, run_id: str) -> dict[str, object]:
 
 
 def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
-    """Some rows from the beginning of a random finished shard, near the threshold if the filter is one.
+    """Return some rows of a random finished shard: those near the threshold if the filter is a threshold.
 
     Raises UsageError if no shard is done, ShardError for files that cannot be read, TransientError for the network.
     """
@@ -175,7 +175,7 @@ def _row(row: NearRow) -> dict[str, object]:
 
 
 def runs_list(ledger: Ledger) -> dict[str, object]:
-    """The newest runs with their state. Raises redis.RedisError."""
+    """Return the newest runs with their states. Raises redis.RedisError."""
     run_ids, present = ledger.run_ids(), Present.read(ledger.redis)
     return {
         "present": present_line(present),
@@ -203,7 +203,7 @@ def _listed(ledger: Ledger, run_id: str, present: Present) -> dict[str, object]:
 def summary(status: RunStatus) -> dict[str, object]:
     """Summarise a run for the list of runs and the head of its page."""
     said = verdict(_with_one_failure(status))
-    without_word = said.removeprefix(f"{status.word}: ").removeprefix(f"{status.word}, ")  # the page has it before
+    without_word = said.removeprefix(f"{status.word}: ").removeprefix(f"{status.word}, ")  # the page shows it already
     return {
         "level": level(status),
         "headline": progress_line(status) if said == status.word else without_word,
@@ -212,7 +212,7 @@ def summary(status: RunStatus) -> dict[str, object]:
 
 
 def _bounded(status: RunStatus) -> dict[str, object]:
-    """The status as `producer status --json` prints it, with the first of many workers and shards."""
+    """Return the status as `producer status --json` prints it, but limit the number of workers, shards and retries."""
     return replace(
         status,
         workers=status.workers[:_MOST_LISTED],
@@ -223,7 +223,7 @@ def _bounded(status: RunStatus) -> dict[str, object]:
 
 
 def _what_next(status: RunStatus) -> list[str]:
-    """The advice of `producer status`, without what the verdict already says."""
+    """Return the advice of `producer status`, without lines that the verdict contains."""
     found = _with_one_failure(status)
     lines = [line for line in what_next(found) if line not in verdict(found) and not line.startswith(" ")]
     return (
@@ -239,7 +239,7 @@ def _with_one_failure(status: RunStatus) -> RunStatus:
 
 
 def _score_charts(status: RunStatus) -> list[dict[str, object]]:
-    """A chart for each score column that has rows. `threshold` is set if the filter compares that column with one."""
+    """Return a chart for each score column that has rows, with the filter's threshold if there is one."""
     return [
         {
             "column": column,
@@ -252,7 +252,7 @@ def _score_charts(status: RunStatus) -> list[dict[str, object]]:
     ]
 
 
-# Reads that many browsers share. Flower has one thread for all of them, so reading happens in other threads.
+# Reads that browsers share. They run in other threads, because Flower serves all browsers in one.
 
 _MOST_KEPT = 64
 
@@ -264,9 +264,9 @@ class _Read:
 
 
 class SharedReads:
-    """Share each read of JSON among all browsers that ask for its key. Read again `seconds` after the last read ended.
+    """Caches each read by its key for all browsers. A result is read again `seconds` after the last read ended.
 
-    Errors are shared too, so a server that does not answer is not asked more often. Only the event loop's thread may use it.
+    Errors are cached too, so a server that is down is not asked more often. Use only from the event loop's thread.
     """
 
     def __init__(self, executor: Executor, *, seconds: float) -> None:
@@ -279,7 +279,7 @@ class SharedReads:
         if found is None or (found.ended_at is not None and loop.time() - found.ended_at >= self._seconds):
             found = self._begin(loop, read)
             self._reads.pop(key, None)
-            self._reads[key] = found  # as the newest
+            self._reads[key] = found  # move to the end
             for oldest in list(self._reads)[:-_MOST_KEPT]:
                 del self._reads[oldest]
         return await found.answer

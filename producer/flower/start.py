@@ -1,4 +1,4 @@
-"""Start Flower, the web UI of the fleet, with a password, read-only, with its state saved across restarts, and our pages."""
+"""Start Flower, the web UI of the fleet: read-only, with a password, our pages, and state that survives restarts."""
 
 import logging
 import os
@@ -36,7 +36,7 @@ _MAX_TASKS = 100_000  # Flower forgets the oldest tasks beyond this number; allo
 _RUNTIME_BUCKETS_SECONDS = (
     "1,10,60,300,900,1800,3600,7200"  # Flower's default buckets end at 10 s, which is less than any shard takes
 )
-_OFFLINE_SECONDS = 600  # a spot machine that is gone does not come back
+_OFFLINE_SECONDS = 600  # Flower forgets a silent worker after this; a reclaimed spot machine does not come back
 _LATE_SECONDS = 2.0
 _UNANSWERED = {f"Inspect method {method} failed" for method in Inspector.inspect_methods}
 
@@ -75,12 +75,12 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
 
 
 def _new_application(celery: Celery, arguments: Sequence[str], auth: str) -> Flower:
-    """Build the application of `celery flower` from these arguments alone, with templates of ours.
+    """Build the application of `celery flower` from these arguments, with our templates.
 
-    Flower's own command would also read FLOWER_… variables, and run a flowerconfig.py in the current folder.
+    Flower's own command would also read FLOWER_… variables and run a flowerconfig.py of the current folder.
     """
     options.parse_command_line(["flower", *arguments])
-    options.basic_auth = [auth]  # not an argument, in which a comma divides
+    options.basic_auth = [auth]  # not passed as an argument, because Flower splits that at commas
     extract_settings()
     setup_logging()
     return Flower(
@@ -89,13 +89,13 @@ def _new_application(celery: Celery, arguments: Sequence[str], auth: str) -> Flo
 
 
 def is_news(application: Flower, record: logging.LogRecord) -> bool:
-    """Drop Flower's warnings that no worker answered while there is no worker."""
+    """Return whether to log a record. Flower's warning that no worker answered is dropped while there is no worker."""
     is_there = any(worker.alive for worker in application.events.state.workers.values())
     return is_there or record.getMessage() not in _UNANSWERED
 
 
 def _serve(application: Flower, celery: Celery) -> None:
-    """Serve like the command `celery flower`, but end soon after a signal, also while Redis is away."""
+    """Serve like the command `celery flower`, but end soon after a signal even if Redis is down."""
     signal.signal(signal.SIGTERM, sigterm_handler)
     port = application.start_http_server()
     print_banner(celery, ssl="ssl_options" in flower_settings, port=port)
@@ -108,7 +108,7 @@ def _serve(application: Flower, celery: Celery) -> None:
 
 
 def _end_in_time() -> None:
-    """Exit although threads are left: they retry without end while Redis is away, and Python would wait for them."""
+    """Exit after a delay even if threads are left: while Redis is down they retry forever, and block Python's exit."""
     timer = threading.Timer(_LATE_SECONDS, os._exit, [0])
     timer.daemon = True
     timer.start()
@@ -126,15 +126,13 @@ def _check_port(address: str, port: int) -> None:
         ) from error
 
 
-# Flower's templates and ours: its navigation bar with an entry for the Runs page, and our pages in its layout.
+# Templates: Flower's navigation bar with an entry for the Runs page, and our pages in Flower's layout.
 
-_FIRST_ENTRY = (
-    '<ul class="app-nav navbar-nav">'  # the list that our entry begins; without it the entry is in the note below
-)
+_FIRST_ENTRY = '<ul class="app-nav navbar-nav">'  # our entry goes first in this list
 
 
 def template_loader() -> DictLoader:
-    """`NAME` is our template if there is one, otherwise Flower's. `flower/NAME` is always Flower's."""
+    """Load `NAME` as our template if we have one, otherwise as Flower's. `flower/NAME` is always Flower's."""
     theirs, ours = _templates("flower"), _templates("shardsift.producer.flower")
     navbar = theirs["navbar.html"].replace(_FIRST_ENTRY, _FIRST_ENTRY + ours["navbar_entry.html"], 1)
     wrapped = {f"flower/{name}": text for name, text in theirs.items()} | {"flower/navbar.html": navbar}
