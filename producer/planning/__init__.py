@@ -1,1 +1,1 @@
-"""From the options of a user to a checked plan, and from a plan to a run in the ledger."""
+"""Turn a user's options into a checked plan, and a plan into a run in the ledger."""

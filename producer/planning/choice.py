@@ -1,4 +1,4 @@
-"""Choose the rows that a run keeps, as SQL that fits its columns. Refuses thresholds and labels without effect."""
+"""Turn the user's choice of rows into SQL, and check it against the columns, the thresholds and the labels."""
 
 import math
 import shlex
@@ -21,18 +21,18 @@ _NAMED_LABELS = 10
 
 
 def choose_rows(spec: RunSpec, choice: Condition, schema: pa.Schema) -> tuple[RunSpec, list[str]]:
-    """The run with its filter, and lines about it for the user. Raises UsageError if it does not fit the input."""
+    """Add the filter to a run. Also returns lines for the user. Raises UsageError if it does not fit the input."""
     spec = replace(spec, where=condition(choice, spec.scorings))
     check_filter(spec, schema)
     return spec, _kept_lines(choice, spec.scorings)
 
 
 def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
-    """The rows to keep as SQL; None keeps every row. Raises UsageError for no choice, or one without effect."""
+    """Return the rows to keep as SQL; None keeps every row. Raises UsageError for no choice or one without effect."""
     if choice.keep_all:
         return None
     if choice.keep_top is not None:
-        return "false"  # rows are chosen when all have a score
+        return "false"  # a second run chooses the rows when all have a score
     if choice.where is not None:
         return choice.where
     if len(scorings) > 1:
@@ -45,7 +45,7 @@ def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
 
 
 def _threshold(scoring: Scoring) -> float | None:
-    """The lowest score of a row to keep, which `worker train` wrote into the model's config."""
+    """Return the threshold that `worker train` wrote into the model's config, if the scores are raw."""
     has_raw_score = scoring.outputs == 1 and scoring.function_to_apply == "none"
     return configured_threshold(scoring.model) if has_raw_score and not scoring.scores_from else None
 
@@ -68,7 +68,7 @@ def _check_min_score(min_score: float, scoring: Scoring) -> None:
 
 
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
-    """Raises UsageError if the filter does not fit an input with this schema, or names of columns collide."""
+    """Raise UsageError if the filter does not fit an input with this schema, or if column names collide."""
     kept = kept_schema(schema, spec)
     if spec.where:
         Filter(spec.where, kept)
@@ -89,7 +89,7 @@ def _check_labels(where: str, scoring: Scoring) -> None:
 
 
 def _kept_lines(choice: Condition, scorings: Sequence[Scoring]) -> list[str]:
-    """A line about a threshold on the score of a model with several labels, which is the score of the best one."""
+    """Explain a threshold for a model with several labels: it applies to the best label's score."""
     if choice.min_score is None or scorings[0].outputs == 1:
         return []
     return [
@@ -99,7 +99,7 @@ def _kept_lines(choice: Condition, scorings: Sequence[Scoring]) -> list[str]:
 
 
 def _of_one_label(scoring: Scoring) -> str:
-    """SQL on the last label, which in a two-label model is usually the positive class."""
+    """Return SQL on the last label, which in a two-label model is usually the positive class."""
     if not scoring.label_score_columns:
         return f"{scoring.label_column} = '{scoring.labels[-1]}'"
     return f"{scoring.label_score_columns[-1]} >= 0.5"

@@ -1,4 +1,4 @@
-"""The columns of a run's input: of its files, of a sample if they are files of lines, and of the names of their folders."""
+"""Find the columns of a run's input: from the schema or a sample of its files, and from the names of their folders."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,24 +16,24 @@ from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.run.text import chosen_columns
 from shardsift.producer.planning.inputs import Input, digest_of, refuse_same_names
 
-_LOOKS_FOR_TYPES = 100  # shards to look at
+_LOOKS_FOR_TYPES = 100  # shards to read until one has types for all columns
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundColumns:
-    """The columns that each row has. `source` has shards whose names do not repeat the values of `of_folders`."""
+    """The columns of each row. In `source`, shard names omit the folders `of_folders`, whose values are columns."""
 
     source: Input
     columns: ColumnTypes
     schema: pa.Schema
     of_folders: tuple[str, ...]
-    row_columns: tuple[str, str]  # added by the run: the shard and row of each kept row
+    row_columns: tuple[str, str]  # names of the columns that the run adds for the shard and row of a kept row
     are_chosen: bool  # by --columns; the files may have others
     notes: tuple[str, ...]
 
 
 def find_columns(source: Input, named: str | None) -> FoundColumns:
-    """Look at the files for their columns, or for those that --columns names. Raises UsageError if these are not there."""
+    """Find the columns that --columns names, or else all. Raises UsageError if a named one is not in the files."""
     chosen = chosen_columns(named)
     of_folders = _folder_columns(source.shards, chosen or ())
     if chosen is not None:
@@ -57,9 +57,9 @@ def find_columns(source: Input, named: str | None) -> FoundColumns:
 
 
 def _folder_columns(shards: Sequence[Shard], chosen: ColumnTypes) -> tuple[str, ...]:
-    """The chosen columns that the first file does not have: their values are in the names of folders.
+    """Return the chosen columns that are not in the first file, but in the names of its folders.
 
-    Raises UsageError if a file is in no such folder.
+    Raises UsageError if a file is not in such a folder.
     """
     there = folder_values(shards[0].uri)
     of_folders = {name: kind for name, kind in chosen if name in there and not _has_field(shards[0], name)}
@@ -72,7 +72,7 @@ def _folder_columns(shards: Sequence[Shard], chosen: ColumnTypes) -> tuple[str, 
 
 
 def with_folder_columns(source: Input, names: Collection[str]) -> Input:
-    """The input with shards whose names do not repeat the values of these columns."""
+    """Drop the folders whose values become columns from the names of the shards."""
     shards, listed = renamed(source.shards, names), renamed(source.listed, names)
     refuse_same_names(shards, advice="Rename one, or leave the folder out of --columns.")
     has_digest = source.revision == digest_of(source.listed)
@@ -90,9 +90,9 @@ def _has_field(shard: Shard, name: str) -> bool:
 
 
 def _columns_of_rows(source: Input, chosen: ColumnTypes | None) -> tuple[ColumnTypes, pa.Schema]:
-    """The columns of the first shard that knows their types; of files of lines, those of a sample of all of them.
+    """Return the columns of the first shard that has types for all; for JSON Lines and CSV, those of a sample.
 
-    Pandas writes a file without rows with the type null. Raises UsageError if no shard that is looked at can be read.
+    A column has no type (null) in a file that pandas wrote without rows. Raises UsageError if no shard can be read.
     """
     first = source.shards[0]
     try:
@@ -116,7 +116,7 @@ def _columns_of_rows(source: Input, chosen: ColumnTypes | None) -> tuple[ColumnT
 
 
 def _lacks_types(kind: pa.Schema | pa.DataType) -> bool:
-    """Whether a column, or a list or field inside of one, has the type null."""
+    """Return whether a column, or a list or field inside it, has the type null."""
     fields = kind if isinstance(kind, pa.Schema) else map(kind.field, range(kind.num_fields))
     return any(pa.types.is_null(field.type) or _lacks_types(field.type) for field in fields)
 
@@ -127,7 +127,7 @@ def _schema_of(shard: Shard) -> pa.Schema:
 
 
 def _row_columns(source: Input, schema: pa.Schema) -> tuple[str, str]:
-    """`shard` and `row`; `shard_2` and `row_2`, and so on, if the input has one of them. SQL ignores the case."""
+    """Name the columns `shard` and `row`; with a suffix `_2`, `_3`, … if the input has one of them, in any case."""
     of_folders = (name for shard in source.shards for name in folder_values(shard.name))
     taken = {name.lower() for name in (*schema.names, *of_folders)}
     pairs = chain([("shard", "row")], ((f"shard_{number}", f"row_{number}") for number in count(2)))
@@ -135,7 +135,7 @@ def _row_columns(source: Input, schema: pa.Schema) -> tuple[str, str]:
 
 
 def _notes(columns: ColumnTypes) -> Iterator[str]:
-    """Say which columns of files of lines have a type of last resort."""
+    """Say which columns of JSON Lines or CSV are kept as JSON text because their values have no common type."""
     if names := [name for name, kind in columns if has_json(kind)]:
         yield (
             "Kept as JSON text, wholly or in part, because the sample shows no type that holds all values: "

@@ -1,4 +1,4 @@
-"""Find the lowest score of the best rows of a run: exactly, from its stored scores, and in bounded memory."""
+"""Find the score above which a given share of a run's rows lies: exactly, from stored scores, in bounded memory."""
 
 import math
 import re
@@ -25,11 +25,11 @@ from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.open_output import stored_scores
 from shardsift.producer.planning.options import Ranking, share_of
 
-_MOST_VALUES = 256  # of --within
-_MOST_EDGES = 2048  # of all values together; each may take 32 KiB
-_MOST_KEPT = 1 << 22  # rows, of 16 bytes
+_MOST_VALUES = 256  # different values of the --within column
+_MOST_EDGES = 2048  # for all values together; each may take 32 KiB
+_MOST_KEPT = 1 << 22  # rows kept in memory, 16 bytes each
 _MOST_WEIGHT = 1 << 46  # of a shard: exact in doubles, and 64 bits hold the sum of 100,000 shards
-_PASSES = ((21, 11), (10, 11), (0, 10))  # the bits that each pass decides: the lowest one, and how many
+_PASSES = ((21, 11), (10, 11), (0, 10))  # the bits of the score that each pass decides: lowest bit, number of bits
 _SIGN = 1 << 31
 # The names that Arrow gives its types.
 _WHOLE_NUMBERS = re.compile(r"(dictionary<values=)?u?int\d+\b")
@@ -42,7 +42,7 @@ Values = list[Any]  # of `--within`; a value is identified by its index
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """The lowest score of the best rows with a value of `--within`. Rows with exactly this score are among them."""
+    """The lowest score of the best rows of one value of `--within`. Rows with exactly this score are included."""
 
     value: str | int | None
     score: float
@@ -60,12 +60,10 @@ class RankedRun:
     receipts: Sequence[Receipt]
     shards: Mapping[str, Shard]  # of the input, by name
     ranking: Ranking
-    _unranked: dict[str, int] = field(
-        default_factory=dict
-    )  # of the shards read: scored rows without a value to rank in
+    _unranked: dict[str, int] = field(default_factory=dict)  # by shard: scored rows whose `--within` is null
 
     def of_unranked(self, fate: str) -> tuple[str, ...]:
-        """A line on the scored rows without a value of `--within`, if there are any. Call it after `edges`, which counts them."""
+        """Return a line about scored rows whose `--within` is null, if any. Call `edges` first, which counts them."""
         rows = sum(self._unranked.values())
         return (f"{rows:,} scored rows, whose {self.ranking.within} is null, {fate}.",) if rows else ()
 
@@ -74,7 +72,7 @@ class RankedRun:
         return _score_columns(self.spec, self.ranking)
 
     def edges(self, shares: Sequence[Fraction]) -> list[Edge]:
-        """The edges of the best rows, for each value and share. Raises UsageError if there are no rows to rank."""
+        """Find the edge of the best rows for each value and share. Raises UsageError if there are no rows to rank."""
         values: Values = [] if self.ranking.within else [None]
         rows = sum(receipt.rows_in for receipt in self.receipts)
         return exact_edges(lambda: (ranked for _, _, ranked in self.read(values)), values, shares, rows=rows)
@@ -102,7 +100,7 @@ class RankedRun:
             yield receipt, ranked, (keys_of(scores[ranked], numbers), weights)
 
     def _read_input(self, receipt: Receipt, names: Sequence[str]) -> list[pa.ChunkedArray]:
-        """Columns of a shard's input. The scores file has a line for each of its rows, in the same order."""
+        """Read columns of a shard's input. Its rows are in the order of the scores file."""
         if not names:
             return []
         shard, spec = self.shards.get(receipt.shard), self.spec
@@ -127,7 +125,7 @@ class RankedRun:
 
 
 def check_ranking(spec: RunSpec, ranking: Ranking) -> None:
-    """Raises UsageError if the rows of the run cannot be ranked like this, whatever their scores are."""
+    """Raise UsageError if this ranking does not fit the run. Reads no scores."""
     _score_columns(spec, ranking)
     columns_of_input(spec, ranking)
     _check_within(spec, ranking)
@@ -145,7 +143,7 @@ def _score_columns(spec: RunSpec, ranking: Ranking) -> tuple[str, ...]:
 
 
 def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
-    """The columns of the ranking that must be read from the input.
+    """List the columns of the ranking that must be read from the input.
 
     Raises UsageError if neither the input nor the scores have a column, or its type does not fit.
     """
@@ -166,7 +164,7 @@ def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
 
 
 def _check_within(spec: RunSpec, ranking: Ranking) -> None:
-    """Raises UsageError if another column has the name of `--within` in other case: SQL would not tell them apart."""
+    """Raise UsageError if another column's name differs from `--within` only in case: to SQL they are the same."""
     within = ranking.within
     names = [*dict(spec.columns), *(field.name for field in row_fields(spec)), *spec.output_columns]
     if within and (others := [name for name in names if name.lower() == within.lower() and name != within]):
@@ -193,7 +191,7 @@ def _weights(column: pa.ChunkedArray, name: str, receipt: Receipt) -> Integers:
 
 
 def _numbers(column: pa.ChunkedArray, name: str, values: Values) -> Integers:
-    """For each row, the index of its value in `values`. Adds new values to `values`."""
+    """Return the index in `values` of each row's value. Adds new values to `values`."""
     values += [value for value in pc.unique(column).to_pylist() if value not in values]
     if len(values) > _MOST_VALUES:
         raise UsageError(f"--within {name} has more than {_MOST_VALUES} values. Name a column of fewer.")
@@ -201,7 +199,7 @@ def _numbers(column: pa.ChunkedArray, name: str, values: Values) -> Integers:
 
 
 def bucket_shares(buckets: int) -> list[Fraction]:
-    """The share of the rows in bucket 1 or higher, in bucket 2 or higher, and so on."""
+    """Return the share of rows in bucket 1 or higher, in bucket 2 or higher, and so on."""
     return [Fraction(buckets - bucket, buckets) for bucket in range(1, buckets)]
 
 
@@ -212,7 +210,7 @@ def buckets_of(run: RankedRun, buckets: int) -> Buckets:
 
 
 def best_rows(run: RankedRun, keep_top: str) -> tuple[BestRows, str, tuple[str, ...]]:
-    """The best rows for the card, the condition that only they meet, and lines for the user."""
+    """Find the best rows. Returns their description for the card, SQL that selects them, and lines for the user."""
     check_ranking(run.spec, run.ranking)
     edges, within, by = run.edges([share_of(keep_top)]), run.ranking.within, run.ranking.by
     best = BestRows(share=keep_top, columns=run.columns, within=within, by=by)
@@ -234,11 +232,11 @@ def _quoted(value: str | int | None) -> str:
     return "'" + str(value).replace("'", "''") + "'"
 
 
-# Find edges without sorting: each pass over the rows counts them by the next bits of their keys.
+# Find edges without sorting: each pass counts the rows by the next bits of their keys.
 
 
 def keys_of(scores: npt.NDArray[np.float32], numbers: Integers) -> Integers:
-    """Keys in the order of the scores of each value. The value's number is above 32 bits, the score below."""
+    """Make sortable 64-bit keys: the number of the row's value in the high 32 bits, its score in the low ones."""
     return (numbers << 32) + _SIGN + _in_order(scores.view(np.int32).astype(np.int64))
 
 
@@ -247,21 +245,21 @@ def scores_of_keys(keys: Integers) -> npt.NDArray[np.float32]:
 
 
 def _in_order(bits: Integers) -> Integers:
-    """Turn the bits of floats into integers of the same order, or back. -0.0 becomes 0.0, which equals it in SQL."""
+    """Turn the bits of floats into integers that sort alike, or back. -0.0 becomes 0.0, its equal in SQL."""
     return np.where(bits < 0, -_SIGN - bits, bits)
 
 
 def exact_edges(
     read: Callable[[], Iterable[Rows]], values: Values, shares: Sequence[Fraction], *, rows: int
 ) -> list[Edge]:
-    """The edges of the best rows, for each value and share. `read` begins a pass over all rows, and fills `values`.
+    """Find the edge of the best rows for each value and share. `read` starts a pass over all rows and fills `values`.
 
-    There are at most `rows` rows. If few rows are left for the next passes, they are kept in memory, so most runs are read once
+    There are at most `rows` rows. Once few enough are undecided, they are kept in memory, so most runs are read once
     and the largest ones twice.
     """
-    keys = np.arange(_MOST_VALUES)  # known prefix of each edge's key; at first, one edge for each value
+    keys = np.arange(_MOST_VALUES)  # the bits of each edge's key that are known; at first one edge for each value
     totals: list[int] = []
-    above = np.zeros((2, 1), np.int64)  # rows with a higher key than each edge, and their weight
+    above = np.zeros((2, 1), np.int64)  # for each edge, the rows with a higher key, and their weight
     for lowest, bits in _PASSES:
         known, places = np.unique(keys, return_inverse=True)
         kept: list[Rows] | None = [] if rows <= _MOST_KEPT else None
@@ -285,7 +283,7 @@ def exact_edges(
 
 
 def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fraction]) -> Integers:
-    """For each edge, the index of its value. Edges of a value without weight are left out."""
+    """Return the index of each edge's value. Values without weight have no edges."""
     numbers = [number for number in sorted(range(len(values)), key=values.__getitem__) if totals[number]]
     if not numbers:
         raise UsageError("There are no rows to rank: none has a score and what --by and --within name.")
@@ -295,7 +293,7 @@ def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fractio
 
 
 def _counted(blocks: Iterable[Rows], known: Integers, lowest: int, bits: int, kept: list[Rows] | None) -> Integers:
-    """Cumulative rows and weight for each value of the next bits, for each known prefix. The last entry is 0. Adds to `kept`."""
+    """Count rows and weight at or above each value of the next bits, for each known prefix. Adds the rows to `kept`."""
     size = len(known) << bits
     counted = np.zeros((2, size), np.int64)
     for keys, weights in blocks:

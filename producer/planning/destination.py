@@ -1,4 +1,4 @@
-"""Choose the output of a run, and check before anything is read that it can be used."""
+"""Choose the output of a run, and check that it can be used. Reads no input."""
 
 import re
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _HUB_FILE_BYTES = 512_000_000  # default on the Hub
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """The place of the published rows. With --keep-top, also the place where all scores are published first."""
+    """The output. With --keep-top, there is also a place where all scores are published first."""
 
     output_uri: str
     scores_uri: str | None
@@ -46,9 +46,9 @@ class Destination:
 
 
 def find_destination(options: RunOptions) -> Destination:
-    """The output that is named or, for a crawl, a repository of the token's user. Raises UsageError if it cannot be used.
+    """Find the output: the named one or, for a crawl, a repository of the token's user. Raises UsageError if unusable.
 
-    Asks the Hub once for the token's user, and only if an output has to be chosen, because the Hub limits such requests.
+    Asks the Hub for the token's user only if no output is named, because the Hub limits such requests.
     """
     output_uri = options.output_uri or _default_output(options)
     input_uris = options.input_uris if options.crawl is None else (_CRAWLS,)
@@ -66,23 +66,23 @@ def find_destination(options: RunOptions) -> Destination:
 
 
 def check_destination(output_uri: str, input_uris: Sequence[str], *, public: bool = False) -> None:
-    """Raises UsageError if rows cannot be published there, if they would be among the input, or if the Hub does not answer."""
+    """Raise UsageError if the output cannot be written or lies in the input, or if the Hub does not answer."""
     check_output_place(output_uri, public=public)
     _check_is_apart(output_uri, input_uris)
     if any(uri.startswith("hf://") for uri in (output_uri, *input_uris)):
         try:
-            check_hub_answers()  # the Hub's client would try for half a minute
+            check_hub_answers()  # fails at once; the Hub's client would retry for half a minute
         except UsageError as error:
             advice = "Check the network; --input, --model and --output may also be folders of this machine."
             raise UsageError(f"{error} {advice}") from error
 
 
 def check_output_place(uri: str, *, public: bool = False) -> None:
-    """Raises UsageError for a URL that cannot hold an output, has a secret, or needs another package."""
+    """Raise UsageError for a URL that cannot hold an output, contains a secret, or needs another package."""
     refuse_secrets("--output", uri)
     protocol = uri.split("::")[0].partition("://")[0] if is_url(uri) else "file"
     scheme, colon, rest = uri.partition(":/")
-    if protocol == "file" and colon and scheme in _FOR_OUTPUT and not rest.startswith("/"):  # a Path takes away a slash
+    if protocol == "file" and colon and scheme in _FOR_OUTPUT and not rest.startswith("/"):  # Path drops a slash
         meant = f"{scheme}://{'/' if scheme in _LOCAL else ''}{rest}"
         raise UsageError(
             f"--output {uri} lacks a slash, so it names a folder here. Write {meant}, or ./{uri} for that folder."
@@ -105,7 +105,7 @@ def check_output_place(uri: str, *, public: bool = False) -> None:
 
 
 def _check_is_apart(output_uri: str, input_uris: Sequence[str]) -> None:
-    """Refuse an output that the next run would read as its input. A folder is read with all folders below it."""
+    """Refuse an output that would be read as input by the next run. Inputs include all folders below them."""
     output = _real_path(output_uri)
     for uri in input_uris:
         source = _real_path(uri.partition("**")[0])
@@ -121,12 +121,12 @@ def _check_is_apart(output_uri: str, input_uris: Sequence[str]) -> None:
 
 
 def _real_path(uri: str) -> Path | None:
-    """Resolve a local path, which need not exist. None for other URIs."""
+    """Resolve a local path; it need not exist. Returns None for other URIs."""
     return None if is_url(uri) else local_path(uri).resolve()
 
 
 def scores_beside(uri: str) -> str:
-    """The place of all scores before rows are chosen by them: the name of the output with `-scores`.
+    """Name the place where all scores are published before rows are chosen: the output's name with `-scores`.
 
     Raises UsageError if the output has no name, or too long a one.
     """
@@ -165,7 +165,7 @@ def file_bytes(text: str | None, *, by_default: int | None) -> int | None:
 
 
 def place_lines(output: str) -> tuple[str, ...]:
-    """A line for a new folder whose name looks like that of a dataset on the Hub."""
+    """Warn about a new folder whose name looks like a dataset on the Hub."""
     if not _REPO_ID.fullmatch(output) or Path(output).parent.exists():
         return ()
     return (f"--output {output} is a folder here. For a dataset on the Hub, write --output hf://datasets/{output}.",)
@@ -180,7 +180,7 @@ def _default_output(options: RunOptions) -> str:
 
 
 def default_repo_id(user: str, *, crawl: str, model: str, longest: int = _LONGEST_REPO_ID) -> str:
-    """`<user>/fineweb-<crawl>-<model>`, in characters that the Hub allows, and cut to its limit.
+    """Return `<user>/fineweb-<crawl>-<model>`, in characters that the Hub allows, and cut to its limit.
 
     The Hub allows no `--` or `..`, no `.git` at the end, and no `-` or `.` at either end.
     """

@@ -1,4 +1,4 @@
-"""From a plan to a run in the ledger and its messages in the broker."""
+"""Write a plan to the ledger as a run, and send its first messages."""
 
 import time
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ from shardsift.producer.publishing.publish import inspect_and_repair
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Enqueued:
-    """The result of enqueueing: how many shards are new to the ledger, and how the run stands now.
+    """The result of enqueueing: how many shards are new to the ledger, and the state of the run now.
 
-    `restored` counts the new shards that were done before the ledger was lost. `findings` is what was wrong with the output
-    of a published run. It was repaired, or its shards are queued again, if that is possible.
+    `restored` counts the new shards that were done before the ledger was lost. `findings` lists faults of a published
+    output. Those that can be repaired have been repaired, or their shards are queued again.
     """
 
     run_id: str
@@ -38,8 +38,8 @@ class Enqueued:
     sent: int
     counts: Counts
     findings: tuple[Finding, ...] = ()
-    instead_of: str | None = None  # an earlier run of this output that had scored nothing, and was cancelled
-    paused: bool = False  # it waits for `producer resume`: enqueueing a run again does not end its pause
+    instead_of: str | None = None  # an earlier run of this output, cancelled because it had scored nothing
+    paused: bool = False  # the run waits for `producer resume`: enqueueing a run again does not end its pause
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -64,7 +64,7 @@ def enqueue(
     *,
     verify: bool = False,
 ) -> Enqueued:
-    """Reserve the output, write the run, send its messages. May run twice: the second time adds nothing.
+    """Reserve the output, write the run and send its messages. May run twice: the second time adds nothing.
 
     If the ledger was lost, shards whose output exists are recorded as done. The output of a published run is checked and
     repaired; `verify` also checks its content. Raises what the output raises.
@@ -107,7 +107,7 @@ def enqueue(
 
 
 def check_output(plan: Plan, ledger: Ledger | None) -> None:
-    """Raises UsageError if `enqueue` would find that the output cannot be used. Changes nothing."""
+    """Raise UsageError if `enqueue` would find that the output cannot be used. Changes nothing."""
     try:
         patient(open_output(plan.spec.output_uri, plan.spec.run_id).check_free)(plan.spec)
     except OutputTaken as taken:
@@ -116,9 +116,9 @@ def check_output(plan: Plan, ledger: Ledger | None) -> None:
 
 
 def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) -> str | None:
-    """Reserve the output. Returns the run that gave way because it had scored nothing, such as one of a wrong --dtype.
+    """Reserve the output. An earlier run that has scored nothing (say, with a wrong --dtype) is cancelled and returned.
 
-    That run is cancelled first, so that its workers store and its finalizer publishes nothing.
+    It is cancelled first, so that its workers store nothing and no finalizer publishes it.
     """
     try:
         patient(output.reserve)(spec, public=public)
@@ -134,7 +134,7 @@ def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) ->
 
 @patient
 def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
-    """Whether a run has no scores in the ledger or in the output. False if the ledger does not have the run."""
+    """Return whether a run has no scores in the ledger or in the output. False if the ledger does not have the run."""
     if run_id not in ledger.run_ids() or ledger.counts(run_id).done or ledger.pace(run_id).rows:
         return False
     output = open_output(output_uri, run_id)
@@ -142,7 +142,7 @@ def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
 
 
 def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
-    """Find what a published output has lost, if the ledger was lost too; those shards are scored again."""
+    """Find what a published output lacks, if the ledger was lost too. The shards concerned are scored again."""
     if not recovered.partial or output.published() != spec.run_id:
         return ()
     return tuple(output.inspect([*recovered.whole, *recovered.partial], hashes=hashes))

@@ -1,7 +1,7 @@
-"""Report a dry run: the plan, and what it is estimated to take.
+"""Report a dry run: the plan, and its estimated tokens, hours and cost.
 
-Rows and tokens are from a sample, hours from an earlier run or from a GPU's peak. Each figure is rough, and says so. Needs no
-torch and downloads no weights.
+Rows and tokens come from a sample, hours from an earlier run or from a GPU's peak. The report says that each figure is
+rough. Needs no torch and downloads no weights.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ _DIGITS = 3  # of a total that is not exact
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """A number that is only known to lie between two others."""
+    """Bounds of an estimate."""
 
     low: float
     high: float
@@ -44,18 +44,18 @@ class Range:
         return f"{max(_LEAST, self.low):,.2f} to {max(_LEAST, self.high):,.2f}"
 
 
-# The range goes over the part of the peak that encoders reach in the programs that publish figures: 26 to 33 % on an A100 in
-# text-embeddings-inference, by https://github.com/Artain-AI/ignite-ms; 30 % on a T4 and 57 % on an A100 in TensorRT's demo of
-# BERT; 58 % on an L4 in MLPerf 3.1. It begins a little lower, because models that are not packed here do worse.
-_OF_A_PEAK = Range(low=1 / 0.57, high=1 / 0.2)  # times the time at the peak
-_OF_AN_EARLIER_RUN = Range(low=0.7, high=1.5)  # times the time at its speed, because its texts were different
+# Shares of a GPU's peak that encoders reach in published benchmarks: 26 to 33 % on an A100 in text-embeddings-inference
+# (https://github.com/Artain-AI/ignite-ms), 30 % on a T4 and 57 % on an A100 in TensorRT's demo of BERT, 58 % on an L4
+# in MLPerf 3.1. The range here starts lower, at 20 %, because models that are not packed are slower.
+_OF_A_PEAK = Range(low=1 / 0.57, high=1 / 0.2)  # factor on the time at the peak
+_OF_AN_EARLIER_RUN = Range(low=0.7, high=1.5)  # factor on the time at an earlier run's speed, whose texts differ
 _MOST_RUNS = 50  # earlier runs to look at, newest first
-_MOST_RECEIPTS = 200  # receipts to read of that run
+_MOST_RECEIPTS = 200  # receipts to read of the earlier run
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceEstimate:
-    """The hours for which workers hold shards if all have this kind of device. Starts and idle time are not counted.
+    """The hours of work if all workers have this kind of device. Excludes their starts and idle time.
 
     `cost` is `gpu_hours` times the price; both are None if no price is known.
     """
@@ -79,24 +79,24 @@ class DeviceEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """`rows` and `tokens` are None if they are not known, for the reasons in `notes`."""
+    """The estimate for a run. `rows` and `tokens` are None if unknown; `notes` says why."""
 
     rows: int | None = None
-    rows_are_counted: bool = False  # otherwise they come from the sample, as the tokens do
+    rows_are_counted: bool = False  # otherwise estimated from the sample, as the tokens are
     tokens: int | None = None
     sampled_rows: int = 0
     sampled_shards: int = 0
     devices: tuple[DeviceEstimate, ...] = ()
     notes: tuple[str, ...] = ()
     bad_rows: dict[str, int] = field(default_factory=dict)  # reason → rows of the sample that cannot be read
-    refused: str = ""  # why the run would fail, if all rows are like the sample
-    left_out: dict[str, int] = field(default_factory=dict)  # field that the run does not have → rows of the sample
+    refused: str = ""  # why the run would fail if all rows are like the sample
+    left_out: dict[str, int] = field(default_factory=dict)  # field that the output will lack → rows of the sample
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """A line about rows and tokens, one for each kind of device, and what is missing."""
+        """Yield a line about rows and tokens, one for each kind of device, and what is missing."""
         known = []
         if self.rows is not None:
             known.append(counted(self.rows, "row") if self.rows_are_counted else f"{_about(self.rows)} rows")
@@ -121,7 +121,7 @@ class Estimate:
 
 
 def plan_report(plan: Plan) -> dict[str, int | str]:
-    """The plan, with its rows if they are cheap to count."""
+    """Describe the plan, with its rows if they are cheap to count."""
     spec = plan.spec
     sizes = [shard.size_bytes for shard in plan.shards]
     return {
@@ -147,7 +147,7 @@ def estimate_run(
 ) -> Estimate:
     """Estimate tokens, hours and cost. `counted_rows` is None if rows were not counted; `ledger` may know an earlier run.
 
-    Never raises for what cannot be read: the notes say what is missing.
+    Does not raise if something cannot be read: the notes say what is missing.
     """
     spec, rows = plan.spec, counted_rows
     if any(scoring.scores_from for scoring in spec.scorings):
@@ -188,7 +188,7 @@ def _most_first(names: Iterable[str]) -> dict[str, int]:
 
 
 def _refusal(spec: RunSpec, sample: Sequence[SampledShard]) -> str:
-    """Why the run would fail, with the first bad rows and their shards. The sample is judged as a run of its own."""
+    """Say why the run would fail, with the first bad rows. The limit of bad rows is applied to the sample."""
     found, rows = FirstBadRows(), sum(len(one.table) for one in sample)
     for one in sample:
         found.add([replace(bad, position=f"shard {one.shard.name}, {bad.position}") for bad in one.noted.values()])
@@ -197,7 +197,7 @@ def _refusal(spec: RunSpec, sample: Sequence[SampledShard]) -> str:
 
 
 def ledger_if_it_answers(settings: Settings) -> Ledger | None:
-    """The fleet's ledger. None if no Redis is named, or it does not answer."""
+    """Open the fleet's ledger. Returns None if no Redis is named, or it does not answer."""
     try:
         return Ledger.connect(settings) if settings.redis_url else None
     except UsageError:
@@ -205,7 +205,7 @@ def ledger_if_it_answers(settings: Settings) -> Ledger | None:
 
 
 def rows_by_size(spec: RunSpec, shards: Sequence[Shard], sample: Sequence[SampledShard]) -> int | None:
-    """The rows of all shards, from those of the sample and the sizes of the files. None if files do not say their rows."""
+    """Estimate the rows of all shards from the sample and the file sizes. None if a sampled file's rows are unknown."""
     rows = [one.rows for one in sample if one.rows is not None]
     if not rows or len(rows) < len(sample):
         return None
@@ -214,9 +214,9 @@ def rows_by_size(spec: RunSpec, shards: Sequence[Shard], sample: Sequence[Sample
 
 
 def earlier_speeds(spec: RunSpec, ledger: Ledger) -> tuple[str, dict[str, float]]:
-    """The newest run of the same models with done shards, and by device how many tokens a worker does per second.
+    """Find the newest run of the same models with done shards. Returns its id and the tokens per second of each device.
 
-    Empty if no such run is known.
+    Both are empty if there is no such run.
     """
     try:
         for run_id in ledger.run_ids()[:_MOST_RUNS]:
@@ -240,7 +240,7 @@ def _speeds(ledger: Ledger, run_id: str) -> dict[str, float]:
 def _devices(
     spec: RunSpec, work: Sequence[Work], ledger: Ledger | None, price: float | None, prices: ListPrices
 ) -> Iterator[DeviceEstimate]:
-    """An earlier run's devices, then each other kind of GPU by its peak."""
+    """Estimate for an earlier run's devices by their speed, then for each other kind of GPU by its peak."""
     run_id, speeds = earlier_speeds(spec, ledger) if ledger else ("", {})
     for device, speed in speeds.items():
         hours = _OF_AN_EARLIER_RUN * (sum(one.tokens for one in work) / speed / _SECONDS)
@@ -256,7 +256,7 @@ def _devices(
 
 
 def priced(device: str, hours: Range, basis: str, price: float | None, prices: ListPrices = TABLE) -> DeviceEstimate:
-    """Add the cost, at the user's price for an hour, or else at the list price."""
+    """Estimate a device, with the cost at the user's price per hour, or else at the list price."""
     source = "SHARDSIFT_PRICE_PER_GPU_HOUR"
     if price is None:
         price, source = prices.of(device), prices.source

@@ -1,4 +1,4 @@
-"""Turn a crawl, or files, folders, globs and URLs, into the shards of a run, at one revision of the input."""
+"""Turn a crawl, or files, folders, globs and URLs, into the shards of a run, pinned to one revision of the input."""
 
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -28,29 +28,29 @@ from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.hub_files import HubFiles
 from shardsift.producer.planning.options import InputOptions
 
-_NAMED = 3  # of the files that cannot be read
+_NAMED = 3  # unreadable files that an error names
 _ONE_FOLDER = "Rename one, leave one out, or pass their common parent folder as the only --input."
 _FOOTER_THREADS = 16
-_NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # what fsspec raises for a URL that it cannot use
+_NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # raised by fsspec for a URL that it cannot use
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
     """The shards of a run, in name order. The `uris` pin Hub datasets to their current commit.
 
-    `revision` is that commit, or a digest of the shards' names and identities.
+    `revision` is this commit, or a digest of the shards' names and identities.
     """
 
     uris: tuple[str, ...]
     revision: str
     shards: tuple[Shard, ...]
-    listed: tuple[Shard, ...]  # the same, and those beyond the user's limits
-    left_out: tuple[str, ...]  # files in its folders whose endings are not those of an input
+    listed: tuple[Shard, ...]  # `shards`, and those beyond the user's limits
+    left_out: tuple[str, ...]  # files in the input's folders that have no ending of an input file
     notes: tuple[str, ...] = ()  # for the user
 
 
 def read_input(options: InputOptions) -> Input:
-    """The shards that the options name. Raises UsageError if they cannot be read."""
+    """List the shards that the options name. Raises UsageError if they cannot be read."""
     if options.crawl is None and not options.input_uris:
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
     for uri in options.input_uris:
@@ -60,7 +60,7 @@ def read_input(options: InputOptions) -> Input:
 
 
 def crawl_input(crawl: str) -> Input:
-    """The shards of a FineWeb crawl. Raises UsageError, which says where the crawls are listed."""
+    """List the shards of a FineWeb crawl. Raises UsageError with the address of the list of crawls."""
     try:
         return list_input(f"hf://datasets/{CRAWLS_DATASET}/data/{crawl}/*.parquet")
     except UsageError as error:
@@ -69,7 +69,7 @@ def crawl_input(crawl: str) -> Input:
 
 
 def list_input(*uris: str) -> Input:
-    """The input files that files, folders, globs or fsspec URLs name.
+    """List the input files at paths, folders, globs or fsspec URLs.
 
     Raises UsageError if one of them names no file, or a file is named twice.
     """
@@ -107,7 +107,7 @@ def _list(uri: str) -> Input:
 
 
 def _refuse_files_named_twice(uris: Sequence[str], parts: Sequence[Input]) -> None:
-    """Refuse one file as two shards. `uris` are as the user wrote them."""
+    """Raise UsageError if one file would be two shards. `uris` are as the user wrote them."""
     seen: dict[Hashable, tuple[int, str]] = {}
     for number, part in enumerate(parts):
         for shard in part.shards:
@@ -122,10 +122,10 @@ def _refuse_files_named_twice(uris: Sequence[str], parts: Sequence[Input]) -> No
 
 
 def _file(shard: Shard) -> Hashable:
-    """Identify a file, which may have several names on this machine. Some file systems repeat inodes of removed files."""
+    """Identify a file that may have several paths. Includes its identity, because file systems may reuse inodes."""
     if not shard.uri.startswith("file://"):
         return shard.uri
-    with suppress(FileNotFoundError):  # it was removed after the listing; reading it will raise
+    with suppress(FileNotFoundError):  # removed after the listing; reading it will raise
         found = Path(shard.uri.removeprefix("file://")).stat()
         return found.st_dev, found.st_ino, shard.identity
     return shard.uri
@@ -140,7 +140,7 @@ def refuse_same_names(shards: Iterable[Shard], *, advice: str) -> None:
 
 
 def limited(source: Input, rows: int | None) -> Input:
-    """The shards of the first `rows` rows. Raises UsageError if a file cannot be read."""
+    """Limit the input to the shards of its first `rows` rows. Raises UsageError if a file cannot be read."""
     if rows is None:
         return source
     try:
@@ -171,9 +171,9 @@ def _unsplit(source: Input, longest_group: int, rows_per_task: int) -> Iterator[
 
 
 def _parts(file: Shard, rows_per_task: int) -> tuple[list[Shard], int]:
-    """The parts of a file, or the file if it has only one, and the rows of its longest row group.
+    """Split a file into parts. Returns the parts (or the file itself) and the rows of its longest row group.
 
-    The last part ends with the file, even if that grows.
+    The last part has no end, so that it includes rows that are added to the file.
     """
     if not has_footer(file.uri):
         return [file], 0
@@ -200,7 +200,7 @@ def _parts(file: Shard, rows_per_task: int) -> tuple[list[Shard], int]:
 
 
 def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
-    """The first row of each part. A part has at most `rows_per_task` rows, or is one row group."""
+    """Return the first row of each part. A part has at most `rows_per_task` rows, or is one row group."""
     starts, end = [0], 0
     for rows in row_groups:
         if rows and end > starts[-1] and end + rows - starts[-1] > rows_per_task:
@@ -210,9 +210,9 @@ def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
 
 
 def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Iterable[str] = ()) -> dict[str, Shard]:
-    """The shards of a run that is over, by name. A file that was split is replaced by its parts.
+    """Return the shards of a finished run, by name. A file that was split is replaced by its parts.
 
-    The rows of a part that was left out are in no receipt, so it begins with its file.
+    A part that was left out has no receipt to say which rows it has, so it starts at the first row of its file.
     """
     whole = {file.name: file for file in files}
     rows = {receipt.shard: (receipt.first_row, receipt.rows_in) for receipt in receipts}
@@ -230,9 +230,9 @@ def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Ite
 
 
 def count_rows(shards: tuple[Shard, ...]) -> int:
-    """The number of rows to score, from the files' footers. Files without one are read whole.
+    """Count the rows to score, from the files' footers. Files without footer are read whole.
 
-    Raises UsageError with all files that cannot be read.
+    Raises UsageError that names the first files that cannot be read.
     """
 
     def rows_or_error(shard: Shard) -> int | ShardError:
@@ -265,14 +265,14 @@ def _rows(shard: Shard, most: int | None = None) -> int:
 
 
 def pinned_uri(uri: str) -> tuple[str, str | None]:
-    """A Hub URI pinned to the current commit of its revision, and that commit. Other URIs are returned unchanged."""
+    """Pin a Hub URI to the current commit of its revision. Also returns this commit. Other URIs stay unchanged."""
     if not uri.startswith("hf://"):
         return uri, None
     try:
         place = HubFiles().resolve_path(uri)
     except FileNotFoundError as error:  # from the client, for a missing repository or revision
         if isinstance(error.__cause__, GatedRepoError):
-            raise  # the caller's `translated` says so
+            raise  # the caller's `translated` has a message for it
         missing = "revision" if isinstance(error.__cause__, RevisionNotFoundError) else "repository"
         raise UsageError(f"The Hub shows no such {missing} to this HF_TOKEN: {uri}. Check the name.") from error
     if not isinstance(place, HfFileSystemResolvedRepositoryPath):
@@ -297,7 +297,7 @@ def absolute_uri(uri: str) -> str:
 
 
 def digest_of(shards: Iterable[Shard]) -> str:
-    """Changes if a file is added, removed, renamed or rewritten, but not if it is touched or the folder moves."""
+    """Compute a digest that changes if a file is added, removed, renamed or rewritten, but not if the folder moves."""
     total = hashlib.sha256()
     for shard in shards:
         total.update(f"{shard.name} {shard.identity}\n".encode())

@@ -14,7 +14,7 @@ _FILES_A_FOLDER = 10_000  # the Hub's limit: https://huggingface.co/docs/hub/sto
 
 
 def check_layout(spec: RunSpec, shards: Sequence[Shard]) -> list[str]:
-    """Raises UsageError for paths that an output cannot have. Returns a line about names that some disks do not distinguish."""
+    """Raise UsageError for paths that an output cannot have. Returns a line about names that some disks confuse."""
     _check_tree(shards)
     _check_folders(spec, shards)
     _check_folder_names(spec, shards)
@@ -22,7 +22,7 @@ def check_layout(spec: RunSpec, shards: Sequence[Shard]) -> list[str]:
 
 
 def _check_tree(shards: Iterable[Shard]) -> None:
-    """Raises UsageError if an output file of one shard would be a folder of another's: `x.jsonl` beside `x.parquet/`."""
+    """Raise UsageError if one shard's output file would be a folder of another's: `x.jsonl` beside `x.parquet/`."""
     by_path = {shard.data_path: shard for shard in shards}
     for path, shard in by_path.items():
         for folder in PurePosixPath(path).parents:
@@ -34,7 +34,7 @@ def _check_tree(shards: Iterable[Shard]) -> None:
 
 
 def _check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:
-    """Raises UsageError if the output is on the Hub and a folder would have more files than it takes."""
+    """Raise UsageError if a folder on the Hub would have more files than the Hub allows."""
     together, files = defaultdict[tuple[str, ...], float](float), defaultdict[str, float](float)
     for shard in shards if is_on_hub(spec.output_uri) else ():
         together[merge_group(shard.name)] += _share_of_file(shard, spec.target_file_bytes)
@@ -50,14 +50,14 @@ def _check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:
 
 
 def _share_of_file(shard: Shard, target_bytes: int | None) -> float:
-    """The largest share of a data file that a shard fills, if its rows take at most twice the bytes of the input."""
+    """Estimate the largest share of a data file that a shard fills. Assumes at most twice the bytes of its input."""
     if target_bytes is None or shard.size_bytes is None:
         return 1
     return min(1, max(1 / MOST_SHARDS_OF_FILE, 2 * shard.size_bytes / target_bytes))
 
 
 def _check_folder_names(spec: RunSpec, shards: Iterable[Shard]) -> None:
-    """Raises UsageError if a folder such as `score=5` would give readers a second column of that name."""
+    """Raise UsageError if a folder such as `score=5` would give readers a second column `score`."""
     added = {name.lower() for name in spec.output_columns}
     for shard in shards:
         if taken := [name for name in folder_values(shard.name) if name.lower() in added]:
@@ -68,7 +68,7 @@ def _check_folder_names(spec: RunSpec, shards: Iterable[Shard]) -> None:
 
 
 def twins_line(shards: Iterable[Shard]) -> list[str]:
-    """A line about files whose names some disks do not distinguish."""
+    """Return a line about files whose names are equal on disks that ignore case or Unicode forms."""
     shown: dict[str, str] = {}
     for shard in shards:
         first = shown.setdefault(unicodedata.normalize("NFC", shard.name).casefold(), shard.name)

@@ -1,4 +1,4 @@
-"""The options of `enqueue`, `run` and `refilter`: one line each, from which the commands and the Python API are made."""
+"""The options of `enqueue`, `run` and `refilter`. The commands and the Python API are generated from these classes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ By = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """The rows to keep: by a condition on each row, or a share of all rows."""
+    """The rows to keep, by a condition on each row or as a share of all rows."""
 
     min_score: Annotated[
         float | None,
@@ -90,7 +90,7 @@ def share_of(text: str) -> Fraction:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """How rows are ranked by their stored scores."""
+    """The ranking of rows by their stored scores."""
 
     score_columns: Annotated[
         tuple[str, ...],
@@ -112,7 +112,7 @@ class Ranking:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Ranking, Condition):
-    """The rows to keep of a run whose scores are stored."""
+    """The rows to keep of a run with stored scores."""
 
     buckets: Annotated[
         int | None,
@@ -160,7 +160,7 @@ class RefilterOptions(Choice):
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
-    """The input of a run. The annotations are those of the command line."""
+    """The input of a run. The annotations define the command's options."""
 
     crawl: Annotated[
         str | None,
@@ -225,7 +225,7 @@ class Models:
     ] = "auto"
 
     def __post_init__(self) -> None:
-        _ = self.by_column  # raises UsageError for names that do not go together
+        _ = self.by_column  # raises UsageError for missing or equal names
 
     @property
     def by_column(self) -> dict[str, tuple[str, str | None]]:
@@ -260,7 +260,7 @@ class RunOptions(Condition, ScoreOptions, Models, InputOptions):
 
     @property
     def needs_all_scores(self) -> bool:
-        """Whether rows are chosen only after all have a score, by a second run over the scores of the first."""
+        """Whether a second run chooses rows after all have a score (--keep-top)."""
         return self.keep_top is not None
 
     def __post_init__(self) -> None:
@@ -271,7 +271,7 @@ class RunOptions(Condition, ScoreOptions, Models, InputOptions):
             raise UsageError("--by is for --keep-top. Add it, or leave out --by.")
 
     def check_is_one_step(self) -> None:
-        """Raises UsageError if rows are chosen only after all have a score: nothing waits for the scores here."""
+        """Raise UsageError for --keep-top, which needs a caller that waits for the scores of all rows."""
         if self.needs_all_scores:
             raise UsageError(
                 "--keep-top chooses rows when all have a score: start it with `run`, or with an `enqueue` that waits. Or publish "

@@ -1,4 +1,4 @@
-"""From the user's options to a checked run. Nothing is written yet."""
+"""Turn the user's options into a checked run. Writes nothing."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,16 +25,16 @@ class Plan:
 
     spec: RunSpec
     shards: tuple[Shard, ...]
-    command: str | None = None  # reproduces the rows; for the card
-    public: bool = False  # whether a repository that is created is public; the published bytes are the same
+    command: str | None = None  # for the card: the command that reproduces the rows
+    public: bool = False  # whether to create a new repository as public; the published bytes are the same
     notes: tuple[str, ...] = ()  # for the user: the recipes that are used, and what a threshold keeps
-    left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
+    left_out: tuple[str, ...] = ()  # files in the input's folders that have no ending of an input file
     then: RefilterOptions | None = None  # a second run that chooses rows by the scores of this one
 
 
 @patient
 def plan_run(options: RunOptions) -> Plan:
-    """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
+    """Resolve input and model, and check everything that can be checked without a GPU. Raises UsageError."""
     destination = find_destination(options)
     source = read_input(options)
     found = find_columns(source, options.columns)
@@ -79,14 +79,14 @@ def plan_run(options: RunOptions) -> Plan:
 
 
 def as_enqueued(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
-    """The run as it was first enqueued. Files that `producer retry` has accepted since then do not change its id."""
+    """Return the spec and shards as first enqueued: files that `producer retry` accepted do not change the id."""
     with suppress(ShardError):  # reserving the output says what is wrong with it
         for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():
             revision = digest_of(map(accepted.as_enqueued, source.listed))
             earlier = replace(spec, input_revision=revision, columns=accepted.columns or spec.columns)
             if earlier.run_id == run_id:
                 shards = source.shards
-                if accepted.ranges:  # the files have other lengths now, and would be split differently
+                if accepted.ranges:  # changed files would be split differently now
                     files = {file.name: file for file in source.listed}
                     shards = tuple(
                         replace(files[file_name(name, files)], name=name, first_row=first_row, row_limit=limit)
@@ -97,9 +97,9 @@ def as_enqueued(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...
 
 
 def _second_step(options: RunOptions, spec: RunSpec, destination: Destination) -> RefilterOptions | None:
-    """Check the run that will choose rows by the scores of this one. None if there is no second step.
+    """Check the second run, which will choose rows by the scores of this one. None if there is no second run.
 
-    Its output must be free, or hold this second step already, which is possible only after the scores are published.
+    Its output must be free, or already hold this second run, which is possible only after the scores are published.
     """
     if not options.needs_all_scores:
         return None

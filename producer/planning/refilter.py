@@ -24,9 +24,9 @@ _NAMED_SHARDS = 3
 
 @patient
 def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec | None = None) -> Plan:
-    """Plan the run over the input and the scores of the run that is published at `scores_uri`.
+    """Plan a run over the scores that are published at `scores_uri`, and over their input.
 
-    `earlier` is the spec of that run in the ledger, if the ledger has it; it has the path of the input. Raises UsageError if
+    `earlier` is the spec of the published run, if the ledger has it: it has the path of the input. Raises UsageError if
     nothing is published there, if the input is unknown or is not the one that was scored, or if the filter does not fit.
     """
     published = published_run(absolute_uri(scores_uri).rstrip("/"))
@@ -75,7 +75,7 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec
 
 
 def _output(published: Published, options: RefilterOptions) -> str:
-    """The output: a new place or, with --replace, that of the published run. Raises UsageError unless exactly one is named."""
+    """Return the output: --output, or the published run's with --replace. Raises UsageError for none or both."""
     output_uri = options.output_uri
     if options.replaces == bool(output_uri):
         raise UsageError("Say where to put the rows: either --output URI or --replace.")
@@ -103,7 +103,7 @@ def _input_uris(published: Published, earlier: RunSpec | None) -> tuple[str, ...
 
 
 def _as_it_was_scored(found: Input, published: Published) -> Input:
-    """The input as the shards of the published run. Raises UsageError if it is not the input of that run."""
+    """Turn the input into the shards of the published run. Raises UsageError if it is not the input of that run."""
     files = with_folder_columns(found, published.spec.folder_columns)
     shards = as_scored(files.shards, published.receipts, published.left_out)
     here = {name: shard.identity for name, shard in shards.items()}

@@ -1,4 +1,4 @@
-"""Write the command that reproduces the rows of a run, for its card: with pinned revisions, and without paths."""
+"""Write the command that reproduces the rows of a run, for its card. It pins revisions and names no local paths."""
 
 import shlex
 from collections.abc import Iterable, Iterator
@@ -11,20 +11,20 @@ from shardsift.producer.planning.options import Choice, Condition, RefilterOptio
 
 _BREAK = " \\\n  "  # between options
 _REFILTER = "\nproducer refilter"
-_ROWS = [*keywords_of(Condition), "by"]  # about rows, which a run has too
-_NOT_AS_GIVEN = {"crawl", "input", "model", "target_file_size", "output", "public"}  # from the spec, or about no row
+_ROWS = [*keywords_of(Condition), "by"]  # the options that choose rows, as far as `run` has them
+_NOT_AS_GIVEN = {"crawl", "input", "model", "target_file_size", "output", "public"}  # from the spec, or no effect
 
 
 def command_again(options: RunOptions, spec: RunSpec) -> str:
-    """Write the command of a run. Folders are named by their last part, as in everything that is published."""
+    """Write the command of a run. Of a local folder only the last part is published."""
     scored = [name for name in keywords_of(RunOptions) if name not in {*_ROWS, *_NOT_AS_GIVEN}]
     return _run([*map(_model, spec.scorings), *_given(options, scored)], options, spec)
 
 
 def command_with_other_rows(command: str | None, options: RefilterOptions, spec: RunSpec) -> str | None:
-    """The command of an earlier run, with these options about rows to keep. None if an earlier release published the run.
+    """Replace the choice of rows in an earlier run's command. None if that run was published without its command.
 
-    If `producer run` does not have one of the options, the result is two commands.
+    Options that `producer run` does not have give two commands, the second one a `producer refilter`.
     """
     if command is None:
         return None

@@ -18,19 +18,19 @@ _NAMED_SHARDS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Retried:
-    """The number of shards queued again, and the names of those whose files have changed since they were enqueued."""
+    """The number of shards queued again, and the names of shards whose files have changed since they were enqueued."""
 
     queued: int
     changed: tuple[str, ...]
 
 
 def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried:
-    """Record the files' current identities, in the output too, and queue the shards; a cancelled run is resumed.
+    """Queue failed shards, with their files' current identities recorded in ledger and output. Resumes a cancelled run.
 
     Raises UsageError for an unknown run, and if another run has taken the output of a cancelled one.
 
-    A file that is missing or cannot be read keeps its record, and its shard will fail with the reason. If a file has changed,
-    all its parts are queued, including those that are done.
+    A file that is missing or cannot be read keeps its record, and its shard will fail with the reason. If a file has
+    changed, all its parts are queued, including finished ones.
     """
     spec = ledger.spec(run_id)
     if ledger.is_cancelled(run_id):
@@ -41,15 +41,15 @@ def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried
     names = tuple(shard.name for shard in changed)
     if changes:
         _check_none_is_scored(names, ledger, spec)
-        _record(ledger, spec, changes)  # first: what is scored without it would be lost with Redis
+        _record(ledger, spec, changes)  # first: without it, rows scored from now on would be lost with Redis
     ledger.update_shards(run_id, changed)
     queued = ledger.retry(run_id, done_too=done_too, changed=names)
-    ledger.update_shards(run_id, changed)  # includes shards that were done
+    ledger.update_shards(run_id, changed)  # again, for shards that were done before
     return Retried(queued=queued, changed=names)
 
 
 def _of_their_files(failed: Sequence[str], ledger: Ledger, spec: RunSpec) -> Iterable[Shard]:
-    """The failed shards, and the other parts of their files: all parts of a file must be scored from the same version."""
+    """Return the failed shards and all other parts of their files, because parts must be of one version of the file."""
     shards = list(ledger.shards(spec.run_id, failed))
     if spec.rows_per_task is None:
         return shards
@@ -58,7 +58,7 @@ def _of_their_files(failed: Sequence[str], ledger: Ledger, spec: RunSpec) -> Ite
 
 
 def _check_none_is_scored(changed: Sequence[str], ledger: Ledger, spec: RunSpec) -> None:
-    """Raises UsageError if a worker is scoring a part of a changed file: it may store the rows of the old version."""
+    """Raise UsageError if a worker is scoring part of a changed file: it may store rows of the old version."""
     running = {shard.name for shard in ledger.running_shards(spec.run_id)} if spec.rows_per_task else ()
     if held := [name for name in changed if name in running]:
         named = first_of(held, _NAMED_SHARDS)
@@ -66,7 +66,7 @@ def _check_none_is_scored(changed: Sequence[str], ledger: Ledger, spec: RunSpec)
 
 
 def _changes(shards: Iterable[Shard]) -> Iterator[tuple[Shard, Shard]]:
-    """Each shard whose file has changed, before and after the change."""
+    """Yield each shard whose file has changed, as it was and as it is now."""
 
     def change(shard: Shard) -> tuple[Shard, Shard] | None:
         try:

@@ -1,4 +1,4 @@
-"""The scorings of a run: each model at a fixed revision, with its recipe, and the text that it reads."""
+"""Find the scorings of a run: each model at a fixed revision, with its recipe and the text that it reads."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from shardsift.producer.planning.options import RunOptions
 
 @dataclass(frozen=True, kw_only=True)
 class FoundScorings:
-    """The scorings, and the options of the run. Those of a single model have what its recipe adds."""
+    """The scorings and options of a run. With a single model, its recipe's options are filled in."""
 
     scorings: tuple[Scoring, ...]
     options: RunOptions
@@ -25,7 +25,7 @@ class FoundScorings:
 
 
 def find_scorings(options: RunOptions, found: FoundColumns) -> FoundScorings:
-    """Look up the models. Raises UsageError if one is not there, or does not go with the options or the columns."""
+    """Look up the models. Raises UsageError if one is missing, or does not fit the options or the columns."""
     models = {column: _model(options.scorer, *named) for column, named in options.by_column.items()}
     completed = completed_options(models, options)
     for column, one in completed.items():

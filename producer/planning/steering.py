@@ -16,7 +16,7 @@ def steered(
     max_cost: float | None = None,
     price_per_gpu_hour: float | None = None,
 ) -> Steering:
-    """The changed limits of a run. 0 removes a limit. Raises UsageError for a limit of cost without a price."""
+    """Change a run's limits. 0 removes a limit. Raises UsageError for a cost limit without a price."""
     check_number("max_workers", max_workers or 0, least=0, whole=True)
     check_number("max_cost", max_cost or 0, least=0)
     steering = ledger.steering(run_id)
