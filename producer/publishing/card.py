@@ -1,4 +1,4 @@
-"""The dataset card: YAML that the viewer and `load_dataset` read, and what a reader must know of the data."""
+"""Write the dataset card: YAML for the viewer and `load_dataset`, and what a person must know of the data."""
 
 import re
 from collections import Counter, defaultdict
@@ -47,18 +47,18 @@ _SIZES = {  # the Hub's size_categories, by their upper bound
     10**11: "10B<n<100B",
 }
 _FOR_TEX = str.maketrans({**{sign: f"\\{sign}" for sign in "#$%&_"}, **dict.fromkeys("\\^~{}", " ")})
-_MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # what Markdown and the Hub's pages read as more than text
+_MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # characters with a meaning in Markdown or on the Hub's pages
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """Facts for the card that neither the run nor its receipts have."""
+    """Facts for the card that are not in the spec or the receipts."""
 
-    command: str | None = None  # makes the same rows again
+    command: str | None = None  # that makes the same rows again
     cards: HubCards = NO_CARDS
     prices: ListPrices = TABLE
     left_out: int = 0  # shards that failed
-    has_picture: bool = False  # of the scores
+    has_picture: bool = False  # whether a picture of the scores is published
 
 
 def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Beside()) -> bytes:
@@ -71,7 +71,7 @@ def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Be
 
 
 def _missing(rows: dict[str, int], beside: Beside) -> str:
-    """For example `, but for 2 rows with an error and 1 shard that failed`."""
+    """Name what is missing, for example `, but for 2 rows with an error and 1 shard that failed`."""
     missing = ((rows["rows_errored"], "row", "with an error"), (beside.left_out, "shard", "that failed"))
     but = " and ".join(f"{counted(number, what)} {why}" for number, what, why in missing if number)
     return f", but for {but}" if but else ""
@@ -82,7 +82,7 @@ def _yaml(spec: RunSpec, contents: Contents, title: str, beside: Beside) -> str:
     datasets = [found[1] for found in map(HUB_DATASET.match, spec.input_uris) if found]
     carried = {
         **source,
-        "task_categories": source.get("task_categories", ["text-generation"]),  # as FineWeb and its kin
+        "task_categories": source.get("task_categories", ["text-generation"]),  # as in FineWeb's card
         "tags": [*dict.fromkeys(["shardsift", *source.get("tags", ())])],
     }
     card = DatasetCardData(
@@ -96,7 +96,7 @@ def _yaml(spec: RunSpec, contents: Contents, title: str, beside: Beside) -> str:
 
 
 def _configs(folders: Mapping[str, str]) -> list[dict[str, object]]:
-    """The subsets that the viewer and `load_dataset` know, the default first."""
+    """List the subsets for the viewer and `load_dataset`, the default first."""
     configs: list[dict[str, object]] = [
         {"config_name": name, "data_files": [{"split": "train", "path": f"{folder}/**/*.parquet"}]}
         for name, folder in folders.items()
@@ -157,7 +157,7 @@ def _left_out(receipts: Sequence[Receipt]) -> str:
 
 
 def _title(spec: RunSpec, contents: Contents) -> str:
-    """For example `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
+    """Make a title such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
     more = len(spec.input_uris) - 1
     source = first_input(spec) + (f" and {more:,} more" if more and not hub_dataset(spec) else "")
     crawl = f" {spec.crawl}" if spec.crawl else ""
@@ -172,7 +172,7 @@ def _source(spec: RunSpec) -> str:
 
 
 def _format(receipts: Sequence[Receipt]) -> str:
-    """For example ` (JSON Lines)`, or ` (3 files of Parquet, 2 files of JSON Lines)`; empty for Parquet."""
+    """Name the formats: ` (JSON Lines)`, or ` (3 files of Parquet, 2 files of JSON Lines)`; empty for Parquet."""
     kinds = Counter(map(format_name, dict.fromkeys(receipt.source_uri for receipt in receipts)))
     if len(kinds) > 1:
         counts = [f"{counted(files, 'file')} of {kind}" for kind, files in kinds.most_common()]
@@ -191,7 +191,7 @@ def _changed_files(receipts: Sequence[Receipt]) -> str:
 
 
 def _work(receipts: Sequence[Receipt], rows: int, prices: ListPrices) -> str:
-    """Lines of the table about attempts that finished. Interrupted ones leave no receipt."""
+    """Write the table's lines on time, tokens, cost and software. Interrupted attempts have no receipt to count."""
     seconds: dict[str, float] = defaultdict(float)
     for receipt in receipts:
         made = receipt.scored_by
@@ -246,7 +246,7 @@ def _columns(spec: RunSpec, contents: Contents) -> str:
 
 
 def _buckets(buckets: Buckets) -> str:
-    """A line for the list of columns, and a table of the edges."""
+    """Describe the column of buckets, with a table of where each bucket begins."""
     scores, numbers = " or ".join(map(code, buckets.columns)), range(1, len(buckets.edges[0][1]) + 1)
     each = f"as much {code(buckets.by)}" if buckets.by else "as many rows"
     within = [cell(buckets.within)] if buckets.within else []
@@ -261,7 +261,7 @@ def _buckets(buckets: Buckets) -> str:
 
 
 def _added_columns(scoring: Scoring, filtered: set[str]) -> list[str]:
-    """`filtered` are the columns that the filter names, in lower case."""
+    """Describe the columns that a scoring adds. `filtered` has those that the filter names, in lower case."""
     raw = "raw logit" if is_classifier(scoring.model) else "score"
     made = {"none": raw, "sigmoid": "logit through a sigmoid", "softmax": "probability by softmax"}
     kind, column = made[scoring.function_to_apply], scoring.score_column

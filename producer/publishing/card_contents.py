@@ -1,4 +1,4 @@
-"""The parts of a card that depend on whether the dataset holds kept rows or only scores, and how to load it."""
+"""Parts of a card that differ between datasets of kept rows and of scores alone, and how to load them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class Contents:
     files: str
     row_columns: tuple[str, str]  # the columns that say where a row is from
     other_columns: Sequence[str] = ()  # lines about columns that no model adds
-    filter: str = ""  # a line of the table, and so is the next
+    filter: str = ""  # a line of the table; likewise `kept`
     kept: str = ""
     limits: Sequence[str] = ()
     source_rows: str  # the part of the source that the licence covers
 
 
 def how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> str:
-    """Snippets to paste, with the SQL `also` at their end. For a folder or bucket, which is not named, they run inside it."""
+    """Write snippets to paste, ending with the SQL `also`. For an unnamed folder or bucket they run inside it."""
     found = HUB_DATASET.match(spec.output_uri)
     column = threshold_column(spec)
     has_edge = filter_threshold(spec.where, column) is not None

@@ -1,4 +1,4 @@
-"""The card's part about the models: which text each of them scored, where, and how close its scores are to float32."""
+"""The card's part about the models: the text that each scored, the device, and the difference from float32."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,18 +10,18 @@ from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, disclosed_model
 from shardsift.producer.publishing.card_text import HUB_DATASET, cell, hub_link
 
-_NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Against float32")  # of rows, in this order
+_NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Against float32")  # rows of the table
 
 
 def model_rows(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
-    """Lines of the card's table about the model; empty if there are several models."""
+    """Write the lines of the card's table about the model; empty if there are several models."""
     if len(spec.scorings) > 1:
         return ""
     return "".join(f"| {name} | {value} |\n" for name, value in _said_of(spec, 0, receipts).items())
 
 
 def models_section(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
-    """A table with a column for each model; empty if there is one model."""
+    """Write a table with a column for each model; empty if there is one model."""
     if len(spec.scorings) == 1:
         return ""
     said = [_said_of(spec, index, receipts) for index in range(len(spec.scorings))]
@@ -32,13 +32,13 @@ def models_section(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
 
 
 def kinds_of_models(spec: RunSpec) -> str:
-    """For example `a text classifier`, or `2 text classifiers and a zero-shot classifier`."""
+    """Name the kinds: `a text classifier`, or `2 text classifiers and a zero-shot classifier`."""
     kinds = Counter(map(_kind, spec.scorings))
     return " and ".join(f"a {kind}" if count == 1 else f"{count} {kind}s" for kind, count in kinds.items())
 
 
 def model_name(model: Model) -> str:
-    """The name, with a link if the model is on the Hub."""
+    """Format a model's name, with a link if it is on the Hub."""
     name = disclosed_model(model)
     return hub_link(name) if is_hub_model(model) else cell(name)
 
@@ -58,7 +58,7 @@ def _kind(scoring: Scoring) -> str:
 
 
 def _said_of(spec: RunSpec, index: int, receipts: Sequence[Receipt]) -> dict[str, str]:
-    """Lines of the table about a scoring, by their names."""
+    """Return the table's cells about a scoring, by the names of the rows."""
     scoring = spec.scorings[index]
     said = {
         "Model": f"{model_name(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",
@@ -103,7 +103,7 @@ def _of_kind(model: Model) -> str:
 
 
 def _parity(found: Iterable[Parity | None], *, has_filter: bool) -> str:
-    """The largest difference that any worker found when it started."""
+    """Describe the largest difference from float32 that any worker measured when it started."""
     tried = [parity for parity in found if parity]
     if not tried:
         return "not tried"

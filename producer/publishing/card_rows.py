@@ -1,4 +1,4 @@
-"""The card of a dataset of kept rows: how they were chosen, and how to join them with the scores of all rows."""
+"""The contents of a card for kept rows: how they were chosen, and how to join them with the scores of all rows."""
 
 from collections.abc import Mapping
 
@@ -50,7 +50,7 @@ def _summary(spec: RunSpec, rows: Mapping[str, int], missing: str) -> str:
 
 
 def _best(best: BestRows) -> str:
-    """For example "those with the highest `score`, which have 10% of all `token_count`, within each `label` that is not null"."""
+    """Describe the best rows, for example "those with the highest `score`, which have 10% of all `token_count`"."""
     scores = ("maximum of " if len(best.columns) > 1 else "") + ", ".join(map(code, best.columns))
     within = f", within each {code(best.within)} that is not null" if best.within else ""
     of = f"all {code(best.by)}" if best.by else "the scored rows"

@@ -1,4 +1,4 @@
-"""The card of a dataset of scores alone, whose rows are in the source."""
+"""The contents of a card for scores alone, whose rows are in the source."""
 
 from collections.abc import Mapping
 

@@ -1,11 +1,11 @@
-"""Markdown for names and values in a card, and the name of the source."""
+"""Format names and values as Markdown for a card, and name the source."""
 
 import re
 
 from shardsift.fleet.inputs.formats import format_name, without_ending
 from shardsift.fleet.run.spec import RunSpec, disclosed_inputs
 
-# A pull request is not an address: its card is the one that main will have.
+# The revision of a pull request is left out: its card will be that of main.
 HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@(?!refs/pr/)([^/]+))?")
 
 
@@ -14,14 +14,14 @@ def hub_link(name: str, kind: str = "") -> str:
 
 
 def code(text: str) -> str:
-    """Format text as code in a line. If it has backticks, it is fenced with more of them."""
+    """Format text as inline code, fenced with more backticks than it contains."""
     line = " ".join(text.splitlines())
     fence = longer_fence(line, least=1)
     return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
 
 
 def longer_fence(text: str, *, least: int) -> str:
-    """More backticks in a row than the text has anywhere."""
+    """Return at least `least` backticks, and more than the text has in a row."""
     return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
@@ -31,18 +31,18 @@ def cell(text: str) -> str:
 
 
 def percent_of(part: int, whole: int) -> str:
-    """For example ` (12.5%)`; empty if there is nothing."""
+    """Format a share, for example ` (12.5%)`. Empty if the whole is 0."""
     return f" ({part / whole:.1%})" if whole else ""
 
 
 def hub_dataset(spec: RunSpec) -> tuple[str, str | None] | None:
-    """The dataset on the Hub that the run reads, and its revision; None if it reads several, or other files."""
+    """Return the dataset on the Hub that the run reads, and its revision; None for several, or other files."""
     found = {(match[1], match[2]) if (match := HUB_DATASET.match(uri)) else None for uri in spec.input_uris}
     return found.pop() if len(found) == 1 else None
 
 
 def first_input(spec: RunSpec) -> str:
-    """The name of the first input: a dataset on the Hub, a folder before its wildcards, or a file without its suffix."""
+    """Name the first input: a dataset's name, the folder before the wildcards, or the file without its ending."""
     first = disclosed_inputs(spec)[0]
     if found := HUB_DATASET.match(first):
         return found[1].rpartition("/")[2]

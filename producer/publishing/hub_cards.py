@@ -1,4 +1,4 @@
-"""Read the Hub's cards of the source and of the models: licence, language, tasks. Cards that cannot be read are left out."""
+"""Read licence, language and tasks from the Hub's cards of the source and models. Skips unreadable cards."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,15 +27,15 @@ _ANSWER_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class HubCards:
-    source: Mapping[str, Any] = field(default_factory=dict)  # by the names of the metadata
-    model_licences: Mapping[str, str] = field(default_factory=dict)  # by the names of the models
+    source: Mapping[str, Any] = field(default_factory=dict)  # metadata by name
+    model_licences: Mapping[str, str] = field(default_factory=dict)  # by model name
 
 
 NO_CARDS = HubCards()
 
 
 def read_hub_cards(spec: RunSpec) -> HubCards:
-    """Read the cards at the revisions that the run reads. Never raises, because a publication does not wait for them."""
+    """Read the cards at the run's revisions. Never raises, so that a missing card does not stop a publication."""
     licences = {
         scoring.model.name: _metadata("model", scoring.model.name, scoring.model.revision).get("license")
         for scoring in spec.scorings
@@ -50,12 +50,12 @@ def read_hub_cards(spec: RunSpec) -> HubCards:
 
 
 def words(value: Any) -> str:
-    """Format a value of the metadata as text. The value may be a list."""
+    """Join a list of metadata with commas, or format a single value."""
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _metadata(kind: str, name: str, revision: str | None) -> dict[str, Any]:
-    """Read the metadata of a card. Empty for a private repository, because the output may be public."""
+    """Read the metadata of a card. Empty for a private repository, because our card may be public."""
     ask: Any = HfApi().dataset_info if kind == "dataset" else HfApi().model_info
     try:
         with translated(f"Reading the card of {name}"):

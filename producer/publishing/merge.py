@@ -1,10 +1,10 @@
-"""Merge consecutive shards, in the input's order, into data files of about the size that the run asks for, and scores files.
+"""Merge consecutive shards, in the input's order, into data files of about the target size, and into scores files.
 
-The receipts say which files have the rows of which shards, and the ledger keeps no other record. So if a
-finalizer dies, another one continues with the next file. Names and numbers of rows alone decide which shards share a scores
-file, so a run with another filter has the same scores files.
+The receipts say which files have the rows of which shards; there is no other record. So if a finalizer dies, another
+one continues with the next file. Names and row counts alone decide which shards share a scores file, so a run with
+another filter has the same scores files.
 
-Readers take a year, a language or a split from a path, so shards share a file only if their names say the same of their rows.
+Readers take a year, a language or a split from a path, so shards share a file only if these are equal in their names.
 """
 
 import hashlib
@@ -33,21 +33,21 @@ from shardsift.fleet.storage.output import Output, output_files
 from shardsift.fleet.storage.parquet import ParquetFileWriter, RowGroups
 from shardsift.fleet.storage.scratch import scratch_folder
 
-_MOST_SCORES = 10_000_000  # rows of a scores file. If it is damaged, all its shards are scored again
-_AT_ONCE = 2  # files: one is computed while the other waits for the network, and each takes some 100 MB
+_MOST_SCORES = 10_000_000  # rows of a scores file; if it is damaged, all its shards are scored again
+_AT_ONCE = 2  # files: one is computed while the other is sent; each takes some 100 MB
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileKind:
-    """Data files or scores files: how shards are grouped, where their rows are, and how a new place is recorded."""
+    """Data files or scores files: how to group shards, find their rows, and record the new file of a shard."""
 
     part_of: Callable[[Receipt], RowsOfFile]
     path_of: Callable[[str], str]
     size_of: Callable[[Receipt], int]  # must not change when shards are merged
     moved: Callable[[Receipt, OutputFile, int], Receipt]  # receipt, file, first row in it → new receipt
     most: Callable[[RunSpec], int]  # sum of sizes up to which a file is filled
-    step_rows: int  # written at once; row groups end after a multiple of it
+    step_rows: int  # rows written at once; row groups end after a multiple of it
 
 
 def _own_data_bytes(receipt: Receipt) -> int:
@@ -62,7 +62,7 @@ DATA = FileKind(
         receipt, data=file, data_first_row=first_row, own_data_bytes=_own_data_bytes(receipt)
     ),
     most=lambda spec: spec.target_file_bytes or 0,
-    step_rows=100,  # of any size
+    step_rows=100,  # because rows may be of any size
 )
 SCORES = FileKind(
     part_of=lambda receipt: receipt.scored,
@@ -77,20 +77,20 @@ SCORES = FileKind(
 def merge_shards(
     ledger: Ledger, spec: RunSpec, output: Output, kind: FileKind, receipts: Receipts, *, is_over: bool
 ) -> int:
-    """Write the files of a kind that the spec asks for and that are not there yet. Returns how many. May run twice.
+    """Write the merged files of a kind that do not exist yet. Returns how many. May run twice.
 
-    `receipts` are those of the run's first shards, as they are now. Only if the run `is_over`, the last file may be smaller than
-    the others. Raises OutputDamaged for a stored file that is lost or damaged, and what the output raises.
+    `receipts` are the current ones of the run's first shards. The last group is merged only if it is full or the run
+    `is_over`. Raises OutputDamaged if a stored file is lost or damaged, and the output's errors.
     """
     if spec.target_file_bytes is None:
         return 0
-    groups, due = list[Receipts](), list[bool]()  # a group has no second copy of its receipts
+    groups, due = list[Receipts](), list[bool]()  # slices of `receipts`, not copies
     for group in _groups(receipts, kind, kind.most(spec), is_over=is_over):
         is_due = not _is_in_place(group, kind)
         if is_due:
             groups.append(receipts[len(due) : len(due) + len(group)])
         due += [is_due] * len(group)
-    output.save(_readable(receipts.only(due)))  # the Hub only serves committed files
+    output.save(_readable(receipts.only(due)))  # so that they can be read: the Hub serves only committed files
     with ThreadPoolExecutor(_AT_ONCE, "merge") as pool:
         for _ in pool.map(partial(_merge, ledger, output, kind), groups):  # the first error ends it
             pass
@@ -111,7 +111,7 @@ def _merge(ledger: Ledger, output: Output, kind: FileKind, shards: Sequence[Rece
 
 
 def _readable(receipts: Receipts) -> Receipts:
-    """Receipts whose files do not share a path on a branch. If two do, because a shard was scored again, the first one wins."""
+    """Return receipts whose files have different paths on a branch. Of two for one path, the first one wins."""
     shared = {
         file.path
         for receipt in receipts
@@ -128,7 +128,7 @@ def _readable(receipts: Receipts) -> Receipts:
 
 
 def _groups(receipts: Iterable[Receipt], kind: FileKind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:
-    """Split the shards into those of each file, by their names and their own sizes alone."""
+    """Group the shards of each file, by their names and own sizes alone."""
     group: list[Receipt] = []
     size = 0
     for receipt in receipts:
@@ -145,7 +145,7 @@ def _groups(receipts: Iterable[Receipt], kind: FileKind, most: int, *, is_over: 
 
 
 def _is_in_place(shards: Sequence[Receipt], kind: FileKind) -> bool:
-    """Whether a file has the rows of these shards and no others."""
+    """Return whether there is a file with the rows of exactly these shards."""
     parts = [kind.part_of(receipt) for receipt in shards]
     file, rows = parts[0].file, sum(part.rows for part in parts)
     starts = zip(_first_rows(shards, kind), parts, strict=True)
@@ -154,14 +154,14 @@ def _is_in_place(shards: Sequence[Receipt], kind: FileKind) -> bool:
 
 
 def _first_rows(shards: Sequence[Receipt], kind: FileKind) -> list[int]:
-    """The first row of each shard in a file of all of them."""
+    """Return the first row of each shard in a file of all of them."""
     return [0, *accumulate(kind.part_of(receipt).rows for receipt in shards[:-1])]
 
 
 def _merged(output: Output, group: Sequence[Receipt], kind: FileKind, *, is_alike: bool = True) -> OutputFile:
-    """Write and stage a file of these shards. Each call stages its own copy, so finalizers do not disturb each other.
+    """Write and stage a file of these shards. Each call stages its own copy, so concurrent finalizers do not conflict.
 
-    Metadata that differ between shards, such as the names of classes, are left out.
+    Schema metadata that differ between shards, such as the names of classes, are dropped.
     """
     path = kind.path_of(group[0].shard)
     with scratch_folder(None) as folder, translated(f"Merging shards into {path}"):
@@ -171,7 +171,7 @@ def _merged(output: Output, group: Sequence[Receipt], kind: FileKind, *, is_alik
         schema = _as_written(first[0].file.schema_arrow, metadata if is_alike else None)
         with ParquetFileWriter(folder / "merged.parquet", schema) as writer:
             rest = schema.empty_table()
-            texts: dict[int, Sequence[str]] = {}  # their digests, by the first row of a window in the merged file
+            texts: dict[int, Sequence[str]] = {}  # digests by the first row of their window in the file
             for (groups, receipt), first_row in zip(chain([first], stored), _first_rows(group, kind), strict=True):
                 if is_alike and groups.file.schema_arrow.metadata != metadata:
                     return _merged(output, group, kind, is_alike=False)
@@ -195,7 +195,7 @@ def _merged(output: Output, group: Sequence[Receipt], kind: FileKind, *, is_alik
 
 
 def _as_written(schema: pa.Schema, metadata: Mapping[bytes, bytes] | None) -> pa.Schema:
-    """The schema that the worker wrote. pyarrow renames the entries of a map when it reads them."""
+    """Restore the schema that the worker wrote. pyarrow renames the entries of a map when it reads them."""
     return pa.schema([field.with_type(plain_type(field.type)) for field in schema], metadata=metadata)
 
 
@@ -212,7 +212,7 @@ def _stored(
 
 
 def _problem_of_copy(output: Output, stored: OutputFile, copy: Path) -> str | None:
-    """Copy a stored file. Returns what is wrong with it; an error of this machine is raised."""
+    """Copy a stored file. Returns what is wrong with the file. Raises errors of this machine."""
     try:
         with output.open_file(stored) as content, copy.open("wb") as file:
             shutil.copyfileobj(content, file)

@@ -1,6 +1,6 @@
-"""Publish a run exactly once, no matter how often this is called or dies midway.
+"""Publish a run exactly once, however often publishing is called or interrupted.
 
-A run counts as published only after its manifest and files have been found in the output.
+A run is recorded as published only after its manifest and files have been found in the output.
 """
 
 import logging
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class NotReady:
-    """The reason why a run is not published yet, although nothing is wrong."""
+    """The reason why a run cannot be published yet, although nothing is wrong."""
 
     reason: str
 
@@ -46,9 +46,8 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     """Publish a run when all its shards are done; with `without_failed`, when none is open.
 
     Inspects the output first, and publishes only what is missing or wrong. Shards whose stored files are lost or damaged
-    are queued again, and the run is published when they are done. With `hashes`, files that are already visible are read
-    too.
-    Raises TransientError or ShardError from the output, such as PublishConflict when others keep committing.
+    are queued again, and the run is published when they are done. With `hashes`, visible files are read and hashed too.
+    Raises TransientError or ShardError from the output, such as PublishConflict if other processes keep committing.
     """
     spec = ledger.spec(run_id)
     if why := _why_not_ready(ledger, run_id, without_failed=without_failed):
@@ -92,7 +91,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
 
 
 def merge_finished(ledger: Ledger, run_id: str) -> None:
-    """Merge the first shards of a run that goes on, as far as they are done and fill files. May run twice."""
+    """Merge the finished shards at the start of an unfinished run, as far as they fill files. May run twice."""
     spec = ledger.spec(run_id)
     if spec.target_file_bytes is None:
         return
@@ -108,7 +107,7 @@ def merge_finished(ledger: Ledger, run_id: str) -> None:
 
 
 def inspect_and_repair(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
-    """Inspect and repair the output of a run that is published according to the ledger or the output's manifest.
+    """Inspect and repair the output of a run that the ledger or the output's manifest calls published.
 
     Returns all findings, repaired or not. Shards that must be scored again are queued.
     """
@@ -129,9 +128,9 @@ def inspect_and_repair(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fi
 
 @patient
 def with_findings(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
-    """The status, with findings in the output itself if the run is published: the ledger's record may be wrong.
+    """Add what an inspection of a published run's output finds, because the ledger's record may be wrong.
 
-    With `hashes`, reads the output's files too.
+    With `hashes`, also reads the output's files.
     """
     found = replace(status, findings=inspect_published(ledger, status.run_id, hashes=hashes))
     if not status.is_published:
@@ -141,7 +140,7 @@ def with_findings(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStat
 
 
 def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
-    """Find what is wrong with the output of a run that is published according to the ledger. Changes nothing."""
+    """Find what is wrong with the output of a run that the ledger calls published. Changes nothing."""
     spec = ledger.spec(run_id)
     if ledger.publication(run_id) is None or ledger.counts(run_id).open:
         return ()
@@ -154,7 +153,7 @@ def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fin
 
 
 def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequence[Receipt]) -> NotReady:
-    """Queue the shards again whose stored files are damaged. All others stay as they are."""
+    """Queue the shards again whose stored files are damaged."""
     queued = ledger.requeue(run_id, damage.damaged, of=receipts)
     ledger.end_publishing(run_id)
     for line in lines_of([f"shard {shard} is scored again: {reason}" for shard, reason in damage.damaged.items()]):
@@ -176,7 +175,7 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
 
 
 def _refuse_bad_rows(spec: RunSpec, receipts: Sequence[Receipt]) -> None:
-    """Raises UsageError if the run has more bad rows than it allows. Each shard may have a few in any case."""
+    """Raise UsageError if the whole run has too many bad rows. A single shard may have a few in any case."""
     bad = rows = 0
     reasons = Counter[str]()
     for receipt in receipts:
@@ -198,7 +197,7 @@ def _why_cancelled(ledger: Ledger, run_id: str) -> str:
 
 
 def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt]) -> bool:
-    """Whether a finalizer published the run, was killed before it recorded this, and the run was cancelled since."""
+    """Return whether a cancelled run was published by a finalizer that died before it recorded this."""
     if not ledger.is_publishing(spec.run_id):
         return False
     if not _repairable(output.inspect(receipts, hashes=False)):
@@ -211,12 +210,12 @@ def _published(output: Output, manifest: Manifest, *, hashes: bool, is_current: 
     """Make all files of the run visible. Returns the commit that readers see."""
     spec, receipts = manifest.spec, manifest.receipts
     for _ in range(MOST_TRIES):
-        # Read first: a commit that another process makes after this is a conflict, not a duplicate.
+        # Read first: if another process commits after this, our commit is refused instead of repeating its files.
         head = output.head()
         findings = output.inspect(receipts, hashes=hashes)
         _refuse_another_run(spec, findings)
         stale = _stale(findings, manifest)
-        # The damaged file of a shard that was scored again may have the right size, and must still be replaced.
+        # A staged file must replace a damaged one even if the damaged one has the right size.
         if not _repairable(findings) and not stale and not output.has_staged(receipts):
             return output.head()
         documents = _documents(manifest, findings)
@@ -232,7 +231,7 @@ def _published(output: Output, manifest: Manifest, *, hashes: bool, is_current: 
 
 
 def _stale(findings: Sequence[Finding], manifest: Manifest) -> list[str]:
-    """Paths of files that no receipt names any more: a publication was interrupted, or a shard has failed since."""
+    """List the run's own files that no receipt names any more, after an interruption or the failure of a shard."""
     foreign = [finding.path for finding in findings if finding.problem is Problem.FOREIGN]
     if not foreign:
         return []
@@ -249,7 +248,7 @@ def _refuse_another_run(spec: RunSpec, findings: Sequence[Finding]) -> None:
 
 
 def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
-    """The manifest and the card to write, by path. Empty if only data files are repaired. An edited card stays."""
+    """Return the manifest, card and picture to write, by path; none to repair data files. Keeps an edited card."""
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _repairable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
@@ -265,7 +264,7 @@ def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, byt
 
 
 def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
-    """The card, with the metadata of the source's card unless the Hub refuses them: it checks them at each commit."""
+    """Write the card, with the metadata of the source's card unless the Hub would refuse the commit for them."""
     spec, receipts = manifest.spec, manifest.receipts
     has_gpus = any(gpu_called(receipt.scored_by.device) for receipt in receipts)
     beside = Beside(
@@ -285,12 +284,12 @@ def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
 
 
 def _repairable(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings that publishing repairs, and another run's manifest: only a run that may replace it gets this far."""
+    """Return the findings that publishing repairs. Includes another run's manifest, which this run may replace."""
     return [finding for finding in findings if finding.is_mendable or finding.path == MANIFEST_PATH]
 
 
 def _tidy(output: Output, receipts: Sequence[Receipt]) -> None:
-    """Remove what is left over. Call it before the publication is recorded: after a crash here, it is called again."""
+    """Remove leftovers. Call it before recording the publication, so that it is repeated after a crash."""
     try:
         patient(output.tidy)(receipts)
     except (ShardError, TransientError) as error:

@@ -1,7 +1,7 @@
 """Save finished shards of a long run in waves, if the output would otherwise lose their files before the run ends.
 
 Knows nothing of how an output saves them. Every finalizer that checks a run also checks for a due wave. The output
-itself reports what is already saved, so a wave is not repeated if its response was lost or its process died midway.
+reports which shards are saved, so a wave is not repeated after a lost response or a crash.
 """
 
 import logging
@@ -17,14 +17,14 @@ from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import Output
 from shardsift.producer.publishing.publish import MOST_TRIES, send_back
 
-_CHECKS_PER_WAVE = 4  # a shard waits at most a quarter longer than it should
-_LEAST_SECONDS = 60.0  # between two checks: the Hub limits commits, to about 128 an hour
-_LEAST_SHARE = 100  # about this many checks in a large run, because each asks the Hub about every done shard
+_CHECKS_PER_WAVE = 4  # so a shard waits at most a quarter longer than `wave_seconds`
+_LEAST_SECONDS = 60.0  # between two checks: the Hub allows about 128 commits an hour
+_LEAST_SHARE = 100  # about this many checks in a large run, because each asks the Hub about every finished shard
 logger = logging.getLogger(__name__)
 
 
 def is_due(unsaved: Sequence[Receipt], settings: Settings, *, now: float) -> bool:
-    """Whether there are enough unsaved shards, or the oldest of them is old enough."""
+    """Return whether there are enough unsaved shards, or the oldest of them has waited long enough."""
     if not unsaved:
         return False
     oldest = min(receipt.provenance.finished_at for receipt in unsaved)
@@ -34,7 +34,7 @@ def is_due(unsaved: Sequence[Receipt], settings: Settings, *, now: float) -> boo
 class WaveWatch:
     """Decides when to check whether a wave is due, from the number of finished shards.
 
-    A restarted process forgets this state, which costs one unnecessary check.
+    A restarted process loses this state, which costs one unnecessary check.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -42,7 +42,7 @@ class WaveWatch:
         self._checked: dict[str, tuple[int, float]] = {}  # run → done shards at the last check, and when that was
 
     def is_check_due(self, run_id: str, *, done: int, now: float) -> bool:
-        """Whether to check now. True counts as a check. `now` may come from any monotonic clock."""
+        """Return whether to check now, and if so, note the check. `now` may come from any monotonic clock."""
         if run_id in self._checked:
             then_done, then = self._checked[run_id]
             is_soon = now - then < self._settings.wave_seconds / _CHECKS_PER_WAVE
@@ -61,7 +61,7 @@ def save_due_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     """
     spec = ledger.spec(run_id)
     now, receipts = time.time(), Receipts(ledger.receipts(run_id))
-    if not is_due(receipts, settings, now=now):  # even if nothing is saved yet, so there is no need to ask the output
+    if not is_due(receipts, settings, now=now):  # not due even if none is saved: no need to ask the output
         return 0
     output = open_output(spec.output_uri, run_id)
     unsaved = output.unsaved(receipts)
@@ -75,7 +75,7 @@ def save_due_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
 
 
 def _save(output: Output, wave: Sequence[Receipt]) -> dict[str, str]:
-    """Save a wave. Returns the shards that are lost, with the reason; all others are saved."""
+    """Save a wave. Returns the lost shards, each with the reason; all others are saved."""
     for _ in range(MOST_TRIES):
         try:
             output.save(wave)
