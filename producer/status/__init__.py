@@ -1,4 +1,4 @@
-"""The status of a run: one view of it, and what people see of it. `screen`, `advice` and `metrics` draw the view."""
+"""The status of a run. `reading` reads it into the view of `view`; `screen`, `advice` and `metrics` present that."""
 
 from shardsift.fleet.errors import ExitCode
 from shardsift.producer.status.reading import RunStatus, run_status

@@ -1,4 +1,4 @@
-"""Judge a run: one line that says whether all is well, and what is wrong, what it waits for, and the command that helps."""
+"""Judge a run: whether all is well, what is wrong, what the run waits for, and the command that helps."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,8 +16,8 @@ Level = Literal["good", "doubtful", "bad"]
 
 _BAD = {"failed", "stalled", "damaged", "record lost"}
 _DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published without its failed shards"}
-_LEFT_ALONE = {"cancelled", "published without its failed shards"}  # a person decided that
-_AFTER_FIXING = "After fixing the cause"  # begins the line with the command that goes on after a failure
+_LEFT_ALONE = {"cancelled", "published without its failed shards"}  # a person has decided this
+_AFTER_FIXING = "After fixing the cause"  # begins the line with the command that continues after a failure
 _NAMED_WORKERS = 5
 _FOR = f" for {ALIVE_SECONDS:.0f} s"
 _CHECKED = {
@@ -27,7 +27,7 @@ _CHECKED = {
 
 
 def verdict(status: RunView) -> str:
-    """One line, such as `on track, 50 min to 1 h 10 min left`, or what is wrong and the command that helps."""
+    """Return one line: `on track, 50 min to 1 h 10 min left`, or what is wrong and the command that helps."""
     if status.is_published:
         return status.word
     if status.no_writes:
@@ -43,7 +43,7 @@ def verdict(status: RunView) -> str:
 
 
 def _failed_in_short(status: RunView) -> Iterator[str]:
-    """The number of failed shards; the cause instead if there is only one and all failures are known."""
+    """Say how many shards failed, or why if all failures are known and have the same cause."""
     has_several = len(causes_of(status.failures)) > 1
     if has_several or len(status.failures) < status.counts.failed:
         yield f"{counted(status.counts.failed, 'shard')} failed."
@@ -52,7 +52,7 @@ def _failed_in_short(status: RunView) -> Iterator[str]:
 
 
 def troubles(status: RunView) -> Iterator[str]:
-    """Say what a person should know of a run that goes on."""
+    """Say what a person should know about a running run."""
     if status.counts.failed:
         yield f"{counted(status.counts.failed, 'shard')} failed"
     if status.retries:
@@ -71,7 +71,7 @@ def troubles(status: RunView) -> Iterator[str]:
 
 
 def level(status: RunView) -> Level:
-    """How much the run needs a person. A doubtful run goes on, or waits for a decision."""
+    """Rate how much the run needs a person. A doubtful run continues, or waits for a decision."""
     if status.word in _BAD:
         return "bad"
     is_doubtful = (
@@ -82,7 +82,7 @@ def level(status: RunView) -> Level:
 
 
 def why_a_person(status: RunView) -> str | None:
-    """The verdict of a run that needs a person; None if it goes on by itself, or a person has ended it."""
+    """Return the verdict of a run that needs a person. None if it continues by itself, or a person has ended it."""
     return None if level(status) == "good" or status.word in _LEFT_ALONE else verdict(status)
 
 
@@ -93,7 +93,7 @@ def attention_lines(statuses: Iterable[RunView]) -> Iterator[str]:
 
 
 def what_next(status: RunView) -> list[str]:
-    """The lines below the table: what is wrong, and the command that fixes it."""
+    """Return the lines below the table: what is wrong, and the command that fixes it."""
     return [
         *_on_failures(status),
         *(() if status.cancelled or status.word == "retrying" else retry_lines(status.retries)),
@@ -116,7 +116,7 @@ def _on_failures(status: RunView) -> Iterator[str]:
 
 
 def _on_silent(status: RunView) -> Iterator[str]:
-    """Describe silent shards. Names no command, because the ledger takes them back by itself."""
+    """Describe silent shards. Names no command, because their leases expire without one."""
     silent = status.silent
     if silent and not status.cancelled:
         yield (
@@ -126,7 +126,7 @@ def _on_silent(status: RunView) -> Iterator[str]:
 
 
 def _leases_end(shards: Sequence[RunningShard]) -> str:
-    """For example `the lease ends in 40 s`."""
+    """Say when leases end, for example `the lease ends in 40 s`."""
     longest = max(one.lease_seconds_left for one in shards)
     leases, end = ("the lease", "ends") if len(shards) == 1 else ("the leases", "end")
     return f"{leases} {end} {f'in {shown_duration(longest)}' if longest else 'now'}"
@@ -137,7 +137,7 @@ def _shortest(seconds: Iterable[float]) -> str:
 
 
 def _on_stalled(status: RunView) -> Iterator[str]:
-    """Describe stalled shards. Names no command, because the watchdog of each process ends it in time."""
+    """Describe stalled shards. Names no command, because a watchdog ends each process that hangs."""
     stalled = status.stalled
     if stalled and not status.cancelled:
         yield (
@@ -196,7 +196,7 @@ def _on_no_kept_row(status: RunView) -> Iterator[str]:
 
 
 def what_it_waits_for(status: RunView) -> Iterator[str]:
-    """Say what must happen before the run goes on. Empty if it runs or has ended."""
+    """Say what the run waits for. Empty if it is running or has ended."""
     if status.no_writes:
         yield status.no_writes
         return
@@ -236,27 +236,27 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
 
 
 def _on_no_worker(status: RunView) -> str:
-    """A worker with a lease may still run, cut off from Redis."""
+    """Say that no worker is seen. One with a lease may still run, cut off from Redis."""
     if not status.running:
         return "No worker serves this run."
     return f"No worker for this run is seen; {_leases_end(status.running)}."
 
 
 def loading_line(status: RunView) -> str:
-    """For example `Loading the model (1 worker, 35 s)`. Workers that read stored scores load none."""
+    """Say what workers do before they are ready, for example `Loading the model (1 worker, 35 s)`."""
     longest = max(worker.activity_seconds for worker in status.loading)
     doing = "Starting" if status.scores_are_stored else "Loading the model"
     return f"{doing} ({counted(len(status.loading), 'worker')}, {shown_duration(longest)})"
 
 
 def _on_format(status: RunView) -> Iterator[str]:
-    """Name the run's number format, unless it is float32, which every worker has."""
+    """Name the run's number format. Float32 is not named, because every worker supports it."""
     if status.counts.open and status.number_format not in (None, "float32"):
         yield f"Its scores so far are in {status.number_format}. A worker without this format is refused."
 
 
 def _higher_limit(status: RunView) -> str:
-    """The option that `resume` needs if the run has reached its cost limit."""
+    """Return the option that `producer resume` needs if the run has reached its cost limit."""
     limit, cost = status.steering.max_cost, status.steering.cost(status.counts.worker_seconds)
     if limit is None or cost is None or cost < limit:
         return ""
@@ -270,7 +270,7 @@ def _on_machines(status: RunView) -> str:
 
 
 def why_unable(status: RunView) -> Iterator[str]:
-    """Say why machines that are present do not serve the run: their folder has another model, or a worker failed."""
+    """Say why live machines do not serve the run: their folder has another model, or a worker failed there."""
     if status.other_models:
         yield (
             f"The model {status.other_models[0]} is not as it was when this run was enqueued. Restore its files if they have "

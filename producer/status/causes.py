@@ -1,4 +1,4 @@
-"""Tell failed attempts in a few lines, one for each cause, so that one mistake in a hundred shards reads as one."""
+"""Summarise failed attempts in one line for each cause, even if it made a hundred shards fail."""
 
 import re
 import textwrap
@@ -8,11 +8,11 @@ from typing import TypeAlias
 from shardsift.fleet.ledger import Failure
 from shardsift.fleet.process.wording import counted
 
-Cause: TypeAlias = tuple[str, ...]  # the clauses of an error, without what differs between shards
+Cause: TypeAlias = tuple[str, ...]  # the clauses of an error, with names, places and numbers masked
 
 _MOST_CAUSES = 5
 _MOST_CHARACTERS = 360  # of an error
-_VALUE = r'(?<=\bis\ )"(?:[^"\\]|\\.)*"'  # as shardsift/fleet/inputs says it
+_VALUE = r'(?<=\bis\ )"(?:[^"\\]|\\.)*"'  # a quoted value in an error of shardsift/fleet/inputs
 _CLAUSE = re.compile(rf"((?:{_VALUE}|.)+?(?:(?<=[;.!?])(?= )|$))")
 _ENDS = re.compile(r";(?= [A-Z]|$)")  # end of a shortened list
 _PLACE = re.compile(r"(?:line|row) #")
@@ -27,16 +27,16 @@ _DETAIL = re.compile(
     re.VERBOSE,
 )
 _PLURAL = re.compile(r"(?<=# )(\w+)s\b")
-_BAD_ROWS = re.compile(r"([\d,]+) rows? (?:of [\d,]+ )?cannot be read")  # as shardsift/fleet/inputs says it
+_BAD_ROWS = re.compile(r"([\d,]+) rows? (?:of [\d,]+ )?cannot be read")  # from an error of shardsift/fleet/inputs
 
 
 def failure_lines(failures: Sequence[Failure]) -> Iterator[str]:
-    """List what failed, a line for each cause."""
+    """List failed shards, a line for each cause."""
     return _cause_lines(failures, one="failed", many="failed")
 
 
 def retry_lines(retries: Sequence[Failure]) -> Iterator[str]:
-    """List what went wrong with shards that are tried again, a line for each cause."""
+    """List shards that are tried again after an error, a line for each cause."""
     return _cause_lines(
         retries, one="is tried again after a failed attempt", many="are tried again after failed attempts"
     )
@@ -76,7 +76,7 @@ def _bad_rows(cause: Sequence[Failure]) -> str:
 
 
 def _clauses(failure: Failure) -> dict[str, str]:
-    """The clauses of the error by their masked text. Only the first place in a file is kept."""
+    """Split an error into clauses, by their masked text. Of several rows or lines named, only the first is kept."""
     error = " ".join(failure.error.split()).removeprefix(f"Shard {failure.shard}: ").removeprefix(f"{failure.shard}: ")
     found, has_place = dict[str, str](), False
     for clause in map(str.strip, _CLAUSE.findall(error)):
@@ -89,7 +89,7 @@ def _clauses(failure: Failure) -> dict[str, str]:
 
 
 def _masked(failure: Failure, text: str) -> str:
-    """The text with `#` for names, paths and numbers, which differ between shards with one cause."""
+    """Replace names, paths and numbers by `#`, because they differ between shards with the same cause."""
     names = "|".join(map(re.escape, (failure.shard, failure.shard.rpartition("/")[2])))
     masked = re.sub(rf"(?<!\w)(?:{names})(?!\w)", "#", _DETAIL.sub("#", text))
     return _PLURAL.sub(r"\1", masked)

@@ -1,4 +1,4 @@
-"""Estimate how long a run still takes, from the rows that are left and the speed of its workers, and what it costs."""
+"""Estimate how long a run still takes, from its remaining rows and the speed of its workers, and what it costs."""
 
 import math
 from collections import defaultdict
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from shardsift.fleet.ledger import Counts, Pace, RunningShard
 from shardsift.fleet.process.wording import shown_duration
 
-_LEAST_ERROR = 0.1  # of the time that is left
+_LEAST_ERROR = 0.1  # share of the time left
 _ERROR_OF_ONE_SHARD = 0.4  # shards differ in size; with n done shards this falls with the square root of n
 _FEW_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remaining:
-    """A range of seconds until the last open shard is done, at the current number of workers and the run's speed per worker.
+    """A range of seconds until the last open shard is done, if the number of workers stays the same.
 
-    `worker_seconds` is the work of all workers until then. Waiting for the last shard does not count.
+    `worker_seconds` is the work of all workers until then, without the time that they wait for the last shard.
     """
 
     low: float
@@ -25,7 +25,7 @@ class Remaining:
     worker_seconds: float
 
     def __str__(self) -> str:
-        """For example `50 min to 1 h 10 min`."""
+        """Format the range, for example `50 min to 1 h 10 min`."""
         low, high = shown_duration(self.low), shown_duration(self.high)
         if self.high < _FEW_SECONDS:
             return "seconds"
@@ -33,7 +33,7 @@ class Remaining:
 
 
 def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Remaining | None:
-    """Estimate the time left. None before a shard is done, because the rows of a shard are unknown, and while no worker scores.
+    """Estimate the time left. None while no worker scores, and before a first shard tells how many rows shards have.
 
     A silent or stalled shard is assumed to start again when its lease ends.
     """
@@ -42,7 +42,7 @@ def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Re
     if not counts.done or not counts.rows_in or not at_work or not pace.rows_lately or not counts.open:
         return None
     rows_of_a_shard = counts.rows_in / counts.done
-    # The speed of one worker over the whole run: the speed of the last minutes may include workers that are gone.
+    # Use the speed of the whole run, because that of the last minutes may include workers that are gone.
     of_a_shard = rows_of_a_shard * counts.worker_seconds / pace.rows
     of_worker: defaultdict[str, float] = defaultdict(float)  # a worker may have two shards
     for shard in at_work:
@@ -58,7 +58,7 @@ def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Re
 
 
 def _until_the_last(left: Sequence[float], queued: int, of_a_shard: float) -> float:
-    """Seconds until the last worker ends, if all shards take the same time. Workers that are free first take the rest."""
+    """Compute the seconds until the last worker ends, if all shards take the same time."""
     rounds, rest = divmod(queued, len(left))
     first_to_last = sorted(left)
     ends = [first_to_last[-1] + rounds * of_a_shard]
@@ -69,7 +69,7 @@ def _until_the_last(left: Sequence[float], queued: int, of_a_shard: float) -> fl
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Costs in the currency of the price. They cover the time in which workers held shards, not starts, waits and idle time."""
+    """Costs, in the currency of the price, of the time in which workers held shards, without starts and idle time."""
 
     so_far: float
     to_come: float | None
@@ -77,7 +77,7 @@ class Cost:
 
 
 def cost_of(counts: Counts, left: Remaining | None, price_per_gpu_hour: float | None) -> Cost | None:
-    """None without a price. Each worker has one GPU."""
+    """Compute the cost, with one GPU per worker. Returns None without a price."""
     if price_per_gpu_hour is None:
         return None
     so_far = counts.worker_seconds * price_per_gpu_hour / 3600

@@ -1,7 +1,7 @@
 """Serve Prometheus metrics about runs, workers, machines and the Redis server: `GET /metrics`, read-only.
 
-Nothing is kept between two scrapes, so any number of finalizers may serve the same metrics, and one target is enough
-however many machines come and go.
+Nothing is kept between scrapes, so any number of finalizers may serve the same metrics, and it is enough to scrape one
+of them.
 """
 
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ from shardsift.fleet.presence.announcements import hosts
 from shardsift.fleet.presence.demand import open_demands
 from shardsift.producer.status import Present, RunStatus, run_status
 
-_FINISHED_RUNS = 20  # the newest; all others that are over are left out
+_FINISHED_RUNS = 20  # older finished runs are left out
 
 _Samples: TypeAlias = Iterable[
     tuple[tuple[str, ...], float | None]
@@ -43,13 +43,13 @@ def serve_metrics(ledger: Ledger, *, address: str, port: int) -> None:
 
 
 class FleetCollector(Collector):
-    """Reads the ledger at each scrape. While Redis does not answer, there is only `shardsift_up`, which is 0."""
+    """Reads the ledger at each scrape. While Redis does not answer, the only metric is `shardsift_up 0`."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def describe(self) -> list[Metric]:
-        return []  # so that registering it does not read the ledger
+        return []  # so that registering this collector does not read the ledger
 
     def collect(self) -> Iterator[Metric]:
         try:
@@ -164,7 +164,7 @@ def _phases(run: RunStatus) -> _Samples:
 
 
 def _idle_seconds(run: RunStatus) -> float | None:
-    """None if no worker should score the run now."""
+    """Return how long the run has been idle. None if no worker should score it now."""
     is_due = run.counts.open and not (run.is_over or run.is_paused or run.word == "queued")
     return run.pace.idle_seconds if is_due else None
 
@@ -186,7 +186,7 @@ def _has_publish_error(run: RunStatus) -> bool:
 
 
 def _mean(share: Literal["peak_share", "memory_share", "busy_share"]) -> Callable[[RunStatus], _Samples]:
-    """The mean over workers by device. A series for each worker would leave many behind, since machines come and go."""
+    """Average a share by device. A series for each worker would leave many dead ones, since machines come and go."""
 
     def means(run: RunStatus) -> _Samples:
         known = defaultdict(list)

@@ -1,4 +1,4 @@
-"""The view of a run: its facts, and the state, exit code and JSON that follow from them. Does not know how it is drawn."""
+"""The view of a run: its facts, and the state, exit code and JSON that follow from them. Formats no text."""
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -50,32 +50,30 @@ class RunView:
     publish_error: str | None
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
     replaced_by: str | None = None  # the run of the same output for which it was cancelled
-    publish_failed: bool = False  # for good: trying again cannot help
-    retries: tuple[
-        Failure, ...
-    ] = ()  # of shards whose last attempt ended badly and that are tried again; the first hundred
+    publish_failed: bool = False  # permanently: trying again cannot help
+    retries: tuple[Failure, ...] = ()  # last errors of open shards that are tried again; the first hundred
     steering: Steering = Steering()
     number_format: str | None = None  # format that workers must use; None if none has begun, or any will do
-    paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
+    paused: str | None = None  # the reason, empty if a person asked for it; None if the run is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     workers_elsewhere: int = 0  # live workers on other queues
-    other_models: tuple[str, ...] = ()  # its model folders that have other files on a machine that serves only them
+    other_models: tuple[str, ...] = ()  # its model folders whose files are different on a machine that serves them
     running: tuple[RunningShard, ...] = ()
     where: str | None = None  # the run's filter
-    scores_are_stored: bool = False  # those of an earlier run, so that no model is loaded
+    scores_are_stored: bool = False  # in an earlier run's output, so no model is loaded
     histograms: dict[str, Histogram] = field(default_factory=dict)  # of the rows scored so far, by score column
-    machines: tuple[MachineState, ...] = ()  # those that start workers for it
-    unable: tuple[MachineState, ...] = ()  # those that could not serve it lately
-    finalizers: tuple[FinalizerState, ...] = ()  # those that publish it
-    no_writes: str = ""  # why Redis refuses to write, and what to do; then workers and finalizers cannot be seen
+    machines: tuple[MachineState, ...] = ()  # that start workers for the run
+    unable: tuple[MachineState, ...] = ()  # that could not serve the run lately
+    finalizers: tuple[FinalizerState, ...] = ()  # that publish the run
+    no_writes: str = ""  # why Redis refuses writes, and what to do; workers and finalizers are then invisible
     worker_command: str = "worker start"
     price_per_gpu_hour: float | None = None  # each worker has one GPU
-    is_of_this_machine: bool = False  # a `producer run`: this one, or one with a Redis of its own
-    findings: tuple[Finding, ...] = ()  # differences from what was published, if that was checked
+    is_of_this_machine: bool = False  # whether it is a `producer run` of this machine
+    findings: tuple[Finding, ...] = ()  # what an inspection of the published output found
     checked: Checked | None = None  # None if the output was not checked
     formats: dict[str, str] = field(default_factory=dict)  # score column → its format, if a faster one was refused
     error_reasons: dict[str, int] = field(default_factory=dict)  # reason → errored rows; most rows first
-    left_out: dict[str, int] = field(default_factory=dict)  # field that the run does not have → rows; most rows first
+    left_out: dict[str, int] = field(default_factory=dict)  # field that the output lacks → rows; most rows first
 
     def __repr__(self) -> str:
         counts = self.counts
@@ -86,7 +84,7 @@ class RunView:
 
     @property
     def rows_written(self) -> int:
-        """Rows that the filter has decided, also in running shards."""
+        """Rows that the filter has been applied to, including those of running shards."""
         return self.counts.rows_in + sum(shard.report.rows_written for shard in self.running if shard.report)
 
     @property
@@ -101,12 +99,12 @@ class RunView:
 
     @property
     def is_paused(self) -> bool:
-        """Whether open shards wait for `producer resume`. A run without open shards is published although it is paused."""
+        """Whether open shards wait for `producer resume`. A paused run without open shards is still published."""
         return self.paused is not None and bool(self.counts.open) and not self.cancelled
 
     @property
     def rows_per_second(self) -> float:
-        """The speed of the last minutes while rows are scored, otherwise that of the whole run."""
+        """The speed of the last minutes if the run is running, otherwise that of the whole run."""
         pace = self.pace
         return pace.rows_per_second_lately if self.word == "running" else pace.rows_per_second
 
@@ -151,7 +149,7 @@ class RunView:
 
     @property
     def _only_retries(self) -> bool:
-        """Whether every running shard, or without one every open shard, is tried again after a failed attempt."""
+        """Whether all running shards are retries or, if none is running, all open shards are."""
         retried = {failure.shard for failure in self.retries}
         are_running = [shard.name in retried for shard in self.running]
         return bool(retried) and (
@@ -160,13 +158,13 @@ class RunView:
 
     @property
     def remaining(self) -> Remaining | None:
-        """None unless the run is running, and after a failed attempt until a shard is done."""
+        """The time left. None if the run is not running, or no shard was done since the last failed attempt."""
         is_moving = self.word == "running" and self.advances and not self.counts.failed_attempts
         return remaining(self.counts, self.pace, self.running) if is_moving else None
 
     @property
     def time_left(self) -> str:
-        """For example `50 min to 1 h 10 min`. Empty if it is not known."""
+        """The time left, for example `50 min to 1 h 10 min`. Empty if unknown."""
         return str(self.remaining or "")
 
     @property
@@ -186,7 +184,7 @@ class RunView:
 
     @property
     def silent(self) -> tuple[RunningShard, ...]:
-        """Leased shards without a recent report."""
+        """Leased shards without a recent report from their worker."""
         return tuple(shard for shard in self.running if shard.is_silent)
 
     @property
@@ -201,12 +199,12 @@ class RunView:
 
     @property
     def is_trying_again(self) -> bool:
-        """Whether shards are tried again, or no shard was done since an attempt failed."""
+        """Whether shards wait for another attempt, or no shard was done since an attempt failed."""
         return bool(self.counts.open and (self.retries or self.counts.failed_attempts))
 
     @property
     def lacks_finalizer(self) -> bool:
-        """Whether no finalizer serves the run. `producer run` restarts its own, which is missed only when it should publish."""
+        """Whether a needed finalizer is missing. `producer run` restarts its own; it needs one only to publish."""
         is_awaited = self.word == "publishing" or not self.is_of_this_machine
         return self.complete and not self.is_over and not self.finalizers and is_awaited
 
@@ -229,7 +227,7 @@ class RunView:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it goes on by itself, or would if workers came."""
+        """Whether the run continues by itself, or would if it had workers."""
         return not self.is_over and self.word not in ("paused", "stopped", "half enqueued")
 
     @property
@@ -250,7 +248,7 @@ class RunView:
 
 @dataclass(frozen=True, kw_only=True)
 class Present:
-    """The workers, the machines and the finalizers that have announced themselves lately."""
+    """The workers, machines and finalizers that have announced themselves lately."""
 
     workers: tuple[WorkerState, ...] = ()
     machines: tuple[MachineState, ...] = ()

@@ -1,4 +1,4 @@
-"""Watch a run until it ends: its whole status on a terminal, redrawn, or occasional lines without one."""
+"""Watch a run until it ends: redraw its status on a terminal, or print occasional lines without one."""
 
 import math
 import time
@@ -37,11 +37,11 @@ def watch(
     price_per_gpu_hour: float | None = None,
     progress: bool = True,
 ) -> RunStatus:
-    """Block until nothing more will happen by itself, and show the run on stderr meanwhile.
+    """Show the run on stderr until nothing more will happen by itself.
 
     `on_poll` is called twice a second; its exceptions propagate. Without `progress` nothing is shown. If the caller
-    `starts_workers`, nothing is shown before the run has a machine. Unless it `outlasts_redis`, raises redis.RedisError if
-    Redis does not answer for half a minute.
+    `starts_workers`, nothing is shown before they are there. Unless the call `outlasts_redis`, raises redis.RedisError
+    if Redis does not answer for half a minute.
     """
 
     def read() -> RunStatus:
@@ -57,16 +57,16 @@ def watch(
             status = _outlasting(read, on_error=tell, seconds=math.inf if outlasts_redis else _AWAY_SECONDS)
             if status.is_over:
                 if console.is_jupyter:
-                    show(status)  # since the screen stays in the cell
+                    show(status)  # because the screen stays in the cell
                 return status
-            if not (starts_workers and (status.word == "stopped" or status.lacks_finalizer)):  # they are being started
+            if not (starts_workers and (status.word == "stopped" or status.lacks_finalizer)):  # they start
                 show(status)
             on_poll()
             time.sleep(_POLL_SECONDS)
 
 
 def screen_text(status: RunStatus, width: int) -> Text:
-    """The screen of `producer status` in colour: the verdict is green if all is well, otherwise yellow."""
+    """Colour the screen of `producer status`: the verdict is green if all is well, otherwise yellow."""
     verdict, *lines = (wrapped(line, width) for line in status_screen(status))
     rest = Text("\n".join(lines))
     rest.highlight_regex(r"(?m)^[a-z]+(?= +\S)", _LABEL)
@@ -77,7 +77,7 @@ def screen_text(status: RunStatus, width: int) -> Text:
 
 
 def _outlasting(read: Callable[[], RunStatus], *, on_error: Callable[[str], None], seconds: float) -> RunStatus:
-    """Call `read` until Redis answers. `on_error` is called once if it does not."""
+    """Call `read` until Redis answers. Calls `on_error` at the first failure."""
     has_warned, deadline = False, time.monotonic() + seconds
     while True:
         try:
@@ -93,9 +93,9 @@ def _outlasting(read: Callable[[], RunStatus], *, on_error: Callable[[str], None
 
 @contextmanager
 def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterator[Callable[[RunStatus], None]]:
-    """Show statuses on a redrawn screen. Without a terminal or notebook, print a changed line every ten seconds at most.
+    """Show statuses on a redrawn screen. Without a terminal or notebook, print a changed line every ten seconds.
 
-    Each cause for which shards are tried again is printed once. Failures are printed when the run is over.
+    Each cause of retries is printed once. Failures are printed when the run is over.
     """
     if console.is_jupyter:
         yield _shown_in_notebook(console)
@@ -104,7 +104,7 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
         with Live(console=console, auto_refresh=False, transient=True) as screen:
             try:
                 yield lambda status: screen.update(screen_text(status, console.width), refresh=True)
-                screen.update("")  # part of a screen higher than the terminal would stay
+                screen.update("")  # otherwise a part of a screen higher than the terminal would stay
             except KeyboardInterrupt:
                 screen.transient = False  # keep the last screen
                 raise
@@ -125,7 +125,7 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
 
 
 def _shown_in_notebook(console: Console) -> Callable[[RunStatus], None]:
-    """Redraw the screen in the output of a notebook's cell, which needs no ipywidgets."""
+    """Redraw the screen in the output of a notebook cell. Needs no ipywidgets."""
     from IPython.display import display
 
     cell = None if console.quiet else display(Text(), display_id=True)
