@@ -1,6 +1,6 @@
 """Check the rows of one shard: compare its data file and scores file with each other, the receipt and the spec.
 
-Knows nothing of the input. Memory is limited to a row group, plus one number and one score per row of the shard.
+Knows nothing of the input. Keeps one row group in memory, plus one number and one score per row of the shard.
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ from shardsift.producer.verify.verification import Fault
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRows:
-    """The scores file of a shard: one value per row, in row order."""
+    """The content of a shard's scores file, in row order."""
 
-    added: pa.Table  # the added columns
+    added: pa.Table  # the columns that the run adds
     errored: npt.NDArray[np.bool_]
     first_row: int  # in the file
     text_digests: dict[tuple[int, int], list[str]]  # see shardsift/fleet/run/text.py
@@ -35,7 +35,7 @@ class ScoredRows:
 def scored_rows(
     scores: RowGroups, receipt: Receipt, spec: RunSpec, *, rows_of_file: int
 ) -> tuple[ScoredRows, list[Fault]]:
-    """Read and check the scores of a shard. `rows_of_file` are those of all shards that share its scores file."""
+    """Read and check a shard's scores. `rows_of_file` is the number of rows of all shards in its scores file."""
     path, table, rows = receipt.scores.path, scores.table(receipt.scored), scores.file.metadata.num_rows
     faults = [Fault(path=path, problem=problem) for problem in _score_problems(table, receipt, spec)]
     if rows != rows_of_file:
@@ -73,7 +73,7 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
 def kept_faults(
     data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec, *, rows_of_file: int
 ) -> list[Fault]:
-    """Check the kept rows of a shard against its scores. `rows_of_file` are those of all shards that share its data file."""
+    """Check a shard's kept rows against its scores. `rows_of_file` counts the kept rows of all shards in its file."""
     problems = _kept_problems(data, rows, receipt, spec, rows_of_file)
     return [Fault(path=receipt.data.path, problem=problem) for problem in problems]
 
@@ -97,7 +97,7 @@ def _kept_names(spec: RunSpec) -> list[str]:
 
 
 def _refused_rows(data: RowGroups, receipt: Receipt, spec: RunSpec) -> int:
-    """The number of kept rows of the shard that the filter would have dropped."""
+    """Count the kept rows of the shard that the filter would drop."""
     try:
         keep = filter_of_thread(spec.where or "", data.file.schema_arrow)
     except UsageError:  # the file lacks a column of the filter, which the column check has already reported
@@ -106,7 +106,7 @@ def _refused_rows(data: RowGroups, receipt: Receipt, spec: RunSpec) -> int:
 
 
 def _place_problems(data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
-    """Check that each kept row appears once and in order, with the score that the scores file has for it."""
+    """Check that each kept row appears once, in order, and with its score from the scores file."""
     shard_column, row_column = spec.row_columns
     columns = [shard_column, row_column, *rows.added.column_names]
     table = data.table(receipt.kept, columns)
@@ -128,7 +128,7 @@ def _same_rows(one: pa.Table, other: pa.Table) -> bool:
 
 
 def same_values(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
-    """Whether two columns hold the same values. Unlike in Arrow's comparison, NaN equals NaN."""
+    """Return whether two columns hold the same values. Unlike in Arrow, NaN equals NaN."""
     return bool(one.equals(other)) or _same(one.combine_chunks(), other.combine_chunks())
 
 
@@ -147,7 +147,7 @@ def _same(one: pa.Array, other: pa.Array) -> bool:
         return bool(lengths[0].equals(lengths[1])) and _same(one.flatten(), other.flatten())
     try:
         one, other = one.drop_null(), other.drop_null().cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # of a type that cannot hold these values
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # the type cannot hold these values
         return False
     if pa.types.is_floating(kind):
         is_number = [pc.invert(pc.is_nan(values.cast(pa.float64()))) for values in (one, other)]
@@ -158,7 +158,7 @@ def _same(one: pa.Array, other: pa.Array) -> bool:
 
 
 def _stored(values: pa.Array) -> pa.Array:
-    """Plain values for dictionaries and extension types, and a list of pairs for a map."""
+    """Turn dictionaries and extension types into plain values, and a map into a list of pairs."""
     if isinstance(values, pa.ExtensionArray):
         return _stored(values.storage)
     if pa.types.is_dictionary(values.type):

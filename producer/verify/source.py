@@ -1,4 +1,4 @@
-"""Compare one shard with the input: run the filter again over the input and the stored scores, and expect the same rows.
+"""Compare one shard with the input: filter the input again by the stored scores, and expect the same rows.
 
 Needs no model, because the scores file has the score of every row.
 """
@@ -30,7 +30,7 @@ _BATCH_ROWS = 1024
 def source_shards(
     uris: tuple[str, ...], receipts: Sequence[Receipt], output_uri: str, spec: RunSpec, left_out: Sequence[str] = ()
 ) -> dict[str, Shard]:
-    """The shards of the input, by name. Raises UsageError if it shares no file with the run's input."""
+    """List the shards of the input, by name. Raises UsageError if no file of the run's input is there."""
     shards = as_scored(renamed(list_input(*uris).shards, spec.folder_columns), receipts, left_out)
     scored = {receipt.shard: receipt.source_identity for receipt in receipts}
     common = [shard for name, shard in shards.items() if name in scored]
@@ -54,7 +54,7 @@ def _as_named(shards: list[Shard]) -> str:
 
 
 def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Fault]:
-    """Faults for shards that only the input has. Those that only the manifest has may be from another input."""
+    """Return a fault for each shard that only the input has. A shard only in the manifest may be of another input."""
     if published.spec.limit_rows:
         return []
     listed = {receipt.shard for receipt in published.receipts}
@@ -89,7 +89,7 @@ class _OtherTexts(Exception):
 
 
 def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) -> Iterator[pa.Table]:
-    """The rows of the input that the run keeps, window by window, without the columns of their position."""
+    """Yield the rows of the input that the run keeps, window by window, without the columns of their position."""
     schema = kept_schema(source.schema, spec)
     names = [*source.schema.names, *spec.output_columns]
     keep: Filter | None = None
@@ -113,7 +113,7 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
 
 
 def _first_difference(expected: Iterator[pa.Table], data: RowGroups, receipt: Receipt) -> str | None:
-    """The first difference between the kept rows of the shard and the expected rows; None if they are equal."""
+    """Describe the first difference between the shard's kept rows and the expected rows. None if they are equal."""
     actual = _RowStream(data.rows(receipt.kept), data.file.schema_arrow)
     first = 0
     for table in expected:
@@ -130,14 +130,14 @@ def _first_difference(expected: Iterator[pa.Table], data: RowGroups, receipt: Re
 
 
 class _RowStream:
-    """Reads the rows of a file in order, a requested number at a time."""
+    """A cursor over the rows of a file."""
 
     def __init__(self, tables: Iterator[pa.Table], schema: pa.Schema) -> None:
         self._tables = tables
         self._rest = schema.empty_table()
 
     def take(self, count: int) -> pa.Table:
-        """The next rows; fewer at the end of the file."""
+        """Return the next `count` rows; fewer at the end of the file."""
         while len(self._rest) < count and (table := next(self._tables, None)) is not None:
             self._rest = pa.concat_tables([self._rest, table])
         taken, self._rest = self._rest.slice(0, count), self._rest.slice(count)

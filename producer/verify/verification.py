@@ -1,4 +1,4 @@
-"""The findings of `producer verify`, as text and as JSON."""
+"""The result of `producer verify`, as text and as JSON."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -14,11 +14,11 @@ _CHECKED_WITH_SOURCE = ", every kept and dropped row against the input"
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A problem of one path in the output. Faults of the whole run have the path `manifest.parquet`."""
+    """A problem with one path in the output. A fault of the whole run has the path `manifest.parquet`."""
 
     path: str
     problem: str
-    is_mendable: bool = True  # by running the command again; False for a file that shardsift did not write
+    is_mendable: bool = True  # whether running the command again repairs it; False for files of others
 
     def __str__(self) -> str:
         return f"{self.path}: {self.problem}"
@@ -28,7 +28,7 @@ class Fault:
 class Verification:
     """The result for a whole dataset. Row counts are the manifest's totals; without a manifest all counts are 0.
 
-    As text it is what `producer verify` prints.
+    `str()` of it is what `producer verify` prints.
     """
 
     uri: str
@@ -42,8 +42,8 @@ class Verification:
     rows_dropped: int = 0
     rows_errored: int = 0
     compared_with_source: bool = False
-    not_compared: tuple[str, ...] = ()  # shards of which the source has no file
-    edited: tuple[str, ...] = ()  # files that a person has edited since the publication: the card
+    not_compared: tuple[str, ...] = ()  # shards whose file is not in the source
+    edited: tuple[str, ...] = ()  # files that a person has edited since the publication; only the card counts
     faults: tuple[Fault, ...]
 
     def __repr__(self) -> str:

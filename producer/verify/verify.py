@@ -25,8 +25,8 @@ from shardsift.producer.verify.rows import kept_faults, scored_rows
 from shardsift.producer.verify.source import source_faults, source_shards, unlisted_shards
 from shardsift.producer.verify.verification import Fault, Verification
 
-_OF_OUR_CODE = (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError, pa.ArrowIndexError)  # not of a file
-_READERS = 4  # shards at once; decompressing and hashing release the GIL
+_OF_OUR_CODE = (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError, pa.ArrowIndexError)  # not a bad file
+_READERS = 4  # threads; decompressing and hashing release the GIL
 
 
 @patient
@@ -38,10 +38,10 @@ def verify(
 ) -> Verification:
     """Check the dataset at a folder, bucket or `hf://datasets/…` URI. With `source`, also compare it with the input.
 
-    `published_run` is the run that is published there according to the ledger, if the caller asked it: an empty place then
+    `published_run` is the run that the ledger calls published there, if the caller has asked: an empty place then
     counts as a damaged output.
     Raises UsageError if nothing of shardsift is there or the source cannot be listed, TransientError for the network,
-    ShardError if this machine may not read or does not find the place.
+    ShardError if this machine cannot find the place or may not read it.
     """
     published = read_published(uri, published_run=published_run)
     if isinstance(published, Fault):
@@ -88,7 +88,7 @@ def _missing_shards(published: Published) -> list[Fault]:
 
 
 def _row_faults(published: Published, receipts: Sequence[Receipt], source: dict[str, Shard]) -> list[Fault]:
-    rows = Counter[str]()  # by file
+    rows = Counter[str]()  # by path
     for receipt in published.receipts:
         for part in (receipt.kept, receipt.scored):
             rows[part.file.path] += part.rows
@@ -105,7 +105,7 @@ def _row_faults(published: Published, receipts: Sequence[Receipt], source: dict[
 def _file_faults(
     published: Published, receipts: Sequence[Receipt], source: dict[str, Shard], rows_of: Mapping[str, int]
 ) -> list[Fault]:
-    """Check the shards that share a data file and a scores file. `rows_of` has the rows of each file."""
+    """Check the shards that share a data file and a scores file. `rows_of` counts the rows of each file, by path."""
     data_path, scores_path = receipts[0].data.path, receipts[0].scores.path
     try:
         with (
@@ -143,15 +143,15 @@ def _shard_faults(
         return source_faults(original, shard, data, rows, receipt, spec)
 
 
-# Find out what is published at a URI, or what is left of it.
+# Find what is published at a URI, or what remains of it.
 
 _CARD_TAG = b"tags:\n- shardsift"
 
 
 def read_published(uri: str, *, published_run: str | None = None) -> Published | Fault:
-    """Read the manifest. Returns a Fault if it is unusable although a run, or `published_run`, should be there.
+    """Read the manifest. Returns a Fault if it is unusable, but `published_run` or remains of a run are there.
 
-    Raises UsageError if there is nothing of shardsift, TransientError for the network.
+    Raises UsageError if shardsift has published nothing there, TransientError for the network.
     """
     manifest = manifest_at(uri)
     if published := published_at(uri, manifest):
@@ -163,9 +163,9 @@ def read_published(uri: str, *, published_run: str | None = None) -> Published |
 
 
 def _has_remains(uri: str) -> bool:
-    """Whether at least two of a run's folders, or its card, exist.
+    """Return whether at least two of a run's folders, or its card, exist.
 
-    One folder proves nothing: many datasets have a `data` folder, and an unpublished output has a workplace.
+    One folder proves nothing: many datasets have a `data` folder, and an unpublished output has a `.shardsift`.
     """
     folders = sum(map(Files(uri).exists, (*DATA_FOLDERS, WORKPLACE)))
     return folders > 1 or _CARD_TAG in (content_at(uri, CARD_PATH) or b"")
