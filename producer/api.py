@@ -1,4 +1,4 @@
-"""Runs from Python: functions of the `shardsift` package that do what the commands of the same names do."""
+"""The Python API for runs: each function does what the command of the same name does."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -136,7 +136,7 @@ def status(
     progress: bool = True,
     redis_url: str | None = None,
 ) -> RunStatus:
-    """Return the state of a run. Without an id: of the newest run under way, or else of the newest run.
+    """Return the state of a run. Without an id, take the newest run that is under way, or else the newest run.
 
     Checks the output if the run is published.
 
@@ -147,9 +147,9 @@ def status(
     progress █▒▒░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  4% of shards done
     shards   12 of 250 done, 8 running, 230 queued, 0 failed
 
-    `word` is the state, `counts` has the shards and rows, and `is_over` tells whether nothing more will happen by itself.
+    `word` is the state, `counts` has the shards and rows, and `is_over` is true if nothing more will happen by itself.
 
-    wait: block until the run is over, with progress on stderr unless `progress` is False. Waits for a Redis that goes away.
+    wait: block until the run is over, also while Redis is down. Progress is on stderr unless `progress` is False.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL, otherwise the Redis of this machine's own runs.
 
     Raises UsageError for an unknown run and if no Redis answers, TransientError if it stops answering.
@@ -163,7 +163,7 @@ def status(
 
 
 def scores(target: Location, *, redis_url: str | None = None) -> ScoredRun:
-    """The scores of a run that is published or under way: how they are spread, and the rows near a threshold.
+    """Read the scores of a published or unfinished run: their distribution, and the rows near a threshold.
 
     >>> found = shardsift.scores("./kept")
     >>> print(found)  # the rows that each threshold would keep
@@ -203,7 +203,7 @@ def verify(
 def pause(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:
     """Pause a run. Workers give its shards back at the next batch, and are free for other runs.
 
-    run_id: a run's id, or its unique beginning. Default: the only run to which this can be done.
+    run_id: a run's id, or its unique beginning. Default: the only run that can be paused.
     """
     with _run_of(run_id, redis_url, to="pause") as (settings, ledger, run):
         ledger.pause(run)
@@ -213,7 +213,7 @@ def pause(run_id: str | None = None, *, redis_url: str | None = None) -> RunStat
 def resume(run_id: str | None = None, *, max_cost: float | None = None, redis_url: str | None = None) -> RunStatus:
     """Resume a paused run.
 
-    run_id: a run's id, or its unique beginning. Default: the only run to which this can be done.
+    run_id: a run's id, or its unique beginning. Default: the only paused run.
     max_cost: a higher limit for a run that was paused for its cost; 0 for no limit.
     """
     with _run_of(run_id, redis_url, to="resume") as (settings, ledger, run):
@@ -225,7 +225,7 @@ def resume(run_id: str | None = None, *, max_cost: float | None = None, redis_ur
 def cancel(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:
     """Stop a run. Workers stop at the next batch, and finished shards are kept; `retry` resumes it.
 
-    run_id: a run's id, or its unique beginning. Default: the only run to which this can be done.
+    run_id: a run's id, or its unique beginning. Default: the only run that can be cancelled.
     """
     with _run_of(run_id, redis_url, to="cancel") as (settings, ledger, run):
         ledger.cancel(run)
@@ -235,8 +235,8 @@ def cancel(run_id: str | None = None, *, redis_url: str | None = None) -> RunSta
 def retry(run_id: str | None = None, *, all: bool = False, redis_url: str | None = None) -> RunStatus:
     """Queue the failed shards of a run again, each with the current content of its file, or resume a cancelled run.
 
-    run_id: a run's id, or its unique beginning. Default: the only run to which this can be done.
-    all: also score shards again that are done.
+    run_id: a run's id, or its unique beginning. Default: the only run that can be retried.
+    all: also score finished shards again.
     """
     with _run_of(run_id, redis_url, to="retry") as (settings, ledger, run):
         patient(retry_run)(ledger, run, done_too=all)
@@ -266,7 +266,7 @@ def _send(settings: Settings, ledger: Ledger, run_id: str) -> None:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Name options in errors as keywords, and raise errors of Redis as ours."""
+    """Name options in errors as keywords, and convert errors of Redis to ours."""
     try:
         with keyword_errors():
             yield

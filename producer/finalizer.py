@@ -1,7 +1,7 @@
-"""The finalizer: sweep the ledger and publish what is ready, again and again, until SIGTERM or SIGINT.
+"""The finalizer: repeatedly sweep the ledger and publish runs that are ready, until SIGTERM or SIGINT.
 
-It takes no messages, so that nothing in a queue can end it. A worker wakes it when a run may be finished. Every action is
-atomic, and no state that matters is kept, so any number of finalizers may run at once.
+It takes no messages, so no message can crash it. A worker wakes it when a run may be finished. Every action is atomic
+and all state is in Redis and the output, so any number of finalizers may run at once.
 """
 
 import logging
@@ -40,7 +40,7 @@ _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 _STOP_SECONDS = 50.0  # time for a publication in progress; systemd and Compose kill a finalizer after a minute
 _WITHDRAW_SECONDS = 1.0
 _PAUSE_SECONDS = 1.0
-_MOST_WAIT_SECONDS = 10.0  # less than the client waits for an answer
+_MOST_WAIT_SECONDS = 10.0  # less than the timeout of the Redis client
 logger = logging.getLogger(__name__)
 
 
@@ -57,7 +57,7 @@ def run_finalizer(settings: Settings) -> None:
 
 
 class Finalizer:
-    """Sweeps and publishes in threads of their own: while a long publication lasts, lost shards are sent again."""
+    """Sweeps and publishes in two threads, so that lost shards are sent again even during a long publication."""
 
     def __init__(self, ledger: Ledger, settings: Settings, *, only_run: str | None = None) -> None:
         self._ledger = ledger
@@ -69,8 +69,8 @@ class Finalizer:
         self._announcer = threading.Thread(target=self._announce, name="announcer", daemon=True)
 
     def run(self) -> None:
-        """Serve until a signal. A publication in progress is finished first; a second signal ends it."""
-        # Threads inherit the mask, so that a signal waits for `sigwait`.
+        """Serve until a signal. A publication in progress is finished first; a second signal interrupts it."""
+        # Threads inherit the mask, so only `sigwait` receives the signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         self.start()
         logger.info("The finalizer %s is ready.", self._state.name)
@@ -84,11 +84,11 @@ class Finalizer:
         threading.Thread(target=self._publish, name="publish", daemon=True).start()
 
     def stop(self) -> None:
-        """End the threads. Those that wait for a Redis that is away end with the process."""
+        """Stop the threads. Threads that wait for Redis are daemons and end with the process."""
         self._stopped.set()
         if not self._publisher.at_work.acquire(timeout=_STOP_SECONDS):
             logger.warning("Exiting in the middle of a publication: the next finalizer goes on with it")
-            os._exit(0)  # else Python would wait for the threads of the output's client
+            os._exit(0)  # otherwise Python would wait for the threads of the output's client
         self._announcer.join(_WITHDRAW_SECONDS)
 
     def _sweep(self) -> None:
@@ -103,9 +103,9 @@ class Finalizer:
             self._survive(lambda: self._ledger.wait_for_finished_run(seconds))
 
     def _announce(self) -> None:
-        """Runs in a thread of its own, because a sweep of many runs takes longer than an announcement lasts."""
+        """Announce this finalizer until it stops, in its own thread: a sweep may last longer than an announcement."""
         while not self._stopped.is_set():
-            with suppress(redis.RedisError):  # the sweep logs that Redis is away
+            with suppress(redis.RedisError):  # the sweep logs that Redis is down
                 announce_finalizer(self._ledger.redis, self._state)
             self._stopped.wait(ANNOUNCE_SECONDS)
         with suppress(redis.RedisError):  # if it fails, the record expires by itself
@@ -117,16 +117,16 @@ class Finalizer:
             return
         except redis.RedisError as error:
             logger.warning("%s The finalizer tries again.", as_ours(error), extra=ABOUT_REDIS)
-        except Exception:  # a thread that died unseen would stop the fleet
+        except Exception:  # if this thread died, nothing would be published any more
             logger.exception("The finalizer failed; it tries again")
         self._stopped.wait(_PAUSE_SECONDS)
 
 
-# Repair what a crash left between two steps.
+# Repair what a crash has left unfinished.
 
 
 class Sweeper:
-    """Sends the messages that are due: of shards whose lease expired, whose back-off is over or whose message was lost."""
+    """Sends a message for each shard whose lease expired, whose back-off is over or whose message was lost."""
 
     def __init__(self, app: Celery, ledger: Ledger, settings: Settings, *, only_run: str | None = None) -> None:
         self._app = app
@@ -135,7 +135,7 @@ class Sweeper:
         self._only_run = only_run
 
     def sweep(self) -> None:
-        """Check all runs once. Raises errors of Redis. Any other error of a run is logged, and other runs go on."""
+        """Check all runs once. Raises errors of Redis. Any other error is logged, and the next run is checked."""
         _for_each_run(self._ledger, self._only_run, self._sweep_run)
 
     def _sweep_run(self, run_id: str) -> None:
@@ -158,7 +158,7 @@ class Sweeper:
 
 
 def _for_each_run(ledger: Ledger, only_run: str | None, action: Callable[[str], None]) -> None:
-    """Call `action` for each run, the oldest first, so that its shards get the room in full queues. Raises errors of Redis."""
+    """Call `action` for each run, oldest first: it gets the room in full queues. Raises errors of Redis."""
     for run_id in [only_run] if only_run else ledger.run_ids()[::-1]:
         try:
             action(run_id)
@@ -172,7 +172,7 @@ def _for_each_run(ledger: Ledger, only_run: str | None, action: Callable[[str], 
             logger.exception("The check of %s failed; the next one tries again", run_id, extra={"run_id": run_id})
 
 
-# Publish runs that are ready. For other runs, save finished shards that have waited too long.
+# Publish the runs that are ready. Save finished shards of the others if they have waited too long.
 
 _SWEEPS_APART = 4  # sweeps until a failed publication is tried again
 
@@ -188,7 +188,7 @@ class Publisher:
         self._waves = WaveWatch(settings)
 
     def publish_ready(self) -> None:
-        """Check all runs once. Raises errors of Redis. Any other error of a run is recorded, and other runs go on."""
+        """Check all runs once. Raises errors of Redis. Records any other error, and checks the next run."""
         _for_each_run(self._ledger, self._only_run, self._check)
 
     def _check(self, run_id: str) -> None:
@@ -202,7 +202,7 @@ class Publisher:
                 publish_or_save(self._ledger, run_id, self._settings)
 
     def _wants_wave(self, run_id: str, counts: Counts) -> bool:
-        """Whether to check for shards to save or to merge. A cancelled run counts too, because it may be resumed."""
+        """Return whether to look for shards to save or merge. Includes cancelled runs, because they may be resumed."""
         spec = self._ledger.spec(run_id)
         if not is_on_hub(spec.output_uri) and spec.target_file_bytes is None:
             return False
@@ -210,7 +210,7 @@ class Publisher:
         return is_begun and self._waves.is_check_due(run_id, done=counts.done, now=time.monotonic())
 
     def _is_ready(self, run_id: str, counts: Counts) -> bool:
-        """Whether to call `finalize_run`, which looks more closely."""
+        """Return whether `finalize_run` may be able to publish the run."""
         if counts.open or counts.failed or not counts.done:
             return False
         return not self._ledger.is_cancelled(run_id) or self._ledger.is_publishing(run_id)
@@ -219,7 +219,7 @@ class Publisher:
 def publish_or_save(ledger: Ledger, run_id: str, settings: Settings) -> Publication | NotReady:
     """Publish a run if it is ready, otherwise save finished shards that have waited too long.
 
-    Records and raises the error that prevented it: one that may go away is tried again after a while.
+    If that fails, records and raises the error. A temporary error is tried again later.
     """
     try:
         outcome = finalize_run(ledger, run_id, without_failed=False)

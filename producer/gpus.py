@@ -10,21 +10,21 @@ from huggingface_hub import HfApi
 from shardsift.fleet.errors import ShardsiftError
 from shardsift.fleet.storage.errors import translated
 
-# Peaks are for 16-bit matrix products with dense matrices and accumulation in float32, from NVIDIA's datasheets:
-# T4 65, L4 121 (242 with sparsity), L40S 362, A100 312, H100 SXM and H200 989 (1,979 with sparsity). Two are second-hand:
+# Peaks are for dense 16-bit matrix products that accumulate in float32, from NVIDIA's datasheets:
+# T4 65, L4 121 (242 with sparsity), L40S 362, A100 312, H100 SXM and H200 989 (1,979 with sparsity). Other sources:
 # A10G 70, from https://www.baseten.co/blog/nvidia-a10-vs-a10g-for-ml-model-inference/, and RTX PRO 6000 Blackwell 504, from
 # https://hmc-tech.com/gpu/nvidia-rtx-pro-6000-blackwell-vs-amd-radeon-pro-duo-polaris.
 #
-# Prices are those of Hugging Face Jobs for one GPU, of the smallest flavor. The Hub is asked for them; these, from
-# https://huggingface.co/docs/hub/jobs-pricing, are for when it does not answer. It has no H100, and what others ask for one
-# differs by a factor of four, so it has no price here.
+# Prices are for the smallest flavor of Hugging Face Jobs with one GPU. Those below, from
+# https://huggingface.co/docs/hub/jobs-pricing, are used if the Hub does not answer. Jobs have no H100, and the prices
+# of other clouds differ by a factor of four, so the H100 has no price here.
 
 PRICED_ON = "2026-11-21"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A kind of GPU. `price_per_hour` is in US dollars, of Hugging Face Jobs on PRICED_ON; None if it is not rented out there."""
+    """A kind of GPU. `price_per_hour` is in US dollars, of Hugging Face Jobs on PRICED_ON; None if Jobs have none."""
 
     name: str
     peak: float  # operations per second
@@ -44,7 +44,7 @@ GPUS = (
 
 
 def gpu_called(device: str) -> Gpu | None:
-    """The kind of GPU with this name in torch, such as `NVIDIA H100 80GB HBM3`. None for a MIG slice or any other device."""
+    """Find the GPU of this name in torch, such as `NVIDIA H100 80GB HBM3`. None for a MIG slice or other device."""
     if "MIG" in device.split():
         return None
     return next((gpu for gpu in GPUS if re.search(rf"\b{re.escape(gpu.name)}\b", device)), None)
@@ -55,7 +55,7 @@ class ListPrices:
     """Prices of one GPU per hour, in US dollars, by the names in GPUS. GPUs without a price are left out."""
 
     per_hour: Mapping[str, float]
-    source: str  # where they are from
+    source: str  # for people: where the prices are from
 
     def of(self, device: str) -> float | None:
         gpu = gpu_called(device)
@@ -69,7 +69,7 @@ TABLE = ListPrices(
 
 
 def list_prices() -> ListPrices:
-    """Read the current prices of Hugging Face Jobs, or take those of the table if it does not answer."""
+    """Read the current prices of Hugging Face Jobs. Returns TABLE if the Hub does not answer."""
     found: dict[str, float] = {}
     try:
         with translated("Asking for the prices of Hugging Face Jobs"):

@@ -13,7 +13,7 @@ from shardsift.producer.local.redis import machine_redis
 from shardsift.producer.status import Present, RunStatus, run_status
 
 _NAMED_RUNS = 10
-# Which runs a command can do something to.
+# The runs to which each command applies.
 _CAN: dict[str, Callable[[RunStatus], object]] = {
     "cancel": lambda status: not status.is_over,
     "change": lambda status: not status.is_over,
@@ -27,11 +27,11 @@ _CAN: dict[str, Callable[[RunStatus], object]] = {
     "show": lambda status: status.counts.done,
 }
 
-# Errors about an argument that is a run id where a path is expected, or the other way round.
+# Errors about a path where a run id is expected, or the other way round.
 
 
 def refuse_place(target: str) -> None:
-    """Raises UsageError for a path or URI if a run id is expected. The message names the command that takes a path."""
+    """Raise UsageError for a path where a run id is expected. The message names the command that takes a path."""
     if not is_place(target):
         return
     if not is_url(target) and not local_path(target).exists():
@@ -42,20 +42,20 @@ def refuse_place(target: str) -> None:
 
 
 def refuse_model(target: str) -> None:
-    """Raises UsageError for the folder of a model, such as `worker train` writes, if the output of a run is expected."""
+    """Raise UsageError for the folder of a model (such as `worker train` writes) where an output is expected."""
     if not is_url(target) and (local_path(target) / "config.json").is_file():
         model = _as_argument(target)
         raise UsageError(f"{target} is a model, not a dataset. To use it: --model {model}")
 
 
 def _as_argument(place: str) -> str:
-    """Add a slash, so that the argument counts as a path even if the folder is removed."""
+    """Quote a path. `./` is added so that the argument counts as a path even after the folder is removed."""
     return shlex.quote(place if "/" in place or place.startswith((".", "~")) else f"./{place}")
 
 
 @contextmanager
 def open_ledger(settings: Settings) -> Iterator[tuple[Settings, Ledger]]:
-    """Open the fleet's ledger, or the one of this machine's own runs, during the block."""
+    """Open the fleet's ledger, or this machine's own, for the length of a block."""
     with machine_redis(settings, create=False) as found:
         ledger = Ledger.connect(found)
         try:
@@ -70,8 +70,8 @@ def open_ledger_of(
 ) -> Iterator[tuple[Settings, Ledger, str]]:
     """Open the ledger that has a run. `run_id` may be any unique beginning of its id.
 
-    Without `run_id`, take the only run that the action `to` applies to. Without both, take the newest run under way, or else
-    the newest. Raises UsageError if the ledger has no such run, or if a folder is named instead.
+    Without `run_id`, take the only run that the action `to` applies to. Without `to` as well, take the newest run under
+    way, or else the newest. Raises UsageError if the ledger has no such run, or if a folder is named instead.
     """
     if not isinstance(run_id, str | None):
         raise UsageError(f"run_id={run_id!r} is wrong: it is the id of a run as a text, or its unique beginning.")
@@ -104,7 +104,7 @@ def _that_begins(beginning: str, ledger: Ledger) -> str:
 
 
 def _only(to: str, statuses: Iterable[RunStatus]) -> str:
-    """The only run that this action applies to; of several, the only one under way."""
+    """Return the only run that this action applies to, or the only one of them that is under way."""
     fitting = [status for status in statuses if _CAN[to](status)]
     found = [status for status in fitting if status.is_under_way] or fitting
     if len(found) == 1:
@@ -127,9 +127,9 @@ def _shown(statuses: Iterable[RunStatus]) -> str:
 
 
 def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
-    """The place of an output that is named by a path or URI, or by its run's id.
+    """Find an output by its path or URI, which needs no Redis, or by its run's id.
 
-    Also returns the id if the ledger calls that run published. A path or URI needs no Redis.
+    Returns the output's URI, and the run id if one is named and the ledger calls that run published.
     """
     if is_place(target):
         refuse_model(target)
@@ -140,7 +140,7 @@ def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
 
 @contextmanager
 def _looked_up(target: str | None) -> Iterator[None]:
-    """Add to an error of looking up a run that the name may be meant for a folder."""
+    """Extend the error of an unknown run: the user may have meant a folder that does not exist."""
     try:
         yield
     except UsageError as error:
@@ -150,9 +150,9 @@ def _looked_up(target: str | None) -> Iterator[None]:
 
 
 def published_output_of(run_id: str | None, settings: Settings) -> tuple[str, RunSpec]:
-    """The URI and the spec of a published run's output. If no run is named, take the only published one.
+    """Return the output URI and the spec of a published run. If no run is named, take the only published one.
 
-    Raises UsageError if the ledger does not call it published.
+    Raises UsageError if the run is not published according to the ledger.
     """
     with _looked_up(run_id), open_ledger_of(run_id, settings, to="refilter") as (_, ledger, found):
         spec, is_published = ledger.spec(found), ledger.publication(found) is not None

@@ -1,4 +1,4 @@
-"""Try again after an error that may go away by itself. The Hub's client does this only for some of its requests."""
+"""Retry after temporary errors. The Hub's client retries only some of its requests."""
 
 import logging
 import time
@@ -8,8 +8,8 @@ from typing import ParamSpec, TypeVar
 
 from shardsift.fleet.errors import TransientError
 
-_PAUSES_SECONDS = (1, 2, 4, 8, 8)  # those of huggingface_hub
-_LONGEST_PAUSE_SECONDS = 60.0  # longest pause that a server may ask for, because a person waits for the command
+_PAUSES_SECONDS = (1, 2, 4, 8, 8)  # as in huggingface_hub
+_LONGEST_PAUSE_SECONDS = 60.0  # if a server asks for a longer pause, give up: a person waits for the command
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 def patient(do: Callable[P, T]) -> Callable[P, T]:
-    """Call `do` again after a TransientError, and raise the last one. It must be safe to call twice.
+    """Call `do` again after a TransientError, and raise the last one. `do` must be safe to call twice.
 
-    Errors of this machine, such as expired credentials, and errors with a long time to wait are raised at once.
+    Errors of this machine, such as expired credentials, and errors that ask for a long wait are raised at once.
     """
 
     @wraps(do)

@@ -1,4 +1,4 @@
 """The subcommands of `producer`. Each parses options, makes one call and prints a report.
 
-Each imports what it needs when it runs, so that help appears at once.
+A command imports its libraries only when it runs, so `--help` answers at once.
 """

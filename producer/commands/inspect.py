@@ -1,4 +1,4 @@
-"""Look at runs, at the workers that they need and at what they have published. Changes nothing."""
+"""Commands that show runs, the workers that they need and what they have published. They change nothing."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -50,7 +50,7 @@ def status(
             ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=settings.price_per_gpu_hour
         )
         if found.publication:
-            # Imported here, because what outputs need takes a second to load.
+            # Imported here, because the libraries for outputs take a second to load.
             from shardsift.producer.publishing.publish import with_findings
 
             found = with_findings(ledger, found, hashes=False)
@@ -95,7 +95,7 @@ def recipes(as_json: AsJson = False) -> None:
 
 
 def _recipe_table() -> "Table":
-    """The recipes without their sources, which make the table too wide for a terminal."""
+    """Build a table of the recipes. Their sources are left out, because they would make it too wide for a terminal."""
     from rich.table import Table
 
     from shardsift.fleet.run.recipes import RECIPES, as_arguments

@@ -1,4 +1,4 @@
-"""Run a service of the fleet until it is stopped."""
+"""Commands that run a service until it is stopped, check a fleet, or show a demo."""
 
 from pathlib import Path
 from typing import Annotated

@@ -38,7 +38,7 @@ Verify = Annotated[bool, typer.Option("--verify", help="Compare the sha256 of pu
 
 
 def report(status: "RunStatus", *, as_json: bool) -> None:
-    """Print a run's status, and exit with its code."""
+    """Print a run's status, and exit with the status's exit code."""
     print_found(str(status).splitlines(), status.as_json(), as_json=as_json)
     raise typer.Exit(status.exit_code)
 
@@ -53,7 +53,7 @@ def print_found(lines: Iterable[str], value: object, *, as_json: bool) -> None:
 
 
 def read_settings() -> "Settings":
-    """Read the settings. Imports pydantic, which help does not need."""
+    """Read the settings. Pydantic is imported only here, so that `--help` stays fast."""
     from shardsift.fleet.process import settings
 
     return settings.read_settings()

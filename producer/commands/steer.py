@@ -1,4 +1,4 @@
-"""Change a run that is under way or has ended."""
+"""Commands that change a run: retry, cancel, pause, resume, set and finalize."""
 
 from typing import TYPE_CHECKING, Annotated
 
