@@ -1,4 +1,4 @@
-"""The columns of files that do not declare types."""
+"""Names and types of columns, for JSON Lines and CSV files, which declare no types."""
 
 import json
 import re
@@ -11,21 +11,21 @@ import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
 
-ColumnTypes = tuple[tuple[str, str], ...]  # (name, type), as in RunSpec.columns; a type is Arrow's name of it, or JSON
-SEEN = ""  # stands for the type in the sample
+ColumnTypes = tuple[tuple[str, str], ...]  # (name, type), as in RunSpec.columns; a type is Arrow's name, or JSON
+SEEN = ""  # instead of a type: use the type found in the sample
 JSON = "json"  # for values that fit no other type: texts unchanged, other values as JSON
-NAMED_TYPES = ("string", "int64", "double", "bool", JSON)  # of --columns
-_MOST_SHOWN = 40  # characters of a value
-_MOST_NAME = 100  # characters of a field's name
+NAMED_TYPES = ("string", "int64", "double", "bool", JSON)  # that --columns accepts
+_MOST_SHOWN = 40  # characters of a value in an error
+_MOST_NAME = 100  # characters of a field's name in an error
 
 
 def seen_names(columns: ColumnTypes) -> list[str]:
-    """Columns whose types come from the sample."""
+    """List the columns whose types come from the sample."""
     return [name for name, kind in columns if kind == SEEN]
 
 
 def no_such_field(name: str, names: Iterable[str], where: str, *, hint: str = "") -> UsageError:
-    """The error for a field of --columns that the sample does not have. `names` are those that it has."""
+    """Make the error for a --columns field that is not in the sample. `names` are the fields of the sample."""
     known = list(names)
     field, _, kind = name.rpartition(":")
     if field in known:
@@ -39,7 +39,7 @@ def no_such_field(name: str, names: Iterable[str], where: str, *, hint: str = ""
 
 
 def schema_of(columns: ColumnTypes, uri: str) -> pa.Schema:
-    """The Arrow schema of the columns. Raises ShardError for a type that only Parquet has."""
+    """Make the Arrow schema of the columns. Raises ShardError for a type that only Parquet has."""
     return pa.schema([(name, _type(name, kind, uri)) for name, kind in columns])
 
 
@@ -58,7 +58,7 @@ def _type(name: str, kind: str, uri: str) -> pa.DataType:
 
 
 class Misfit(ValueError):
-    """A value that does not have its column's type. `reason` groups such rows, so it does not contain the value."""
+    """A value that does not have its column's type. `reason` omits the value, because rows are counted by reason."""
 
     def __init__(self, path: str, value: Any, kind: str) -> None:
         super().__init__(f"{path} is {_shown(value)}, not {kind}")
@@ -66,7 +66,7 @@ class Misfit(ValueError):
         self.reason = f"{path} is not {kind}"
 
     def remedy(self, columns: ColumnTypes, *, are_chosen: bool) -> str:
-        """The option that keeps such values. It names types only for columns that the user has chosen."""
+        """Name the --columns option that keeps such values. It has types only if the user has chosen the columns."""
         read = [(name, JSON if self._is_in(name) else kind if are_chosen else SEEN) for name, kind in columns]
         names = ",".join(f"{name}:{kind}" if kind in NAMED_TYPES else name for name, kind in read)
         return f"To keep all of its values as text: --columns {shlex.quote(names)}, in a new run with another --output."
@@ -77,7 +77,7 @@ class Misfit(ValueError):
 
 
 def _shown(value: Any) -> str:
-    """A value as JSON. A long text is cut; other long values are named by their kind."""
+    """Show a value as JSON. A long text is cut; other long values are only called "an object" and so on."""
     if isinstance(value, str):
         value = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
     elif len(str(value)) > _MOST_SHOWN:
@@ -86,27 +86,27 @@ def _shown(value: Any) -> str:
 
 
 def field_path(parent: str, name: str) -> str:
-    """The path of a field in an object, such as `meta.rating`. Unusual names are quoted."""
+    """Make the path of a field in an object, such as `meta.rating`. Unusual names are quoted."""
     shown = name[:_MOST_NAME].encode(errors="replace").decode()
     shown = shown if re.fullmatch(r"[\w\- /:@$]+", shown) else json.dumps(shown, ensure_ascii=False)
     return f"{parent}.{shown}" if parent else shown
 
 
-# Arrow types from their names, such as `struct<id: int64, tags: list<item: string>>`.
+# Parse the names of Arrow types, such as `struct<id: int64, tags: list<item: string>>`.
 
 JSON_TEXT = pa.json_()
 _FIELD, _NOT_NULL = re.compile(r"(.*?): "), " not null"
 
 
 def type_named(name: str) -> pa.DataType:
-    """The type in which such a column is stored; JSON is stored as text. Raises ValueError as `read_as` does."""
+    """Return the Arrow type in which a column is stored, which is text for JSON. Raises ValueError like `read_as`."""
     return _stored(read_as(name))
 
 
 def read_as(name: str) -> pa.DataType:
-    """The Arrow type with this name, with JSON_TEXT for JSON.
+    """Return the Arrow type with this name, with JSON_TEXT for JSON.
 
-    Raises ValueError if the name means none, or more than one.
+    Raises ValueError if no type or several types have this name.
     """
     found, rest = _parsed(name)
     if rest or str(found).replace(str(JSON_TEXT), JSON) != name:
@@ -127,7 +127,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 
 def _parsed(name: str) -> tuple[pa.DataType, str]:
-    """Parse the type at the start of a name. Also returns the rest of the name."""
+    """Parse the type at the start of a text. Also returns the rest of the text."""
     if name.startswith("struct<"):
         fields, rest = _fields(name.removeprefix("struct<"))
         return pa.struct(fields), rest

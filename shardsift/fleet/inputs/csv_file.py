@@ -1,7 +1,7 @@
-"""Rows of a CSV file as in RFC 4180: a line of names, commas, quotes doubled in quoted fields, in UTF-8.
+"""Read the rows of a CSV file as in RFC 4180: UTF-8, a line of names, commas, doubled quotes in quoted fields.
 
-An empty field is null; an empty field in quotes is the empty text. Blank lines are no rows. pyarrow reads the fields. It would
-read some invalid rows in an unintended way, so a pattern finds those first.
+An empty field is null; an empty field in quotes is the empty text. Blank lines are skipped. pyarrow reads the fields.
+It would misread some invalid rows without an error, so a pattern finds those first.
 """
 
 import csv
@@ -39,7 +39,7 @@ _Problems = dict[int, tuple[str, str, str]]  # index of a row in its block → r
 class CsvFile(LineRows):
     @cached_property
     def schema(self) -> pa.Schema:
-        """The run's columns; those that the file lacks are null. Raises ShardError if it lacks all of them."""
+        """The run's columns; those not in the file are null. Raises ShardError if the file has none of them."""
         if not {name for name, _ in self.columns} & {*self._names}:
             wanted, here = (", ".join(names) for names in (dict(self.columns), self._names))
             raise ShardError(f"{self.uri} has no column of the run, which reads {wanted}; it has: {here}. {CSV_LAYOUT}")
@@ -58,7 +58,7 @@ class CsvFile(LineRows):
 
     @staticmethod
     def columns_of(samples: Sequence[Any]) -> ColumnTypes:
-        """The columns of a run. Files that share no column with the most common header are taken to have no header."""
+        """Find the columns of a run. A file that shares no column with the most common header has no header."""
         common = {*Counter(tuple(one.column_names) for one in samples).most_common(1)[0][0]}
         read = [one for one in samples if common & {*one.column_names}]
         chunks: dict[str, list[pa.Array]] = {}
@@ -67,12 +67,12 @@ class CsvFile(LineRows):
         return tuple((name, str(type_of(pa.chunked_array(found, pa.string())))) for name, found in chunks.items())
 
     def _blocks(self) -> Iterator[Block]:
-        """The blocks of the file, without the line of names."""
+        """Yield the blocks of the file, without the line of names."""
         for number, block in enumerate(super()._blocks()):
             yield block if number else block.part(self._header[1], len(block.data))
 
     def _last_end(self, piece: bytes) -> int:
-        """Find the last line end after an even number of quotes. After an odd number, it is inside a field."""
+        """Find the last line end after an even number of quotes: a line end after an odd number is inside a field."""
         last, quotes = len(piece), piece.count(b'"')
         while True:
             end = piece.rfind(b"\n", 0, last) + 1
@@ -90,7 +90,7 @@ class CsvFile(LineRows):
 
     @cached_property
     def _header(self) -> tuple[list[str], int]:
-        """The names of the columns, and the offset in the first block at which their line ends."""
+        """The names of the columns, and where the line of names ends in the first block."""
         first = next(super()._blocks(), Block(data=b"", first_line=1))
         match = next((match for match in _HEADER.finditer(first.data) if not _is_blank(match)), None)
         if match is None:
@@ -108,7 +108,7 @@ class CsvFile(LineRows):
 
     @cached_property
     def _row(self) -> re.Pattern[bytes]:
-        """A pattern of a row. Its groups match bad rows: `fields` a wrong number of fields, `odd` invalid CSV."""
+        """The pattern of a row. Its groups match bad rows: `fields` a wrong number of fields, `odd` invalid CSV."""
         more = len(self._names) - 1
         return re.compile(
             rb"%b(?:,%b){%d}%b|(?P<fields>%b)|(?P<odd>%b)" % (_FIELD, _FIELD, more, _END, _ANY_ROW, _LINE)
@@ -135,7 +135,7 @@ class CsvFile(LineRows):
         return pa.table(values, schema=schema), _bad_rows(block, starts, problems), left_out
 
     def _texts(self, block: Block) -> tuple[pa.Table, list[int], _Problems]:
-        """The fields of a block as text, the offsets of its rows, and the problems of bad ones."""
+        """Read the fields of a block as text. Also returns the offsets of its rows, and the problems of bad rows."""
         starts, problems = self._split(block)
         if not starts:
             return self._no_texts(), starts, problems
@@ -150,9 +150,9 @@ class CsvFile(LineRows):
         return with_nulls(table, problems), starts, problems
 
     def _split(self, block: Block) -> tuple[list[int], _Problems]:
-        """Offsets of the rows that are not blank, and the problems of bad ones.
+        """Find the rows that are not blank. Returns their offsets, and the problems of bad rows.
 
-        Raises ShardError for a quote that may move the ends of other rows.
+        Raises ShardError for an unclosed quote, which makes the ends of the following rows uncertain.
         """
         starts: list[int] = []
         problems: _Problems = {}
@@ -192,8 +192,8 @@ def _bad_rows(block: Block, starts: list[int], problems: _Problems) -> BadRows:
 
 
 def _parsed(data: bytes, names: list[str]) -> pa.Table | None:
-    """The fields as text; None if pyarrow cannot read them."""
-    content = pa.array([data], pa.large_binary()).buffers()[2]  # Arrow's own: its thread must not free a Python object
+    """Read the fields as text. Returns None if pyarrow cannot read them."""
+    content = pa.array([data], pa.large_binary()).buffers()[2]  # Arrow's own memory: its thread must not free Python's
     try:
         return pyarrow.csv.read_csv(
             pa.BufferReader(content),
@@ -211,7 +211,7 @@ def _parsed(data: bytes, names: list[str]) -> pa.Table | None:
         return None
 
 
-# The types of CSV's texts. A text is a number only if nothing is lost by parsing it: `007` and `1.` are texts.
+# Types of CSV values. A value is a number only if parsing loses nothing: `007` and `1.` stay texts.
 
 _WHOLE = "^(0|-?[1-9][0-9]{0,18})$"
 _LEAST_WHOLE, _MOST_WHOLE = str(-(1 << 63)), str((1 << 63) - 1)
@@ -220,21 +220,21 @@ _FRACTIONS = rf"0(\.0*[0-9]{{1,{_DIGITS}}})?|" + "|".join(
     rf"[1-9][0-9]{{{more}}}(\.[0-9]{{1,{_DIGITS - 1 - more}}})?" for more in range(15)
 )
 _BIG_FRACTION = r"[1-8][0-9]{15}(\.[0-9])?"  # below 2**53
-# 7e3 may be an id, but 7.0E3 is how Java writes a double.
+# 7e3 may be an id, so it is a text; 7.0E3 is how Java writes a double.
 _NUMBER = rf"^-?((({_FRACTIONS}|{_BIG_FRACTION})([eE][+-][0-9]{{1,3}})?)|[0-9]\.[0-9]{{1,{_DIGITS - 1}}}E[0-9]{{1,3}})$"
 _BOOL = "^(true|false|True|False|TRUE|FALSE)$"
 _PATTERNS = {pa.bool_(): _BOOL, pa.int64(): _WHOLE, pa.float64(): _NUMBER}
 
 
 def type_of(texts: pa.ChunkedArray) -> pa.DataType:
-    """The narrowest type that all values have. A column without values is text."""
+    """Find the narrowest type that fits all values. A column without values is text."""
     if texts.null_count == len(texts):
         return pa.string()
     return next((kind for kind in _PATTERNS if not misfits(texts, kind)), pa.string())
 
 
 def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
-    """Indices of the values that do not have this type."""
+    """Return the indices of the values that do not have this type."""
     if data_type == pa.string():
         return []
     fits = pc.match_substring_regex(texts, _PATTERNS[data_type])
@@ -245,7 +245,7 @@ def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
 
 
 def _is_held(numbers: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    """Whether each number is in the range of the type."""
+    """Return for each number whether it is in the range of the type."""
     if data_type == pa.float64():
         return pc.is_finite(numbers.cast(data_type))
     digits = pc.utf8_ltrim(numbers, "-")

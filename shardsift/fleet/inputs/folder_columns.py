@@ -1,4 +1,4 @@
-"""Columns whose values are in the names of an input file's folders, such as `year=2024`. The values are text."""
+"""Columns from the names of an input file's folders, such as `year=2024`. Their values are text."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,13 +14,13 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def folder_values(uri: str) -> dict[str, str | None]:
-    """Values in the folder names of a file, by column."""
+    """Return the values in a file's folder names, by column."""
     pairs = (folder.split("=", 1) for folder in uri.split("/")[:-1] if "=" in folder)
     return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}
 
 
 def renamed(shards: Iterable[Shard], folder_columns: Collection[str]) -> tuple[Shard, ...]:
-    """Rename shards, so that readers do not find these columns in folders of the output too."""
+    """Rename shards, so that readers of the output do not also find these columns in its folder names."""
 
     def plain(folder: str) -> str:
         return folder.replace("=", "-") if unquote(folder.partition("=")[0]) in folder_columns else folder
@@ -33,7 +33,7 @@ def renamed(shards: Iterable[Shard], folder_columns: Collection[str]) -> tuple[S
 
 
 class WithFolderColumns:
-    """An InputFile with added columns for its folders, after its own. Bad rows have the folders' values too."""
+    """An InputFile with columns for its folders after its own columns. Bad rows have the folders' values too."""
 
     def __init__(self, file: InputFile, names: Sequence[str], uri: str) -> None:
         found = folder_values(uri)

@@ -1,4 +1,4 @@
-"""The formats of input files, by the endings of their names. The case of an ending does not matter."""
+"""The formats of input files, by the endings of their names in any case."""
 
 from typing import Literal
 
@@ -7,10 +7,10 @@ FormatName = Literal["Parquet", "JSON Lines", "CSV"]
 _LINES: dict[str, FormatName] = {
     ".jsonl": "JSON Lines",
     ".ndjson": "JSON Lines",
-    ".json": "JSON Lines",  # as C4 and Dolma call it
+    ".json": "JSON Lines",  # as in C4 and Dolma
     ".csv": "CSV",
 }
-# The first bytes of a file say whether it is compressed; see `line_blocks`.
+# Whether a file is compressed is read from its first bytes (see `line_blocks`).
 _FORMATS: dict[str, FormatName] = {
     ".parquet": "Parquet",
     **{ending + last: name for ending, name in _LINES.items() for last in ("", ".gz", ".zst")},
@@ -20,17 +20,17 @@ CSV_LAYOUT = "Commas separate fields, and the first line holds their names."
 
 
 def ending_of(name: str) -> str:
-    """The ending of a name or URI, if it is that of a format; otherwise empty."""
+    """Return the ending of a name or URI, if a format has it; otherwise an empty text."""
     return next((ending for ending in _FORMATS if name.lower().endswith(ending)), "")
 
 
 def format_name(name: str) -> FormatName:
-    """The format of a file, by the ending of its name. Parquet for any other ending."""
+    """Return the format of a file, by the ending of its name. Unknown endings count as Parquet."""
     return _FORMATS.get(ending_of(name), "Parquet")
 
 
 def has_footer(name: str) -> bool:
-    """Whether the file is Parquet, whose footer has its rows, types and offsets."""
+    """Return whether the file is Parquet, so that its footer has the rows, types and offsets."""
     return format_name(name) == "Parquet"
 
 

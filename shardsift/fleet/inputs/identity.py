@@ -1,9 +1,9 @@
 """Identify the content of an input file, if possible without reading all of it.
 
-A Hub file is identified by its LFS sha256, an object in a bucket by its ETag. Any other Parquet file is identified by its size
-and a hash of its footer. The footer holds the offset, the size and the bounds of every column chunk, so it changes when the
-file is rewritten, but not when only the modification time changes. A file of lines has no footer: its sha256 is computed,
-which is much faster than scoring it.
+A Hub file is identified by its LFS sha256, an object in a bucket by its ETag. Any other Parquet file is identified by
+its size and a hash of its footer. The footer holds the offset, size and bounds of every column chunk, so it changes
+when the file is rewritten, but not when only the modification time changes. JSON Lines and CSV files have no footer:
+their sha256 is computed, which is much faster than scoring them.
 """
 
 import hashlib
@@ -23,15 +23,15 @@ from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.files import is_bucket
 from shardsift.fleet.storage.hub_files import filesystem_of
 
-_ETAGS = ("ETag", "md5Hash", "etag")  # of s3fs; gcsfs, whose etag also changes with the metadata; gcsfs and adlfs
+_ETAGS = ("ETag", "md5Hash", "etag")  # s3fs; gcsfs (its etag changes with metadata too); gcsfs and adlfs
 _MAGIC = b"PAR1"
 _END_BYTES = 8  # footer length and magic bytes
-_TAIL_BYTES = 64 << 10  # read at once; most footers fit
-_LINES_BYTES = 8 << 20  # read at once of a file that is read whole
+_TAIL_BYTES = 64 << 10  # read first; most footers fit
+_LINES_BYTES = 8 << 20  # block size for a file that is read whole
 
 
 def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str:
-    """The identity of a file, from its `info`. May read its footer or all of it: call within `translated`."""
+    """Identify a file from its `info`. May read its footer or all of it: call within `translated`."""
     if (lfs := info.get("lfs")) is not None:
         return f"sha256:{lfs.sha256}"
     if blob := info.get("blob_id"):
@@ -42,13 +42,13 @@ def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> 
         return f"etag:{etag}"
     if not has_footer(str(info["name"])):
         with filesystem.open(info["name"], "rb", block_size=_LINES_BYTES) as file:
-            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"  # as the Hub says it
+            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"  # equal to the Hub's
     with filesystem.open(info["name"], "rb", block_size=_TAIL_BYTES) as file:
         return _footer_identity(file)
 
 
 def identity_now(uri: str) -> tuple[str, int]:
-    """The current identity and size of a file, bypassing cached listings."""
+    """Return the current identity and size of a file, without using cached listings."""
     with translated(f"Looking at {uri}"):
         filesystem, path = filesystem_of(uri)
         info = _fresh_info(filesystem, path)
@@ -56,15 +56,15 @@ def identity_now(uri: str) -> tuple[str, int]:
 
 
 def are_of_other_bytes(one: str, other: str) -> bool:
-    """Whether two identities prove different contents. Those of different kinds, such as Hub and folder, prove nothing."""
+    """Return whether two identities prove different contents. Identities of different kinds prove nothing."""
     return one != other and one.partition(":")[0] == other.partition(":")[0]
 
 
 @contextmanager
 def unchanged(shard: Shard) -> Iterator[None]:
-    """Raises ShardError if the shard's file is not the one that was enqueued, before the block or at its end.
+    """Raise ShardError before or after a block if the shard's file is not the one that was enqueued.
 
-    The file is also checked if the block raises a ShardError, because replacing a file while it is read may cause one.
+    Also checks if the block raises a ShardError, because a file that is replaced while it is read may cause one.
     """
     check_unchanged(shard)
     try:
@@ -76,7 +76,7 @@ def unchanged(shard: Shard) -> Iterator[None]:
 
 
 def check_unchanged(shard: Shard) -> None:
-    """Raises ShardError if the shard's file is not the one that was enqueued."""
+    """Raise ShardError if the shard's file is not the one that was enqueued."""
     now, _ = identity_now(shard.uri)
     if now != shard.identity:
         raise ShardError(
@@ -95,7 +95,7 @@ def _fresh_info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, A
 
 
 def _hub_info(resolved: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
-    """Ask for this file only, because the file system's own `info` lists the whole folder."""
+    """Ask the Hub for this file only; the file system's own `info` would list the whole folder."""
     found = HfApi().get_paths_info(
         resolved.repo_id, resolved.path_in_repo, revision=resolved.revision, repo_type=resolved.repo_type
     )
@@ -106,7 +106,7 @@ def _hub_info(resolved: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
 
 
 def _strong_etag(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str | None:
-    """The tag of an object in a bucket. A web server's ETag is often only a modification time."""
+    """Return the ETag of an object in a bucket. None for web servers, whose ETag is often only a modification time."""
     if not is_bucket(filesystem):
         return None
     found = (str(info[key]).strip('"') for key in _ETAGS if info.get(key))
@@ -118,7 +118,7 @@ def _footer_identity(file: BinaryIO) -> str:
     tail = _last_bytes(file, size, _TAIL_BYTES)
     footer_bytes = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
     if tail[-4:] != _MAGIC or footer_bytes > size:
-        return f"unreadable:{size}:{hashlib.sha256(tail).hexdigest()}"  # the shard fails, and the file may be repaired later
+        return f"unreadable:{size}:{hashlib.sha256(tail).hexdigest()}"  # fails, unless repaired
     footer = tail[-footer_bytes:] if footer_bytes <= len(tail) else _last_bytes(file, size, footer_bytes)
     return f"parquet:{size}:{hashlib.sha256(footer).hexdigest()}"
 

@@ -1,4 +1,4 @@
-"""The interface of an input file to the rest of the code."""
+"""The interface of an input file, and its rows that cannot be read."""
 
 import math
 from collections.abc import Collection, Iterator, Sequence
@@ -11,9 +11,9 @@ import pyarrow as pa
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.process.wording import counted
 
-# Rows that cannot be read. A run counts them as errored rows, and a file with too many of them fails.
+# Bad rows, which cannot be read. A run counts them as errored rows; a shard with too many of them fails.
 
-_MOST_DETAIL = 200  # characters: a detail names fields, whose names come from the file
+_MOST_DETAIL = 200  # characters, because a detail contains names from the file
 _SHOWN = 3
 
 
@@ -22,7 +22,7 @@ class BadRow:
     """A row that cannot be read."""
 
     position: str  # in the file, such as "line 7"
-    reason: str  # rows are counted by it, so there are few
+    reason: str  # rows are counted by reason, so there must be few
     detail: str
     remedy: str
 
@@ -31,11 +31,11 @@ class BadRow:
 
 
 BadRows = dict[int, BadRow]  # by the number of the row in its file, from 0
-LeftOut = dict[int, tuple[str, ...]]  # likewise, the fields of a row that the run does not have
+LeftOut = dict[int, tuple[str, ...]]  # by the number of the row: its fields that the output will lack
 
 
 class NotedRows(BadRows):
-    """Bad rows, and the fields that were left out of the others."""
+    """Bad rows, and the fields that were left out of good rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class NotedRows(BadRows):
 
 
 class IgnoredBadRows(BadRows):
-    """Bad rows for a reader that needs only the nulls. Stays empty."""
+    """Bad rows that are not noted. For a reader that only needs their values to be null."""
 
     def __setitem__(self, row: int, bad: BadRow) -> None:
         pass
@@ -52,7 +52,7 @@ class IgnoredBadRows(BadRows):
 def note_bad_rows(
     found: BadRows, bad: BadRows | None, *, first_row: int, uri: str, left_out: LeftOut | None = None
 ) -> None:
-    """Add the bad rows of a block, which are numbered from `first_row`, to `bad`. If that is None, raise ShardError."""
+    """Add a block's bad rows to `bad`, with `first_row` added to their numbers. Without `bad`, raise ShardError."""
     if bad is None:
         for row in found.values():
             raise ShardError(f"{uri}, {row}. {row.remedy}")
@@ -76,18 +76,18 @@ def with_nulls(rows: _Rows, bad: Collection[int]) -> _Rows:
 
 
 def _taken(column: pa.Array | pa.ChunkedArray, indices: pa.Int64Array) -> pa.Array | pa.ChunkedArray:
-    """The values at these indices. The dictionary of a dictionary column loses the others."""
+    """Take the values at these indices. Values that are not taken are removed from a column's dictionary."""
     if pa.types.is_dictionary(column.type):
         return column.cast(column.type.value_type).take(indices).cast(column.type)
     return column.take(indices)
 
 
 _ROUNDING = 1e-9  # 0.29 of 100 rows are 28.999999999999996 in floats
-_FLOOR = 10  # bad rows that are always allowed in a shard; in a run, only up to a tenth of its rows
+_FLOOR = 10  # bad rows that are always allowed in a shard; in a run, if they are at most a tenth of its rows
 
 
 def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool) -> str:
-    """An error message if there are more bad rows than allowed, with the option that would allow them; otherwise empty.
+    """Return an error message, with the option to allow these bad rows, if there are too many; otherwise empty.
 
     The share is for the whole run, so a small shard may have up to ten bad rows.
     """
@@ -104,7 +104,7 @@ def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool
 
 @dataclass(kw_only=True)
 class FirstBadRows:
-    """Counts the bad rows of a file."""
+    """The number of bad rows of a file, and the first few of them."""
 
     number: int = 0
     first: list[BadRow] = field(default_factory=list)
@@ -114,7 +114,7 @@ class FirstBadRows:
         self.first += list(rows)[: _SHOWN - len(self.first)]
 
     def __str__(self) -> str:
-        """The first of them, and what to do about the first."""
+        """Name the first bad rows, and what to do about the first."""
         more = self.number - len(self.first)
         return f"{'; '.join(map(str, self.first))}{f'; and {more:,} more' if more else ''}. {self.first[0].remedy}".rstrip()
 
@@ -136,11 +136,11 @@ class InputFile(Protocol):
         most_rows: int = STEP_ROWS,
         use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows, or only some columns of them, in batches of at most `most_rows`. Call within `translated`.
+        """Yield all rows, or only some columns, in batches of at most `most_rows`. Call within `translated`.
 
-        A row that cannot be read is null in every column, and is added to `bad` before its batch comes. Without `bad`, it
-        raises ShardError, which names the row's position.
+        A row that cannot be read is null in every column, and is added to `bad` before its batch is yielded. Without
+        `bad`, it raises ShardError with the row's position.
         """
 
     def count_rows(self, most: int | None = None) -> int:
-        """The number of rows, or `most` if there are more. Files without a footer are read, as far as necessary."""
+        """Count the rows, up to `most`. Files without a footer are read as far as necessary."""

@@ -1,7 +1,7 @@
-"""Rows of a JSON Lines file: one object a line, in UTF-8. A field that a line lacks is null; blank lines are no rows.
+"""Read the rows of a JSON Lines file: one object a line, in UTF-8. A missing field is null; blank lines are skipped.
 
-pyarrow reads the lines of a block at once. If it refuses one, or a line has a field that the run does not have, Python reads each
-line of that block, to the same values.
+pyarrow reads a block of lines at once. If pyarrow refuses a block, or if a line has a field that is not a column of the
+run, Python reads each line of that block, with the same values as a result.
 """
 
 import io
@@ -80,10 +80,10 @@ class JsonLines(LineRows):
         return pa.Table.from_struct_array(pa.array(rows, pa.struct(list(self.schema))))
 
     def _row(self, text: bytes, others: set[str]) -> dict[str, Any]:
-        """The values of a line. Fields that the run does not have are added to `others`. Raises Misfit or ValueError."""
+        """Read a line's values. Fields that are not columns of the run go to `others`. Raises Misfit or ValueError."""
         try:
             row = _object(text)
-        except ValueError:  # perhaps in a field that is not read
+        except ValueError:  # the invalid part may be in a field that is not read
             table = self._parsed(text)
             if table is None:
                 raise
@@ -95,7 +95,7 @@ class JsonLines(LineRows):
         return _reader_of(pa.struct([(name, read_as(kind)) for name, kind in self.columns]))
 
     def _parsed(self, data: bytes) -> pa.Table | None:
-        """The rows of some lines; None unless pyarrow reads each line as one object, and exactly."""
+        """Read some lines with pyarrow. Returns None unless it reads each line as one object, without loss."""
         if not is_utf8(data) or not _are_objects(data):
             return None
         try:
@@ -114,7 +114,7 @@ class JsonLines(LineRows):
 
 
 def _has_large(values: pa.ChunkedArray) -> bool:
-    """Whether there are doubles of 2**53 or more, which cannot hold every whole number."""
+    """Return whether there are doubles of 2**53 or more, which may be rounded whole numbers."""
     if pa.types.is_struct(values.type):
         return any(map(_has_large, values.flatten()))
     if pa.types.is_list(values.type):
@@ -123,16 +123,16 @@ def _has_large(values: pa.ChunkedArray) -> bool:
 
 
 def _filled_lines(block: Block) -> Iterator[tuple[int, bytes]]:
-    """Number and content of each line that is not blank."""
+    """Yield the number and content of each line that is not blank."""
     for line, text in enumerate(io.BytesIO(block.data), start=block.first_line):
         if stripped := text.strip(_WHITE):
             yield line, stripped
 
 
 def _are_objects(data: bytes) -> bool:
-    """Whether each line begins and ends with a brace: no line is blank, and no object of valid JSON spans lines.
+    """Return whether each line begins and ends with a brace, so that none is blank and no object spans lines.
 
-    pyarrow's reader crashes the process for some lines that are not an object.
+    pyarrow's reader crashes the process for some lines that are not objects.
     """
     if not data.endswith(b"}"):
         return False
@@ -187,16 +187,16 @@ def _whole_number(number: str) -> int:
 _DECODER = json.JSONDecoder(object_pairs_hook=_without_doubles, parse_float=_finite, parse_int=_whole_number)
 
 
-# From JSON's values to those of a column. The functions raise ValueError or its like for a value that the column does not hold.
+# Convert JSON values to values of a column. A value that the column cannot hold raises one of _REFUSALS.
 
-_Reader = Callable[[Any, set[str]], Any]  # of a value, and of a set that gets the fields that are not read
+_Reader = Callable[[Any, set[str]], Any]  # (JSON value, set that collects unread fields) → value
 _REFUSALS = (ValueError, TypeError, NotImplementedError, OverflowError)
 _EXACT = 1 << 53  # below this, a double holds every whole number
 _INT64, _UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
 
 
 def _reader_of(kind: pa.DataType, path: str = "") -> _Reader:
-    """A function that reads values of this type, and raises Misfit for others. `path` says where they are."""
+    """Make a function that reads values of this type, and raises Misfit for others. `path` is their path in the row."""
     if pa.types.is_struct(kind):
         return _object_reader({one.name: _reader_of(one.type, field_path(path, one.name)) for one in kind}, path)
     if pa.types.is_list(kind):
@@ -263,7 +263,7 @@ def _as_text(value: Any) -> str:
 
 
 def _cast(kind: pa.DataType, value: Any) -> Any:
-    """Convert to a type that JSON lacks, for a run whose first files are Parquet."""
+    """Convert to a type that JSON lacks. Needed if the run's first files are Parquet."""
     if isinstance(value, (bool, dict, list)):
         raise TypeError
     return pa.scalar(value).cast(kind).as_py()
@@ -280,16 +280,16 @@ _CONVERTED: dict[pa.DataType, Callable[[Any], Any]] = {
 }
 
 
-# The types of columns, from the values of a sample.
+# Find the types of columns from a sample of their values.
 
-# Fields of an object. An object with more is not a record but a map, with other keys in each row.
+# Limits of a struct. An object with more fields is probably a map, whose keys differ from row to row.
 _MOST_DEPTH, _MOST_FIELDS = 64, 256
 
 
 def json_type(values: Iterable[Any], depth: int = 0) -> str:
-    """The type that most of the values have. Rows with values of another type are bad. Strings are never parsed.
+    """Find the type that most values have. Rows with values of another type will be bad. Strings are never parsed.
 
-    JSON if there are no values, or no column of another type can hold them.
+    Returns JSON if there are no values, or if no column of another type can hold them.
     """
     by_kind: dict[type, list[Any]] = {}
     for value in values:
@@ -314,7 +314,7 @@ def _type_of_objects(objects: list[dict[str, Any]], depth: int) -> str:
     kind = f"struct<{', '.join(f'{name}: {json_type(found, depth + 1)}' for name, found in values.items())}>"
     try:
         names = read_as(kind).names
-    except ValueError:  # for the names of its fields
+    except ValueError:  # the names of the fields make the type's name ambiguous
         return JSON
     return kind if names == [*values] else JSON
 

@@ -1,6 +1,6 @@
-"""Read the rows of a file of lines in blocks of whole records, decompressed.
+"""Read a file of lines, such as JSON Lines or CSV, in blocks of whole records, decompressed.
 
-The blocks of a file are the same on every pass. Memory is bounded by a block, or by the longest record if that is longer.
+A file gives the same blocks on every pass. Memory is bounded by a block, or by the longest record if that is longer.
 """
 
 import gzip
@@ -20,9 +20,9 @@ from shardsift.fleet.inputs.input_file import STEP_ROWS, BadRows, LeftOut, note_
 from shardsift.fleet.storage.errors import translated
 
 BLOCK_BYTES = 8 << 20  # decompressed
-MOST_RECORD_BYTES = 64 << 20  # limit of a record, up to a block: as much as a window
+MOST_RECORD_BYTES = 64 << 20  # limit of a record, as for a window; may be exceeded by up to a block
 _BOM = b"\xef\xbb\xbf"
-# The first bytes, whatever the file is called.
+# Formats by their first bytes, because names may be wrong.
 _GZIP = b"\x1f\x8b"
 _ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # a frame, or a skippable frame
 _NOT_LINES = {b"PK\x03\x04": "a zip", b"BZh": "a bzip2", b"\xfd7zXZ": "an xz", b"PAR1": "a Parquet"}
@@ -30,7 +30,7 @@ _NOT_LINES = {b"PK\x03\x04": "a zip", b"BZh": "a bzip2", b"\xfd7zXZ": "an xz", b
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Whole records, and the line number in the file at which the first of them begins, from 1."""
+    """Whole records, and the line number at which the first one begins, counted from 1."""
 
     data: bytes
     first_line: int
@@ -44,9 +44,9 @@ class Block:
 
 @dataclass(eq=False)
 class LineRows(ABC):
-    """A file of lines, perhaps compressed, as an InputFile. Each pass opens it again.
+    """A file of lines, perhaps compressed, as an InputFile. Each pass opens the file again.
 
-    It has the run's `columns`. Other columns are left out, and noted unless the user has chosen `only` these.
+    Only the run's `columns` are read. Others are noted as left out, unless the user has chosen `only` these columns.
     """
 
     opened: Callable[[], BinaryIO]
@@ -63,20 +63,20 @@ class LineRows(ABC):
 
     @abstractmethod
     def sample(self, sample_bytes: int) -> Any:
-        """The values of the first rows, for `columns_of`. Raises ShardError if the file has no rows."""
+        """Read the values of the first rows, for `columns_of`. Raises ShardError if the file has no rows."""
 
     @staticmethod
     @abstractmethod
     def columns_of(samples: Sequence[Any]) -> ColumnTypes:
-        """The columns of a run over files with these first rows."""
+        """Find the columns of a run from the first rows of its files."""
 
     @abstractmethod
     def _last_end(self, piece: bytes) -> int:
-        """The offset after the last whole record of a piece; 0 if it has none. The piece begins with a record."""
+        """Find the end of the last whole record of a piece; 0 if there is none. The piece begins with a record."""
 
     @abstractmethod
     def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows, LeftOut]:
-        """These columns of a block's rows, null in bad ones; the bad rows; and the fields that were left out."""
+        """Read these columns of a block. Returns the rows (null if bad), the bad rows, and the fields left out."""
 
     @abstractmethod
     def _count(self, block: Block) -> int: ...
@@ -89,7 +89,7 @@ class LineRows(ABC):
         most_rows: int = STEP_ROWS,
         use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Read the rows, in the caller's thread only."""
+        """Yield the rows. Uses no thread but the caller's."""
         first_row = 0
         for block in self._blocks():
             table, found, left_out = self._rows(block, columns or self.schema.names)
@@ -106,7 +106,7 @@ class LineRows(ABC):
         return total
 
     def _blocks(self) -> Iterator[Block]:
-        """The blocks of the file. Raises ShardError if it is truncated or damaged, or a record is too long."""
+        """Yield the blocks of the file. Raises ShardError if it is truncated or damaged, or a record is too long."""
         with translated(f"Reading {self.uri}"), self.opened() as raw, io.BufferedReader(raw) as file:  # type: ignore[type-var]
             rest, line = b"", 1
             for piece in self._pieces(file):
@@ -133,7 +133,7 @@ class LineRows(ABC):
         return ShardError(f"{self.uri}, line {line:,}: {problem}")
 
     def _pieces(self, file: "io.BufferedReader[Any]") -> Iterator[bytes]:
-        """The decompressed content in pieces of equal size, without a byte order mark."""
+        """Yield the decompressed content in pieces of equal size, without a byte order mark."""
         source = self._decompressed(file)
         first = self._next_piece(source)
         if first:
@@ -148,7 +148,7 @@ class LineRows(ABC):
                 raise ShardError(
                     f"{self.uri} is {kind} file, whatever its name says. Unpack it, or give it its own ending."
                 )
-        if not start and self.uri.lower().endswith((".gz", ".zst")):  # no compressor writes nothing at all
+        if not start and self.uri.lower().endswith((".gz", ".zst")):  # a compressor always writes some bytes
             raise ShardError(f"Reading {self.uri}: the file is empty, so it is not a compressed file.")
         if start.startswith(_GZIP):
             return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
@@ -157,7 +157,7 @@ class LineRows(ABC):
     def _next_piece(self, source: BinaryIO) -> bytes:
         parts: list[bytes] = []
         left = self.block_bytes
-        while left and (part := self._read(source, left)):  # a read may return less
+        while left and (part := self._read(source, left)):  # one read may return less
             parts.append(part)
             left -= len(part)
         return b"".join(parts)
@@ -173,7 +173,7 @@ class LineRows(ABC):
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether a block is valid UTF-8, which pyarrow's readers do not check."""
+    """Return whether a block is valid UTF-8, which pyarrow's readers do not check."""
     if data.isascii():
         return True
     try:

@@ -1,4 +1,4 @@
-"""List the input files that a file, folder, glob or fsspec URL names, and open one. The ending of a name is its format."""
+"""List the input files that a path, folder, glob or fsspec URL names, and open a file by the format of its ending."""
 
 import glob
 from collections import Counter
@@ -28,9 +28,9 @@ from shardsift.fleet.storage.hub_files import filesystem_of
 
 _LINES: dict[str, type[LineRows]] = {"JSON Lines": JsonLines, "CSV": CsvFile}
 _READ_AHEAD_BYTES = 32 << 20  # JSON Lines and CSV are read in order
-# Columns of JSON Lines and CSV come from a sample: the first rows of all files, or of this many files spread over all.
+# Columns of JSON Lines and CSV come from a sample: the first rows of all files, or of this many files evenly chosen.
 _MOST_SAMPLED = 256
-_SAMPLE_BYTES, _LEAST_SAMPLE_BYTES = 16 << 20, 128 << 10  # decompressed: of all files together, and of each
+_SAMPLE_BYTES, _LEAST_SAMPLE_BYTES = 16 << 20, 128 << 10  # decompressed: of all files together, at least of each
 _SAMPLE_THREADS = 16
 _GLOB = set("*?[")
 _OFTEN_METADATA = ".json"  # also the ending of metadata files, such as `dataset_info.json`
@@ -42,11 +42,11 @@ _NO_DATA = (".md", ".json", ".md5", ".sha1", ".sha256", ".sha512", ".crc")
 def open_input(
     uri: str, columns: ColumnTypes | None = None, *, only: bool = False, first_row: int = 0
 ) -> Iterator[InputFile]:
-    """Open a file for streaming. A file whose ending is not that of a format is Parquet.
+    """Open a file for streaming. A file with an unknown ending counts as Parquet.
 
-    JSON Lines and CSV files have the run's `columns`, or else those of their own first rows. Other columns are left out, and
-    noted unless the user has chosen `only` these. A Parquet file has its own columns, in that order, and may be read from
-    `first_row` on.
+    Of JSON Lines and CSV files, the run's `columns` are read, or else those found in the first rows. Others are left
+    out, and noted unless the user has chosen `only` these. Of a Parquet file, all columns are read, in the order of
+    `columns`, from `first_row` on.
     Raises ShardError if the file is missing or broken, TransientError if the network is.
     """
     if has_footer(uri):
@@ -59,10 +59,10 @@ def open_input(
 
 
 def columns_of_lines(uris: Sequence[str], chosen: ColumnTypes | None = None) -> ColumnTypes:
-    """The columns of a run over these files of lines, or those `chosen` with their types. Always the same for the same files.
+    """Find the columns of a run over JSON Lines or CSV files, or the types of those `chosen`. Deterministic.
 
-    A file that cannot be read is skipped. Raises ShardError if all are, unless `chosen` has the types of all columns of JSON
-    Lines. Raises UsageError if a chosen column is not there.
+    Files that cannot be read are skipped. Raises ShardError if all are skipped, unless `chosen` has types for all
+    columns of JSON Lines. Raises UsageError if a chosen column does not exist.
     """
     kind = _LINES[format_name(uris[0])]
     files = min(len(uris), _MOST_SAMPLED)
@@ -104,7 +104,7 @@ def _opened(uri: str, columns: ColumnTypes, *, only: bool = False, read_bytes: i
 
 @contextmanager
 def open_shard(uri: str, spec: RunSpec, *, first_row: int = 0) -> Iterator[InputFile]:
-    """Open a file of a run's input, with the columns of the run."""
+    """Open an input file of a run, with the columns of the run."""
     own = tuple(column for column in spec.columns if column[0] not in spec.folder_columns)
     with open_input(uri, own, only=spec.only_columns, first_row=first_row) as file:
         yield WithFolderColumns(file, spec.folder_columns, uri) if spec.folder_columns else file
@@ -112,12 +112,12 @@ def open_shard(uri: str, spec: RunSpec, *, first_row: int = 0) -> Iterator[Input
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Input files in name order. `root` is the folder that the names of shards are relative to."""
+    """Input files in name order. Names of shards are relative to the folder `root`."""
 
     filesystem: fsspec.AbstractFileSystem
     root: str
     files: tuple[dict[str, Any], ...]  # as the filesystem's `info` describes them
-    left_out: tuple[str, ...]  # other files that may be data; their names mean no format, or begin with _
+    left_out: tuple[str, ...]  # other files that may be data, with an unknown ending or a leading _
 
     @property
     def uris(self) -> list[str]:
@@ -125,13 +125,13 @@ class Listing:
 
 
 def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input") -> Listing:
-    """The files that a URI names. For a folder or glob: the files with the ending of a format.
+    """List the files that a URI names. For a folder or glob, list the files with the ending of a format.
 
     Names that begin with a dot, or with `_` like Spark's own files, are skipped unless the URI itself has such a part.
-    Files called .json are left out beside other input files, because they describe those.
-    Error messages show `shown_as` instead of the URI, which was given by `option`. Raises
-    UsageError if there are no files, files of several formats, or files of a table, and what fsspec raises for a URL that it
-    cannot use.
+    Files with the ending .json beside other input files are skipped, because they usually describe those.
+
+    `option` is the user's option, and `shown_as` what error messages show instead of the URI. Raises UsageError if
+    there are no files, files of several formats, or files of a table, and fsspec's errors for an unusable URL.
     """
     shown = uri if shown_as is None else shown_as
     if not shown:
@@ -157,7 +157,7 @@ def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input"
 
 
 def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
-    """The data/ folder of a dataset, or the path before its first wildcard. On disk, a name that exists is no wildcard."""
+    """Return a dataset's data/ folder, or the path before the first wildcard. A name that exists is not a wildcard."""
     parts = path.split("/")
     is_local = isinstance(filesystem, LocalFileSystem)
     fixed = next(
@@ -177,7 +177,7 @@ def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
 
 
 def _infos(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> dict[str, dict[str, Any]]:
-    """The file system's `info` of each file that a path names, by path."""
+    """Return the file system's `info` of each file that a path names, by path."""
     below = path.removeprefix(root)
     if _GLOB & set(below) and not (isinstance(filesystem, LocalFileSystem) and filesystem.exists(path)):
         return dict(filesystem.glob(glob.escape(root) + below, detail=True))
@@ -186,7 +186,7 @@ def _infos(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> dict[
     try:
         return {path: filesystem.info(path)}
     except FileNotFoundError as error:
-        if error.errno is None:  # not of this machine, and the Hub says why
+        if error.errno is None:  # from the Hub, with its own message
             raise
         return {}
 
@@ -198,7 +198,7 @@ def _input_files(
     root: str,
     left_out: list[str],
 ) -> Iterator[dict[str, Any]]:
-    if infos.keys() == {path}:  # a single Parquet file need not be called .parquet
+    if infos.keys() == {path}:  # a single Parquet file may have any ending
         yield from infos.values()
         return
     named = path.removeprefix(root)
@@ -211,15 +211,15 @@ def _input_files(
             left_out += [name] if ending_of(name) else []
             continue
         if ending_of(name) and info.get("islink"):
-            info = filesystem.info(name)  # of the file that it is a link to
+            info = filesystem.info(name)  # of the link's target
         if ending_of(name) and info["type"] == "file":
             yield info
         elif info["type"] != "directory" and not _stands_beside_data(name):
-            left_out.append(name)  # also a link to a folder, which a listing does not follow
+            left_out.append(name)  # may be a link to a folder, which a listing does not follow
 
 
 def _stands_beside_data(name: str) -> bool:
-    """Whether the file is a description, a licence or a list of checksums."""
+    """Return whether the file is a description, a licence or a list of checksums."""
     last = name.rpartition("/")[2].lower()
     return last.startswith(_BESIDE_DATA) or last.endswith(_NO_DATA)
 
@@ -245,5 +245,5 @@ def _is_hidden(path: str) -> bool:
 
 
 def is_marked(path: str) -> bool:
-    """Whether Spark skips the path as one of its own, such as an unfinished write. `_key=value` is a folder of data."""
+    """Return whether Spark would skip the path as one of its own files. `_key=value` is a folder of data."""
     return any(part.startswith("_") and "=" not in part for part in path.split("/"))

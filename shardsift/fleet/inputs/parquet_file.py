@@ -1,4 +1,4 @@
-"""Rows of a Parquet file."""
+"""Read the rows of a Parquet file."""
 
 import re
 from bisect import bisect_right
@@ -20,12 +20,12 @@ from shardsift.fleet.run.output_columns import plain_type, type_name
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.hub_files import filesystem_of
 
-# Remote files are read in blocks, one ahead of the reader: otherwise each of FineWeb's 1,000-row groups would cost a request.
-# Several blocks are kept, because columns of a row group are not read in order.
+# Remote files are read in blocks, one ahead; otherwise each of FineWeb's row groups of 1,000 rows would cost a request.
+# Several blocks are kept, because the columns of a row group are not read in order.
 _BLOCK_BYTES, _BLOCKS_KEPT = 8 << 20, 8
 _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
 _ALIKE = ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
-_INT96_UNIT = "us"  # like Spark. In nanoseconds, times before 1677 or after 2262 overflow
+_INT96_UNIT = "us"  # as in Spark; nanoseconds overflow for times before 1677 or after 2262
 _UNITS = ["s", "ms", "us", "ns"]
 _UNREADABLE = re.compile("dictionary<|list_view<")  # inside another type
 
@@ -60,7 +60,7 @@ def _opened(uri: str) -> Iterator[tuple[BinaryIO, pq.ParquetFile, pa.Schema]]:
 
 
 def _parquet_file(file: BinaryIO, uri: str) -> tuple[pq.ParquetFile, pa.Schema]:
-    """The file, and the schema that it was written with."""
+    """Open the file. Also returns the schema that it was written with."""
     try:
         metadata = pq.read_metadata(file)
         written = pq.ParquetFile(file, metadata=metadata, coerce_int96_timestamp_unit=_INT96_UNIT).schema_arrow
@@ -85,16 +85,16 @@ def _parquet_file(file: BinaryIO, uri: str) -> tuple[pq.ParquetFile, pa.Schema]:
 
 
 def _of_parquets_types(metadata: pq.FileMetaData) -> pq.FileMetaData:
-    """The footer without Arrow's types: with them, pyarrow cannot read list views, or nested dictionaries in two pieces."""
+    """Remove Arrow's types from a footer. With them, pyarrow cannot read list views and some nested dictionaries."""
     footer = pa.BufferOutputStream()
     metadata.write_metadata_file(footer)
     return pq.read_metadata(pa.BufferReader(footer.getvalue().to_pybytes().replace(b"ARROW:schema", b"arrow-schema")))
 
 
 class ParquetInput:
-    """A Parquet file, from a row on, as an InputFile.
+    """A Parquet file, from some row on, as an InputFile.
 
-    Columns of the run come first, in the run's order, with the run's types if that changes no value. Other columns follow.
+    Columns of the run come first, in the run's order, and with the run's types if that changes no value. Others follow.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class ParquetInput:
             while ahead.rows:
                 step = ahead.step(most_rows)
                 batches = batches or self._parquet.iter_batches(step, groups, columns, use_threads=use_threads)
-                self._parquet.reader.set_batch_size(step)  # of the next batch; `iter_batches` sets that of the first
+                self._parquet.reader.set_batch_size(step)  # for the next; `iter_batches` sets only the first
                 if (batch := next(batches, None)) is None:
                     raise ShardError(
                         f"{self._uri} is damaged, or pyarrow cannot decode it: {ahead.rows:,} of the rows that its footer "
@@ -177,7 +177,7 @@ def row_group_rows(parquet: pq.ParquetFile) -> list[int]:
 
 
 def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
-    """The run's columns, for a file without rows. Such a file may have fewer, or null as their type, as pandas writes it."""
+    """Return the run's columns, for a file without rows: pandas writes such a file with the type null."""
     try:
         known = pa.schema([(name, type_named(kind)) for name, kind in columns], metadata=schema.metadata)
     except ValueError:  # a type whose name does not say all of it
@@ -186,7 +186,7 @@ def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
 
 
 def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
-    """The field with the run's type, if the type can hold all values of the field."""
+    """Give the field the run's type, if that can hold all values of the field."""
     own = plain_type(field.type)
     if type_name(own) == kinds.get(field.name):
         return field.with_type(own)
@@ -197,13 +197,13 @@ def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
 
 
 def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether the wanted type has an equal for every value. If a value is still too large, Arrow raises when it converts."""
+    """Return whether the wanted type can hold every value. Arrow raises later if a single value is still too large."""
     if pa.types.is_null(own) or own == wanted:
         return True
     if pa.types.is_dictionary(own) or pa.types.is_dictionary(wanted):
         return _widens(*(kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (own, wanted)))
     if pa.types.is_struct(own) and pa.types.is_struct(wanted):
-        kinds = {field.name: field.type for field in own}  # Arrow finds them by their names, in any order
+        kinds = {field.name: field.type for field in own}  # by name, because Arrow accepts any order
         has_same = kinds.keys() == {*wanted.names} and len(kinds) == own.num_fields == wanted.num_fields
         return has_same and all(_widens(kinds[field.name], field.type) for field in wanted)
     if pa.types.is_map(own) and pa.types.is_map(wanted):
@@ -212,7 +212,7 @@ def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
         return _widens(own.value_type, wanted.value_type)
     if pa.types.is_fixed_size_list(own) and pa.types.is_fixed_size_list(wanted):
         return own.list_size == wanted.list_size and _widens(own.value_type, wanted.value_type)
-    if pa.types.is_timestamp(own) and pa.types.is_timestamp(wanted):  # in other zones the same times
+    if pa.types.is_timestamp(own) and pa.types.is_timestamp(wanted):  # time zones may differ
         has_same = (own.tz is None) == (wanted.tz is None)
         return has_same and _UNITS.index(own.unit) <= _UNITS.index(wanted.unit)
     if any(is_kind(own) and is_kind(wanted) for is_kind in (pa.types.is_duration, pa.types.is_time)):
@@ -233,10 +233,10 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _bad_rows(batch: pa.RecordBatch, first_row: int) -> BadRows:
-    """Rows that cannot be converted to Python values."""
+    """Find the rows that are not valid UTF-8, which cannot be converted to Python values."""
     try:
         batch.validate(full=True)
-    except pa.ArrowInvalid:  # or for another reason, such as a time of day after midnight
+    except pa.ArrowInvalid:  # may have another reason, such as a time of day of more than 24 h
         return {
             index: BadRow(
                 position=f"row {first_row + index:,}",
@@ -256,6 +256,6 @@ def _undecodable_column(row: pa.RecordBatch) -> str | None:
             column.to_pylist()
         except UnicodeDecodeError:
             return str(name)
-        except (ValueError, OverflowError):  # Python has no such date
+        except (ValueError, OverflowError):  # a date out of Python's range
             pass
     return None

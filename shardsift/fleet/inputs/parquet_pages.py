@@ -1,6 +1,6 @@
-"""Count the rows of a Parquet file that can be decoded at once. Reads page headers: a footer has encoded sizes only.
+"""Limit how many rows of a Parquet file are decoded at once, by the sizes in its page headers.
 
-With a dictionary or shared prefixes, a kilobyte can decode to gigabytes.
+The footer has only encoded sizes: with a dictionary or shared prefixes, a kilobyte can decode to gigabytes.
 """
 
 from collections import deque
@@ -12,20 +12,20 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# Bytes to decode at once, unless one row has more. Arrow needs up to three times as much while it decodes.
+# Most bytes to decode at once, unless one row has more. Arrow needs up to three times as much while it decodes.
 _MOST_BYTES = 32 << 20
-_MOST_UNKNOWN_ROWS = 16  # decoded at once, if rows may have any number of values
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}  # others have any length
+_MOST_UNKNOWN_ROWS = 16  # rows decoded at once if large lists make the size of a row unknown
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}  # other types have any length
 _OF_A_LIST = 5  # bytes of an offset and a validity flag
 
 
 class RowsAhead:
-    """The rows of a row group that are not decoded yet, with some of its columns."""
+    """The rows of a row group that are not decoded yet, limited to some columns."""
 
     def __init__(self, file: BinaryIO, metadata: pq.FileMetaData, group: int, columns: Collection[str]) -> None:
         found = metadata.row_group(group)
         self.rows = int(found.num_rows)
-        self._row_bytes = self._bytes = 0  # of each row, and of all of them
+        self._row_bytes = self._bytes = 0  # fixed bytes of each row, and of all lists together
         self._texts: list[_Pages] = []
         lists = [0]
         slots = [count for field in metadata.schema.to_arrow_schema() for count in _slots(field.type)]
@@ -48,7 +48,7 @@ class RowsAhead:
         self._tried = 1
 
     def step(self, most_rows: int) -> int:
-        """The number of rows to decode at once."""
+        """Choose the number of rows to decode next."""
         rows = min(most_rows, self.rows, self.rows if self._is_known else self._tried)
         while self._bytes_of(rows) > _MOST_BYTES and rows > 1:
             rows //= 2
@@ -58,7 +58,7 @@ class RowsAhead:
         return self._bytes + rows * self._row_bytes + sum(pages.bytes_of(rows) for pages in self._texts)
 
     def decoded(self, batch: pa.RecordBatch) -> None:
-        """Note that these rows are decoded."""
+        """Note that a batch was decoded."""
         rows = len(batch)
         self.rows -= rows
         for pages in self._texts:
@@ -68,14 +68,14 @@ class RowsAhead:
 
 
 def _slots(kind: pa.DataType) -> list[int]:
-    """For each Parquet column, the number of values that Arrow stores for a null. A list of fixed size stores that many."""
+    """Return how many values Arrow stores for a null in each Parquet column: several in lists of fixed size."""
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     inner = [count for number in range(kind.num_fields) for count in _slots(kind.field(number).type)]
     return [count * (kind.list_size if pa.types.is_fixed_size_list(kind) else 1) for count in inner or [1]]
 
 
 def _nulls(chunk: pq.ColumnChunkMetaData) -> int:
-    """An upper bound of the number of nulls."""
+    """Return an upper bound of the number of nulls."""
     found = chunk.statistics
     return int(found.null_count if found is not None and found.has_null_count else chunk.num_values)
 
@@ -83,17 +83,17 @@ def _nulls(chunk: pq.ColumnChunkMetaData) -> int:
 # The format is at https://github.com/apache/parquet-format
 
 _DICTIONARY_CODED, _SHARED_BEGINNINGS = {2, 8}, 7  # encodings
-_HEADER_BYTES = (1 << 8, 1 << 16, 1 << 24)  # tried one after the other: statistics have any length
+_HEADER_BYTES = (1 << 8, 1 << 16, 1 << 24)  # tried one after the other, because statistics may have any length
 _SIZE, _STORED_SIZE, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8  # fields of a header
 
 
 class _Pages:
-    """The pages of a column of texts or bytes in a row group, from the next row on."""
+    """The pages of a text or bytes column in a row group, from the next row on."""
 
     def __init__(self, file: BinaryIO, chunk: pq.ColumnChunkMetaData) -> None:
         self._file, self._chunk = file, chunk
-        self._dictionary = (0, 0, 0)  # its offset, its size in the file, and its size without compression
-        self._ahead: deque[tuple[int, int, int]] = deque()  # values, size and encoding of pages that were looked at
+        self._dictionary = (0, 0, 0)  # its offset, its size in the file, and its decompressed size
+        self._ahead: deque[tuple[int, int, int]] = deque()  # number of values, size, encoding of each page read
         self._rest = self._headers()
         self._coded = self._entries = 0
         while (page := next(self._rest, None)) and page[2] in _DICTIONARY_CODED:
@@ -109,7 +109,7 @@ class _Pages:
         return encoded + self._repeated(self._coded)
 
     def bytes_of(self, rows: int) -> int:
-        """An upper bound of the bytes of the next rows. The first page is in memory anyway, so only their share of it counts."""
+        """Return an upper bound of the next rows' bytes. Of the first page, already in memory, only a share counts."""
         found = coded = index = 0
         while rows:
             if index == len(self._ahead):
@@ -129,14 +129,14 @@ class _Pages:
         return found + self._repeated(coded)
 
     def _repeated(self, values: int) -> int:
-        """The bytes that values of the dictionary take when they are decoded, beyond the dictionary itself."""
+        """Return the bytes of decoded dictionary values, beyond the dictionary itself."""
         repeated = min(values, self._coded - self._entries)
         whole = repeated * self._dictionary[2]
         return whole if whole <= _MOST_BYTES // 8 else repeated * self._longest
 
     @cached_property
     def _longest(self) -> int:
-        """The size of the dictionary's longest value; of all of them if they cannot be read."""
+        """The size of the dictionary's longest value, or of the whole dictionary if it cannot be read."""
         at, stored, size = self._dictionary
         with suppress(OSError, ValueError, NotImplementedError):
             content = _read(self._file, at, stored)
@@ -157,9 +157,9 @@ class _Pages:
             rows -= min(rows, values)
 
     def _headers(self) -> Iterator[tuple[int, int, int]]:
-        """Values, size and encoding of each data page. Ends at a page that cannot be read."""
+        """Yield the number of values, size and encoding of each data page. Ends at a page that cannot be read."""
         chunk = self._chunk
-        with suppress(OSError, LookupError, TypeError, ValueError, RecursionError):  # Arrow says what is wrong with it
+        with suppress(OSError, LookupError, TypeError, ValueError, RecursionError):  # Arrow will report the error
             at = min(offset for offset in (chunk.dictionary_page_offset, chunk.data_page_offset) if offset)
             end = at + chunk.total_compressed_size
             while at < end:
@@ -185,13 +185,13 @@ def _read(file: BinaryIO, at: int, size: int) -> bytes:
     return file.read(size)
 
 
-# Thrift's compact protocol, as far as headers of pages use it.
+# The part of Thrift's compact protocol that page headers use.
 
 _TRUE, _FALSE, _BYTES, _STRUCT = 1, 2, 8, 12  # types of a field; others in a header are integers
 
 
 def _struct(content: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Read a struct. Returns its values by field number, and the position after it. Raises IndexError if content is missing."""
+    """Read a struct. Returns values by field number, and the position after it. Raises IndexError if it is cut off."""
     fields: dict[int, Any] = {}
     number = 0
     while head := content[at]:

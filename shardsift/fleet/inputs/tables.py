@@ -1,4 +1,4 @@
-"""Refuse the files of a table, or of an unfinished write: only a log beside them tells which are valid, and we do not read it."""
+"""Refuse files of a table or of an unfinished write: only a log, which we do not read, says which are valid."""
 
 import re
 from collections import defaultdict
@@ -10,11 +10,11 @@ import fsspec
 from shardsift.fleet.errors import UsageError
 
 _HUB_REPO_PARTS = 3  # datasets/<user>/<name>
-_MARKS = "_started_", "_committed_"  # of the same number
+_MARKS = "_started_", "_committed_"  # Databricks writes both with the same number
 _EXPORT = "Write the table to Parquet with its own reader, and name that as the input"
 _ICEBERG = re.compile(r"(v\d+|\d+-.*?)(\.gz)?\.metadata\.json(\.gz)?")
 _DUCKLAKE = re.compile(r"ducklake-[0-9a-f]{8}-")
-_LOGS = {  # → whose, and how to read it
+_LOGS = {  # name of the log → kind of table, and how to export it
     "_delta_log": ("a Delta table", "with DuckDB: COPY (FROM delta_scan('{0}')) TO 'table.parquet'"),
     ".hoodie": ("a Hudi table", "with Spark: spark.read.format('hudi').load('{0}').write.parquet('table')"),
     "metadata": ("an Iceberg table", "with DuckDB: COPY (FROM iceberg_scan('{0}')) TO 'table.parquet'"),
@@ -25,9 +25,9 @@ _LOGS = {  # → whose, and how to read it
 def refuse_tables(
     filesystem: fsspec.AbstractFileSystem, root: str, files: Sequence[str], listed: Iterable[str]
 ) -> None:
-    """Raises UsageError if `files` belong to a table. `listed` are all paths below the folder `root`, if they are known."""
+    """Raise UsageError if `files` belong to a table. `listed` are all paths below the folder `root`, if known."""
     protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else {*filesystem.protocol}
-    if protocols & {"http", "https"}:  # which has no folders
+    if protocols & {"http", "https"}:  # no folders to look into
         return
     below = defaultdict[str, set[str]](set)
     for path in listed:
@@ -59,20 +59,20 @@ def refuse_tables(
 
 
 def _steps(path: str) -> Iterator[tuple[str, str]]:
-    """Each folder of a path, with the name that follows it."""
+    """Yield each folder of a path, with the name that follows it."""
     parts = path.split("/")
     return (("/".join(parts[:depth]), parts[depth]) for depth in range(1, len(parts)))
 
 
 def _written(folder: str) -> str:
-    """The folder that Spark wrote, above folders for values of columns."""
+    """Return the folder that Spark wrote: the one above `key=value` folders."""
     while "=" in folder.rpartition("/")[2]:
         folder = folder.rpartition("/")[0]
     return folder
 
 
 def _of_table(folder: str, names_in: Callable[[str], set[str]]) -> str | None:
-    """An error message if a table's log lies in the folder. `{0}` stands for the folder."""
+    """Return an error message if a table's log lies in the folder. In the message, `{0}` stands for the folder."""
     names = names_in(folder)
     for log, (table, advice) in _LOGS.items():
         if log not in names:
