@@ -1,8 +1,8 @@
 """The ledger: the record of every shard's state, in Redis. It is the only source of truth about a run.
 
-`ledger` has the class. `attempts` has the part that workers need, and `results` the part for processes that
-watch. `records` has arguments and results, `base` the names of the keys, `connect` the connection, and `lua/` one atomic
-script per transition. Knows no Celery: `shardsift/fleet/dispatch.py` sends messages.
+`ledger` has the class `Ledger`, `attempts` its methods for workers, and `results` its methods that read progress and
+results. `records` has arguments and results, `base` the names of the keys, `connect` the connection, and `lua/` one
+atomic script per transition. Knows no Celery: `shardsift/fleet/dispatch.py` sends messages.
 """
 
 from shardsift.fleet.ledger.attempts import new_nonce

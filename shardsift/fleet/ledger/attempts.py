@@ -1,4 +1,4 @@
-"""The steps of a worker with one shard: claim it, renew the lease, store scores, and end the attempt."""
+"""The ledger's methods for one attempt at a shard: claim it, renew the lease, store scores, and end the attempt."""
 
 from contextlib import suppress
 from typing import Any
@@ -17,7 +17,7 @@ _MAX_BACKOFF_SECONDS = 600.0
 
 
 class Attempts(LedgerBase):
-    """Claims and how they end. A claim lasts for one lease; its fencing token lets the ledger refuse a stale one."""
+    """Makes and ends claims. A claim lasts for one lease; by its fencing token the ledger recognises a stale claim."""
 
     def claim(
         self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None, number_format: str = ""
@@ -28,8 +28,8 @@ class Attempts(LedgerBase):
         means that the first process crashed. The exception is a second claim with the same `nonce`, from `new_nonce`: it
         returns the first claim again, so a caller whose answer was lost can repeat the call.
 
-        The first claim with a `number_format` settles that of the run, and claims in another format are refused from then on.
-        It can change while no score is stored and no worker holds a shard.
+        The first claim with a `number_format` sets the run's format; claims in another are then refused. The format can
+        still change while no score is stored and no worker holds a shard.
         """
         answer = self._run_script(
             "claim",
@@ -49,7 +49,7 @@ class Attempts(LedgerBase):
         )
 
     def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> bool:
-        """Extend the lease, and note the number of rows scored so far and what else the worker says of its attempt.
+        """Extend the lease, and note the number of rows scored so far and the worker's report on the attempt.
 
         Returns False if the run is paused: give the shard back. Raises LeaseLost if the claim is no longer valid, and
         RunUnknown if Redis has lost the run.
@@ -66,16 +66,16 @@ class Attempts(LedgerBase):
         return bool(answer == "renewed")
 
     def leave_device(self, claim: Claim) -> None:
-        """Note that the shard will soon not need its worker's device, so that a run of limited workers may begin another.
+        """Note that the shard needs its worker's device no longer, or soon: only its files must still be stored.
 
-        Only storing its files is left. May run twice, and does nothing for a stale token.
+        Storing does not count towards a run's limit of workers. May run twice. Does nothing for a stale token.
         """
         self._run_for(claim, "leave_device", self._lease_ms)
 
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
-        """Store the scores of a window, for an attempt that resumes the shard. Returns False if the run's checkpoints are full.
+        """Store the scores of a window for a later attempt. Returns False if the run's checkpoints are full.
 
-        `window` is the first row of the window. Saving a window again replaces it. Raises LeaseLost for a stale token.
+        `window` is the window's first row. Saving a window again replaces it. Raises LeaseLost for a stale token.
         """
         answer = self._run_for(claim, "save_scores", window, scores, self._checkpoint_bytes)
         if answer == "lost":
@@ -83,13 +83,13 @@ class Attempts(LedgerBase):
         return bool(answer == "saved")
 
     def saved_scores(self, claim: Claim) -> dict[int, bytes]:
-        """The scores of the windows that earlier attempts finished, by first row."""
+        """Return the scores of the windows that earlier attempts finished, by first row."""
         key = Keys(claim.run_id).scores(claim.shard.name)
         found = self.redis.execute_command("HGETALL", key, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         return {int(window): scores for window, scores in found.items()}
 
     def complete(self, claim: Claim, receipt: Receipt) -> int:
-        """Record a shard as done, and wake a finalizer if it was the last. Returns the number of shards that are still open.
+        """Record a shard as done, and wake a finalizer if it was the last. Returns the number of open shards.
 
         May run twice. Raises LeaseLost for a stale token, and RunUnknown if Redis has lost the run.
         """
@@ -99,7 +99,7 @@ class Attempts(LedgerBase):
         if answer == "lost":
             raise LeaseLost(f"{claim.what_in_full} was finished by another attempt.")
         if not still_open:
-            with suppress(redis.RedisError):  # the finalizer looks without it too
+            with suppress(redis.RedisError):  # the finalizer also checks without being woken
                 self.redis.lpush(FINISHED, claim.run_id)
         return int(still_open)
 
@@ -111,28 +111,28 @@ class Attempts(LedgerBase):
         self._end_attempt(claim, Outcome.STOPPED)
 
     def retry_later(self, claim: Claim, error: str, traceback: str, *, after_seconds: float | None = None) -> int:
-        """Give a shard back after a transient error. After `max_errors` of them the shard is failed.
+        """Give a shard back after a transient error. After `max_errors` such errors it is failed.
 
         The back-off is 5, 20, 80, … s, and at least `after_seconds`, if a service asked for that. Returns the number of
-        shards that are still open.
+        open shards.
         """
         return self._end_attempt(claim, Outcome.ERROR, error, traceback, least_seconds=after_seconds or 0)
 
     def record_crash(self, claim: Claim, error: str, traceback: str) -> int:
         """Give a shard back after an unexpected error, which counts as a crash. After `max_attempts` crashes it is failed.
 
-        Returns the number of shards that are still open.
+        Returns the number of open shards.
         """
         return self._end_attempt(claim, Outcome.CRASH, error, traceback)
 
     def fail(self, claim: Claim, error: str, traceback: str) -> int:
-        """Record a non-retryable shard as failed. Returns the number of shards that are still open."""
+        """Record a non-retryable shard as failed. Returns the number of open shards."""
         return self._end_attempt(claim, Outcome.NON_RETRYABLE, error, traceback)
 
     def report_crash(self, run_id: str, shard_name: str, owner: str, error: str, traceback: str = "") -> int:
-        """Note that the process that scored a shard for `owner` died. The shard need not wait for its lease to expire.
+        """Record that the process that scored a shard for `owner` died, so that nobody waits for the lease to expire.
 
-        Does nothing if that owner does not hold the shard. Returns the number of shards that are still open.
+        Does nothing if that owner does not hold the shard. Returns the number of open shards.
         """
         return self._end(run_id, shard_name, ["owner", owner, Outcome.CRASH, redacted(error), redacted(traceback)])
 
@@ -144,7 +144,7 @@ class Attempts(LedgerBase):
         return self._end(claim.run_id, claim.shard.name, ended, backoff_ms, least_ms)
 
     def _end(self, run_id: str, shard_name: str, ended: list[str], backoff_ms: int = 0, least_ms: int = 0) -> int:
-        """End an attempt. `ended` has the token or the owner of the claim, and the outcome."""
+        """End an attempt. `ended` is ["token" or "owner", its value, the outcome, the error, the traceback]."""
         limits = [self._max_attempts, self._max_errors, self._lease_ms, least_ms]
         arguments = [shard_name, *ended, backoff_ms, int(_MAX_BACKOFF_SECONDS * 1000), *limits]
         _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), arguments)
@@ -162,5 +162,5 @@ def _unknown(claim: Claim) -> RunUnknown:
 
 
 def new_nonce() -> str:
-    """An identifier that is unique to one claim."""
+    """Make an identifier that is unique to one claim."""
     return uuid4().hex[:12]

@@ -1,4 +1,4 @@
-"""Shared by all parts of the ledger: the connection, the scripts, the keys of a run, and its spec."""
+"""The base of all parts of the ledger: the connection, the scripts, the keys of a run, and its spec."""
 
 from collections.abc import Iterable, Iterator
 from importlib import resources
@@ -15,12 +15,12 @@ from shardsift.fleet.run.spec import RunSpec, Shard
 
 SHARD_JSON = TypeAdapter(Shard)
 _T = TypeVar("_T")
-_BATCH = 200  # shards per call: a script blocks Redis for all clients, here for a few milliseconds
+_BATCH = 200  # shards per call: a script blocks Redis for all clients, with so many for a few milliseconds
 _LUA = resources.files("shardsift.fleet.ledger") / "lua"
 
 
 class LedgerBase:
-    """The connection, and scripts that each make one transition. Settings hold the length of a lease and limits of attempts."""
+    """Holds the connection, and runs scripts that each make one transition."""
 
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self.redis = client
@@ -40,7 +40,7 @@ class LedgerBase:
         }
 
     def spec(self, run_id: str) -> RunSpec:
-        """The spec of a run. Raises UsageError if the ledger does not have the run, or cannot read it."""
+        """Read the spec of a run. Raises UsageError if the ledger does not have the run, or cannot read it."""
         spec = self.redis.hget(Keys(run_id).run, "spec")
         if spec is None:
             known = ", ".join(self.run_ids()[:5]) or "none"
@@ -48,12 +48,12 @@ class LedgerBase:
         return read_spec(run_id, spec)
 
     def message_queue(self, run_id: str, queue: str) -> str:
-        """The broker's queue of a run. A run of one machine has its own, so that stopped runs do not occupy it."""
+        """Name a run's queue. With the embedded Redis each run has its own, so that stopped runs fill no other."""
         return queue_of_run(queue, run_id) if self._runs_have_queues else queue
 
     def run_ids(self) -> list[str]:
-        """All runs, newest first."""
-        run_ids = [str(run_id) for run_id in self.redis.zrange(RUNS, 0, -1)][::-1]  # a worker may not use ZREVRANGE
+        """List the ids of all runs, newest first."""
+        run_ids = [str(run_id) for run_id in self.redis.zrange(RUNS, 0, -1)][::-1]  # workers may not ZREVRANGE
         pipeline = self.redis.pipeline(transaction=False)
         for run_id in run_ids:
             pipeline.hexists(Keys(run_id).run, "spec")
@@ -70,7 +70,7 @@ class LedgerBase:
 
 
 def in_ms(time: tuple[int, int]) -> int:
-    """Convert the answer of TIME, which is seconds and microseconds."""
+    """Convert the answer of TIME (seconds and microseconds) to milliseconds."""
     seconds, microseconds = time
     return seconds * 1000 + microseconds // 1000
 
@@ -94,8 +94,8 @@ def read_spec(run_id: str, spec: str | bytes) -> RunSpec:
 
 
 def refuse_other_version(client: redis.Redis) -> None:
-    """Raises UsageError if another version of shardsift has written the ledger. All processes of a fleet have the same."""
-    found = client.get(VERSION_KEY)  # text, since `connect` decodes it
+    """Raise UsageError if another version of shardsift has written the ledger. A fleet must have one version."""
+    found = client.get(VERSION_KEY)  # text, because `connect` decodes responses
     if found not in (None, VERSION):
         raise UsageError(
             f"This Redis has the ledger of another version of shardsift (format {found!s}, and {VERSION} here). Install the same "
@@ -103,7 +103,7 @@ def refuse_other_version(client: redis.Redis) -> None:
         )
 
 
-# The Redis keys of one run. docs/architecture.md says what each of them holds.
+# The keys in Redis. docs/architecture.md says what each of them holds.
 
 PREFIX = "shardsift:"
 VERSION_KEY, VERSION = PREFIX + "version", "1"  # of keys, specs and messages; raise it when they change
@@ -130,15 +130,15 @@ class Keys:
         self.counted = f"{self.run}:counted"
 
     def attempts(self, shard: str) -> str:
-        """The key of a shard's attempts. With an empty name, the prefix of all such keys."""
+        """Return the key of a shard's attempts. With an empty name, return the prefix of all such keys."""
         return f"{self.run}:attempts:{shard}"
 
     def scores(self, shard: str) -> str:
-        """The checkpoint of a shard."""
+        """Return the key of a shard's checkpoint."""
         return f"{self.run}:scores:{shard}"
 
     def of(self, shard: str = "") -> list[str]:
-        """All keys, in the order that `lua/prelude.lua` expects."""
+        """Return all keys of a script, in the order that `lua/prelude.lua` expects."""
         states = [self.waiting, self.sent, self.running, self.failed, self.receipts]
         tallies = [self.histograms, self.errored]
         return [self.run, self.shards, *states, *tallies, self.attempts(shard), self.scores(shard), REFUSED]

@@ -13,16 +13,16 @@ from shardsift.fleet.process.settings import Settings
 
 OLDEST_REDIS = (6, 2)
 _PAUSE_SECONDS = 0.5
-_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"  # OpenSSL's word, which redis-py passes on in a ConnectionError
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"  # from OpenSSL, in the text of redis-py's ConnectionError
 logger = logging.getLogger(__name__)
 
 
 def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
-    """A client with a working connection.
+    """Make a client with a working connection.
 
     Raises UsageError if Redis is missing, refuses the connection, is too old, or would delete keys when it is full.
 
-    A server that does not answer, or still loads its data, is waited for. A wrong password or certificate is not.
+    Waits up to `wait_seconds` for a server that does not answer, or still loads its data.
     """
     address = settings.redis
     if address is None:
@@ -51,10 +51,10 @@ def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
 
 
 def why_no_writes(client: redis.Redis) -> str:
-    """Why Redis refuses to write, and what to do; empty if it does not, or does not say."""
+    """Say why Redis refuses to write, and what to do. Empty if it accepts writes, or does not say."""
     try:
         info = client.info()
-    except redis.ResponseError:  # this user, or a managed service, does not allow it
+    except redis.ResponseError:  # this user or a managed service may not call INFO
         return ""
     states = {
         "READONLY": info.get("role") == "slave" and bool(info.get("slave_read_only", 1)),
@@ -86,11 +86,11 @@ def _wait_for_answer(client: redis.Redis, address: RedisAddress, wait_seconds: f
 
 
 def _check_server(client: redis.Redis, address: RedisAddress) -> None:
-    """Refuse a server that would fail in the middle of a run, or delete keys of the ledger.
+    """Raise UsageError for a server that would fail in the middle of a run, or delete keys of the ledger.
 
-    Raises ReadOnlyError for a replica, which a failover may make a primary.
+    Raises ReadOnlyError for a replica, because a failover may soon make it a primary.
     """
-    server = client.execute_command("HELLO")  # type: ignore[no-untyped-call]  # which each user may send
+    server = client.execute_command("HELLO")  # type: ignore[no-untyped-call]  # every user may send it
     if isinstance(server, list):
         server = dict(zip(server[::2], server[1::2], strict=True))
     mode = server.get("mode")
@@ -112,7 +112,7 @@ def _check_server(client: redis.Redis, address: RedisAddress) -> None:
     _check_scripts(client)
     try:
         info = client.info("memory")
-    except redis.ResponseError:  # this user, or a managed service, does not allow it
+    except redis.ResponseError:  # this user or a managed service may not call INFO
         return
     policy = str(info.get("maxmemory_policy", ""))
     if policy.startswith("allkeys") and info.get("maxmemory") != 0:
@@ -123,7 +123,7 @@ def _check_server(client: redis.Redis, address: RedisAddress) -> None:
 
 
 def _check_scripts(client: redis.Redis) -> None:
-    """Raises ResponseError if the server has no scripts. Rights and memory are checked elsewhere."""
+    """Raise ResponseError if the server has no scripts. Rights and memory are checked elsewhere."""
     try:
         client.evalsha("0" * 40, 0)
     except redis.ResponseError as error:

@@ -1,8 +1,8 @@
-"""All reads and writes of the runs of a fleet.
+"""The ledger: all reads and writes of the runs of a fleet.
 
-The state of a shard goes `queued → running → done | failed`. Each transition is one Lua script, so it is atomic, and it
-uses the clock of Redis, so workers' clocks do not matter. A claim lasts for one lease and carries a fencing token. If a
-worker comes back after its lease expired and another worker claimed the shard, its token is stale and is refused.
+The state of a shard goes `queued → running → done | failed`. Each transition is one atomic Lua script. All times are
+from the clock of Redis, so workers' clocks do not matter. A claim lasts for one lease and carries a fencing token. If
+a worker comes back after its lease expired and another worker claimed the shard, its token is stale and is refused.
 """
 
 import json
@@ -36,9 +36,9 @@ from shardsift.fleet.run.spec import RunSpec, Shard
 
 _STEERING = TypeAdapter(Steering)
 _PUBLICATION = TypeAdapter(Publication)
-_DUE_LIMIT = 1000  # shards of each kind in one answer
-_MAX_DAMAGED = 3  # a shard whose stored files were found damaged this often is failed: the storage is probably at fault
-_DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard's stored files were found damaged
+_DUE_LIMIT = 1000  # shards that one answer lists, of those started before and of new ones
+_MAX_DAMAGED = 3  # a shard whose stored files are damaged this often is failed: the storage is probably at fault
+_DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard's files were damaged
 _REFUSED_MS = 86_400_000  # as in lua/prelude.lua
 
 
@@ -52,8 +52,8 @@ class Ledger(Attempts, Results):
     def connect(settings: Settings, *, wait_seconds: float = 0.0) -> "Ledger":
         """Connect to the fleet's Redis.
 
-        Raises UsageError if it is missing for this long, refuses the connection, would delete keys when it is full, or holds
-        the ledger of another version of shardsift. Nothing is written before.
+        Raises UsageError if it is missing for this long, refuses the connection, would delete keys when it is full, or
+        holds the ledger of another version of shardsift. Writes nothing.
         """
         client = connect(settings, wait_seconds=wait_seconds)
         refuse_other_version(client)
@@ -82,31 +82,31 @@ class Ledger(Attempts, Results):
         return added
 
     def _note_queued(self, run_id: str) -> None:
-        """Note when shards were queued, so that the time before does not make a run look stalled."""
+        """Note when shards were queued, so that the time before this does not make a run look stalled."""
         self.redis.hset(Keys(run_id).run, "queued_ms", self._now_ms())
 
     def mark_enqueued(self, run_id: str, *, shards: int) -> None:
-        """Note that all shards of the run and the receipts that were found are written, and the number of shards."""
+        """Note that all shards of a run, and all receipts found for it, are written. Also note how many shards."""
         keys = Keys(run_id)
         self.redis.hset(keys.run, mapping={"complete": 1, "shards": shards})
         self.redis.delete(keys.taken)
 
     def is_enqueued(self, run_id: str) -> bool:
-        """Whether enqueueing finished. A producer may have died midway."""
+        """Return whether enqueueing finished. A producer may have died midway."""
         return bool(self.redis.hexists(Keys(run_id).run, "complete"))
 
     def take_receipts(self, run_id: str) -> list[Receipt]:
-        """The receipts of a run that is not whole. They are restored when its shards are added again, since totals may be lost.
+        """Set the receipts of a run aside that has lost keys, and return them: enqueueing the run again restores them.
 
-        Until `mark_enqueued`, no shard of it is sent or published, and a second call returns them again. A whole run keeps its
-        receipts.
+        Until `mark_enqueued`, no shard of it is sent or published, and a second call returns the same receipts. Does
+        nothing to a run that has lost nothing.
         """
         keys = Keys(run_id)
         self._run_script("take_receipts", keys.of(), [keys.taken])
         return list(self._receipts(keys.taken))
 
     def restore(self, run_id: str, receipts: Iterable[Receipt]) -> int:
-        """Record shards as done from receipts that were found with the output, if the shards are open and unclaimed.
+        """Record open, unclaimed shards as done, from receipts that were found with the output.
 
         Returns the number of shards recorded. May run twice.
         """
@@ -117,7 +117,7 @@ class Ledger(Attempts, Results):
         return restored
 
     def open_runs(self) -> list[OpenRun]:
-        """Runs with open shards, oldest first, without cancelled, paused and half-enqueued ones. Only `only_run`, if set."""
+        """List runs with open shards, oldest first. Leaves out cancelled, paused and half-enqueued runs."""
         run_ids = [run_id for run_id in self.run_ids()[::-1] if self._only_run in (None, run_id)]
         pipeline = self.redis.pipeline(transaction=False)
         for keys in map(Keys, run_ids):
@@ -137,7 +137,7 @@ class Ledger(Attempts, Results):
         ]
 
     def _takeable(self, run_id: str, queued: int, max_workers: str | None) -> int:
-        """The number of queued shards that more workers may take."""
+        """Return how many queued shards further workers may take, with the run's limit of workers."""
         if max_workers is None:
             return queued
         workers = {shard.worker for shard in self.running_shards(run_id)}
@@ -155,14 +155,14 @@ class Ledger(Attempts, Results):
         return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
 
     def replaced_by(self, run_id: str) -> str | None:
-        """The run of the same output for which the run was cancelled. None if a person cancelled it, or it is open."""
+        """Return the run that took this run's output, if it was cancelled for that. None if a person cancelled it."""
         return str(self.redis.hget(Keys(run_id).run, "cancelled") or "") or None
 
     def pause(self, run_id: str, *, reason: str = "") -> None:
-        """Pause a run: no shard is claimed, and workers give theirs back at their next batch. `resume` ends it.
+        """Pause a run: no shard is claimed, and workers give theirs back at their next batch. `resume` ends the pause.
 
-        All progress is kept. `reason` is empty if a person asked for it; a run that is paused already keeps the earlier
-        one. Raises UsageError if the run is cancelled or has no open shard.
+        All progress is kept. `reason` is empty if a person asked for the pause. A run that is already paused keeps its
+        reason. Raises UsageError if the run is cancelled or has no open shard.
         """
         match self._run_script("pause", Keys(run_id).of(), [reason]):
             case "cancelled":
@@ -182,21 +182,21 @@ class Ledger(Attempts, Results):
         return was_paused
 
     def pause_reason(self, run_id: str) -> str | None:
-        """Why the run is paused, empty if a person asked for it. None if it is not paused."""
+        """Return why the run is paused; empty if a person asked for it. None if it is not paused."""
         reason = self.redis.hget(Keys(run_id).run, "paused")
         return None if reason is None else str(reason)
 
     def number_format(self, run_id: str) -> str | None:
-        """The format in which workers must score the run. None if none has begun."""
+        """Return the format in which workers must score the run. None if it is not set yet."""
         settled = self.redis.hget(Keys(run_id).run, "format")
         return None if settled is None else str(settled)
 
     def settle_format(self, run_id: str, number_format: str) -> None:
-        """Set the format of a run that has none in the ledger, from what is done already."""
+        """Set the number format of a run that has none, to that of its finished shards."""
         self.redis.hsetnx(Keys(run_id).run, "format", number_format)
 
     def steering(self, run_id: str) -> Steering:
-        """The limits of workers and of cost."""
+        """Read the limits of workers and of cost."""
         names = [field.name for field in fields(Steering)]
         found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
         return _STEERING.validate_python({name: value for name, value in found if value is not None})
@@ -212,7 +212,7 @@ class Ledger(Attempts, Results):
         pipeline.execute()
 
     def command(self, run_id: str) -> str | None:
-        """The command that makes the same rows again; None if an earlier release enqueued the run."""
+        """Return the command that makes the same rows again; None if an earlier release enqueued the run."""
         return str(self.redis.hget(Keys(run_id).run, "command") or "") or None
 
     def set_command(self, run_id: str, command: str | None) -> None:
@@ -222,8 +222,8 @@ class Ledger(Attempts, Results):
     def retry(self, run_id: str, *, done_too: bool = False, changed: Iterable[str] = ()) -> int:
         """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
 
-        With `done_too`, all done shards are scored again too, for outputs that were lost before they were published. Without
-        it, only done shards in `changed` are.
+        Also queues the done shards in `changed`, or all of them with `done_too`, for outputs that were lost before they
+        were published.
         """
         keys = Keys(run_id)
         self.redis.hdel(keys.run, "cancelled", "failed_attempts")
@@ -236,9 +236,9 @@ class Ledger(Attempts, Results):
     def requeue(self, run_id: str, damaged: Mapping[str, str], *, of: Iterable[Receipt] = ()) -> int:
         """Queue done shards again whose stored files are lost or damaged. `damaged` maps their names to the reason.
 
-        Their rows leave the totals, and the run is no longer published. A shard that is found
-        damaged three times is failed. A shard that was scored again after the receipts `of` were
-        read is skipped. Returns the number of shards that were queued or failed.
+        Their rows are subtracted from the totals, and the run is no longer published. A shard that is found damaged
+        three times is failed. Skips shards that were scored again after the receipts `of` were read. Returns the number
+        of shards that were queued or failed.
         """
         files = {receipt.shard: _data_file(receipt) for receipt in of}
         requeued = 0
@@ -250,9 +250,9 @@ class Ledger(Attempts, Results):
         return requeued
 
     def move_rows(self, run_id: str, moved: Iterable[tuple[Receipt, Receipt]]) -> int:
-        """Record new data files for the rows of done shards, each with its receipt before and after. May run twice.
+        """Record that rows of done shards are in other files now, from pairs of old and new receipt. May run twice.
 
-        Shards that were queued or scored again meanwhile are left out. Returns the number of shards recorded.
+        Skips shards that were queued or scored again meanwhile. Returns the number of shards recorded.
         """
         recorded = 0
         for batch in batches(moved):
@@ -261,7 +261,7 @@ class Ledger(Attempts, Results):
         return recorded
 
     def shards(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Shard]:
-        """The records of the named shards, by default of all, in name order."""
+        """Yield the records of these shards, by default of all, in name order."""
         key = Keys(run_id).shards
         for batch in batches(sorted(map(str, self.redis.hkeys(key) if names is None else names))):
             for record in self.redis.hmget(key, batch):
@@ -277,29 +277,29 @@ class Ledger(Attempts, Results):
         return changed
 
     def count_refused(self, what: str) -> None:
-        """Count the refusal of something invalid, such as a foreign message."""
+        """Count a refusal, for example of a foreign message."""
         self.redis.hincrby(REFUSED, what, 1)
         self.redis.pexpire(REFUSED, _REFUSED_MS)
 
     def refused(self) -> dict[str, int]:
-        """Count the recent refusals over all runs, by kind. Forgotten a day after the last refusal."""
+        """Return the number of recent refusals by kind, over all runs. Cleared a day after the last refusal."""
         return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
 
-    # --- which shards need a message in the queue; `shardsift/fleet/dispatch.py` sends them ---
+    # --- Which shards need a message in the queue. `shardsift/fleet/dispatch.py` sends the messages. ---
 
     def take_due(self, run_id: str, *, room: int) -> Due:
-        """The shards that need a message now. They count as sent from here on. `room` limits the shards never tried."""
+        """Take the shards that need a message now, and note them as sent. At most `room` of them were never tried."""
         arguments = [room, _DUE_LIMIT, self._lease_ms, self._outage_ms, self._max_attempts]
         again, fresh = self._run_script("take_due", Keys(run_id).of(), arguments)
         return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
 
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
-        """Shards whose message was sent at least this many seconds ago, and which no worker has claimed since."""
+        """List the unclaimed shards whose message was sent at least this many seconds ago."""
         age_ms = self._now_ms() - int(seconds * 1000)
         return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
 
     def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> list[str]:
-        """Queue shards again whose message is lost, if it was sent at least this many seconds ago. Returns their names."""
+        """Queue again which of these shards were sent at least this many seconds ago. Returns their names."""
         age_ms = int(seconds * 1000)
         return [
             name
@@ -308,16 +308,16 @@ class Ledger(Attempts, Results):
         ]
 
     def forget_messages(self, run_id: str) -> None:
-        """Queue every open shard again, even if it is leased. Call this only if all workers and messages are gone.
+        """Queue every open shard again, even a leased one. Call this only if all workers and messages are gone.
 
-        A running attempt counts as stopped, because its worker was ended on purpose.
+        Running attempts count as stopped, because their workers were stopped on purpose.
         """
         self._run_script("forget_messages", Keys(run_id).of(), [])
 
-    # --- what a finalizer notes about a run. The output itself says what is published ---
+    # --- What a finalizer notes about a run. What is published is known only from the output itself. ---
 
     def wait_for_finished_run(self, seconds: float) -> bool:
-        """Wait for a worker that has done the last shard of a run. Returns whether there was one within this time.
+        """Wait until a worker has finished the last shard of a run. Returns False if the time is over.
 
         A worker wakes one finalizer. If that one dies, the wake is lost, so also check the runs from time to time.
         """
@@ -336,27 +336,27 @@ class Ledger(Attempts, Results):
     def begin_publishing(self, run_id: str) -> int | None:
         """Begin a publication. Returns the version of the receipts, or None if the run is cancelled.
 
-        Read the receipts after this call. A later cancellation does not stop the publication; it is ended by it.
+        Read the receipts after this call. A later cancellation does not stop the publication; the publication ends it.
         """
         version = self._run_script("begin_publishing", Keys(run_id).of(), [])
         return None if version is None else int(version)
 
     def has_receipts_of(self, run_id: str, version: int | None) -> bool:
-        """Whether the receipts still have this version, from `begin_publishing`. True if it is None, as for a cancelled run."""
+        """Return whether the receipts still have this version of `begin_publishing`. True for None (cancelled)."""
         return version in (None, int(self.redis.hget(Keys(run_id).run, "receipts_version") or 0))
 
     def is_publishing(self, run_id: str) -> bool:
-        """Whether a finalizer has begun a publication and not yet reported its end. It may be working, or dead."""
+        """Return whether a finalizer has begun a publication and not reported its end. The finalizer may be dead."""
         return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))
 
     def end_publishing(self, run_id: str) -> None:
-        """Note, after inspecting the output, that the publication did not happen."""
+        """Note that the publication did not happen. Inspect the output before."""
         self.redis.hdel(Keys(run_id).run, "publishing_ms")
 
     def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:
         """Record what was published. Ends a cancellation that arrived meanwhile.
 
-        Returns False if the receipts no longer have this `version`. Then the run is not published, and a sweep tries again.
+        Returns False if the receipts no longer have this `version`: the run is not published, and a sweep tries again.
         """
         arguments = [_PUBLICATION.dump_json(publication), "" if version is None else version]
         return bool(self._run_script("record_publication", Keys(run_id).of(), arguments) == "recorded")
@@ -366,16 +366,16 @@ class Ledger(Attempts, Results):
         self.redis.hdel(Keys(run_id).run, "published")
 
     def publish_error(self, run_id: str) -> str | None:
-        """Why the last attempt to publish failed."""
+        """Return why the last attempt to publish failed."""
         error = self.redis.hget(Keys(run_id).run, "publish_error")
         return None if error is None else str(error)
 
     def publish_failed(self, run_id: str) -> bool:
-        """Whether that error is permanent. Then the finalizer does not publish again until a person asks for it."""
+        """Return whether the publish error is permanent: no finalizer tries again before a person asks for it."""
         return bool(self.redis.hexists(Keys(run_id).run, "publish_failed"))
 
     def may_publish(self, run_id: str) -> bool:
-        """Whether to publish now: the last error was not permanent, and the time that a service asked to wait is over."""
+        """Return whether publishing may be tried now: no permanent error, and no wait that a service asked for."""
         failed, after_ms = self.redis.hmget(Keys(run_id).run, "publish_failed", "publish_after_ms")
         return failed is None and int(after_ms or 0) <= self._now_ms()
 
@@ -393,12 +393,12 @@ class Ledger(Attempts, Results):
         pipeline.execute()
 
     def clear_publish_error(self, run_id: str) -> None:
-        """Forget why publishing failed and how often files were found damaged, because a person asks to publish again."""
+        """Forget why publishing failed and how often files were damaged. For a person who asks to publish again."""
         key = Keys(run_id).run
         damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
         self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", *damaged)
 
 
 def _data_file(receipt: Receipt) -> str:
-    """Must equal what `has_file` in lua/prelude.lua compares."""
+    """Identify a receipt's data file, in the form that `has_file` in lua/prelude.lua compares."""
     return f"{receipt.data.staged_path} {receipt.data.sha256}"

@@ -9,17 +9,17 @@ from shardsift.fleet.run.receipt import AttemptReport
 from shardsift.fleet.run.spec import RunSpec, Shard
 
 _STALLED_SECONDS = 300.0
-_SILENT_SECONDS = 15.0  # as shardsift/fleet/presence/announcements.py has it; a worker reports every five
+_SILENT_SECONDS = 15.0  # as in shardsift/fleet/presence/announcements.py; a worker reports every 5 s
 
 
 class Refusal(StrEnum):
-    """Why a claim was not granted. None of these is an error."""
+    """The reason why a claim was not granted. None of them is an error."""
 
     UNKNOWN = "unknown"  # no such run or shard: the message is older than the ledger
     CANCELLED = "cancelled"
     PAUSED = "paused"
     FORMAT = "format"  # the run is scored in another number format
-    FULL = "full"  # as many workers as the run may have score shards of it
+    FULL = "full"  # the run has as many workers as it may have
     DONE = "done"
     FAILED = "failed"
     RUNNING = "running"  # another worker holds it
@@ -27,28 +27,28 @@ class Refusal(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How an attempt without a receipt ended. It decides what the attempt counts as."""
+    """The end of an attempt without a receipt. It decides whether and when the shard is tried again."""
 
     STOPPED = "stopped"  # by a signal, a spot notice, a pause or a cancellation: does not count
     ERROR = "error"  # network, disk or service: retried with a growing back-off
-    CRASH = "crash"  # the process died or met an unexpected error: failed after a few of them
+    CRASH = "crash"  # the process died or had an unexpected error: failed after a few of these
     NON_RETRYABLE = "non-retryable"  # no further attempt can succeed: failed at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A worker's time-limited right to a shard. Each claim has its own fencing `token`, which keeps late writers out."""
+    """A worker's time-limited right to a shard. Its own fencing `token` keeps late writers out."""
 
     run_id: str
     shard: Shard
     spec: RunSpec
     token: str
     attempt: int
-    spilled: bool = False  # the ledger was full, or takes no scores: earlier attempts stored them with the output
+    spilled: bool = False  # whether earlier attempts stored scores with the output, because the ledger was full
 
     @property
     def what(self) -> str:
-        """The start of a log line. The run is one of its fields."""
+        """The start of a log line, without the run, which is a field of the line."""
         return f"Shard {self.shard.name}"
 
     @property
@@ -57,16 +57,16 @@ class Claim:
 
     @property
     def log_fields(self) -> dict[str, object]:
-        """For `extra=` of a log call. See `shardsift/fleet/process/logs.py`."""
+        """The fields of a log line, as `extra=` of a log call."""
         return {"run_id": self.run_id, "shard": self.shard.name, "attempt": self.attempt}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Shards by state, and rows by outcome. `rows_running` are the rows scored so far in shards that are not done.
+    """The number of shards by state and of rows by outcome. `rows_running` counts scored rows of unfinished shards.
 
-    `shards` is the number that was enqueued. What is neither running, done nor failed counts as queued, even if Redis has lost
-    it; then the run is not whole.
+    `shards` is the number that was enqueued. A shard that is neither running, done nor failed counts as queued, even if
+    Redis has lost it; then the run is not whole.
     """
 
     shards: int
@@ -81,13 +81,13 @@ class Counts:
     rows_running: int
     seconds: float  # from the first claim to the last completion, or to now
     worker_seconds: float = (
-        0.0  # time for which workers held shards, summed over workers; a running shard counts to its last renewal
+        0.0  # time for which workers held shards, summed over workers; of a running shard, until its last renewal
     )
 
-    stored_bytes: int = 0  # in the output, of the shards that are done
+    stored_bytes: int = 0  # bytes of done shards in the output
     failed_attempts: int = 0  # errors and crashes since a shard was last done
-    tokens: int = 0  # of the shards that are done
-    phase_seconds: Mapping[str, float] = field(default_factory=dict)  # of the attempts that finished them; see `Phase`
+    tokens: int = 0  # tokens of done shards
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)  # by `Phase`, of attempts that finished a shard
     is_whole: bool = True  # whether Redis has the state of every shard; if not, enqueueing the run again repairs it
 
     @property
@@ -107,41 +107,41 @@ class RunningShard:
     worker: str
     rows: int
     attempt: int = 1
-    seen_seconds: float = 0.0  # since it last reported
-    lease_seconds_left: float = 0.0  # until another worker may take the shard, unless its worker renews the lease
+    seen_seconds: float = 0.0  # since the worker's last report
+    lease_seconds_left: float = 0.0  # until another worker may take the shard, unless the lease is renewed
     report: AttemptReport | None = None  # None before its first renewal
 
     @property
     def is_silent(self) -> bool:
-        """Whether its worker has not reported lately: it may be gone, stopped, or cut off from Redis."""
+        """Whether the worker has not reported lately: it may be gone, stopped, or cut off from Redis."""
         return self.seen_seconds > _SILENT_SECONDS
 
     @property
     def idle_seconds(self) -> float:
-        """The time for which its worker has reported no progress; 0 if the worker is silent or does not say."""
+        """The time without progress by the worker's reports; 0 if the worker is silent or does not report it."""
         said = self.report.idle_seconds if self.report and not self.is_silent else None
         return 0.0 if said is None else said + self.seen_seconds
 
     @property
     def is_stalled(self) -> bool:
-        """Whether its worker reports no progress for minutes. It is ended later, after `SHARDSIFT_STALL_SECONDS`."""
+        """Whether the worker has reported no progress for minutes. After `SHARDSIFT_STALL_SECONDS` it is ended."""
         return self.idle_seconds > _STALLED_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steering:
-    """Limits on the speed and cost of a run. Not part of its spec, and changed at any time."""
+    """Limits on the speed and cost of a run. They are not part of its spec, and may change at any time."""
 
-    max_workers: int | None = None  # limit of workers that score the run at once; None: no limit
-    max_cost: float | None = None  # cost at which the run is paused, in the currency of the price
+    max_workers: int | None = None  # workers that may score the run at the same time; None: no limit
+    max_cost: float | None = None  # the run is paused at this cost, in the currency of the price
     price_per_gpu_hour: float | None = None
 
     def cost(self, worker_seconds: float) -> float | None:
-        """The cost of this much work, if the price is known. Each worker has one GPU."""
+        """Compute the cost of this much work, with one GPU per worker. None if the price is unknown."""
         return None if self.price_per_gpu_hour is None else worker_seconds / 3600 * self.price_per_gpu_hour
 
     def why_too_expensive(self, worker_seconds: float) -> str | None:
-        """None while the cost is below the limit."""
+        """Say that the cost has reached its limit. None while it is below, or if there is no limit."""
         cost = self.cost(worker_seconds)
         if self.max_cost is None or cost is None or cost < self.max_cost:
             return None
@@ -159,7 +159,7 @@ class Steering:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRun:
-    """A run with open shards. `running` ones have a worker; `queued` ones may have one, which `max_workers` limits."""
+    """A run with open shards. `running` shards have a worker; `queued` counts those that further workers may take."""
 
     run_id: str
     spec: RunSpec
@@ -170,10 +170,10 @@ class OpenRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """The last attempt at a shard that ended badly, and the worker that reported it.
+    """The last failed attempt at a shard, and the worker that reported it.
 
-    The shard is in the dead-letter list, or waits for another attempt. `crashes` and `errors` are how many of its `attempts`
-    ended by a crash or an error that may go away. Stops count as neither.
+    The shard is in the dead-letter list, or waits for another attempt. Of its `attempts`, `crashes` ended by a crash
+    and `errors` by a temporary error. Stops count as neither.
     """
 
     shard: str
@@ -187,9 +187,9 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """Shards that need a message. Those in `again` were started before and go first; those in `fresh` were not.
+    """Shards that need a message. Shards in `again` were started before and go first; shards in `fresh` are new.
 
-    If `more` is set, other shards may be due that did not fit into this answer.
+    If `more` is set, further shards may be due that did not fit into this answer.
     """
 
     again: list[str]

@@ -1,4 +1,4 @@
-"""Read the progress and speed of a run, and the results of its shards."""
+"""The ledger's methods that read the progress and speed of a run, and the results of its shards."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -10,7 +10,7 @@ from shardsift.fleet.ledger.base import RUNS, Keys, LedgerBase, batches, in_ms
 from shardsift.fleet.ledger.records import Counts, Failure, RunningShard
 from shardsift.fleet.run.receipt import ROW_COUNTS, AttemptReport, Histogram, Phase, Receipt, empty_histogram
 
-# The speed of a run, from the rows that `lua/prelude.lua` counts in slots of ten seconds.
+# The speed of a run. `lua/prelude.lua` counts the rows scored in each slot of ten seconds.
 #
 # Only slots in which a worker held a shard count, so time spent waiting for workers does not make a run look slow. A worker
 # that stopped early in a slot would make the run look slow too, so no more time counts than all workers held shards for.
@@ -21,10 +21,9 @@ _SLOTS = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Rows scored, and the seconds in which workers held shards: in the last five minutes, and in total.
+    """Rows scored, and seconds in which workers held shards: in the last five minutes, and in total.
 
-    A row that was scored again after a crash counts once. A row of a shard that was restored from its receipt does not
-    count.
+    A row that was scored again after a crash counts once. Rows of shards that were restored from receipts do not count.
     """
 
     rows_lately: int = 0
@@ -32,7 +31,7 @@ class Pace:
     rows: int = 0
     seconds: float = 0.0
     idle_seconds: float | None = None  # since a row was last scored; None before the first row
-    queued_seconds: float | None = None  # since shards were last queued by a command, or because a file was damaged
+    queued_seconds: float | None = None  # since a command, or the repair of a damaged file, last queued shards
 
     @property
     def rows_per_second_lately(self) -> float:
@@ -62,13 +61,13 @@ def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
 
 
 def _slots_lately(run: Mapping[str, str], newest: int) -> dict[int, int]:
-    """Slot → rows. Leaves out slots in the future, from before the clock of Redis was set back."""
+    """Return the rows of each recent slot. Skips slots in the future, noted before Redis's clock was set back."""
     noted = (run[field].split(":") for field in run if field.startswith("pace:"))
     return {int(slot): int(rows) for slot, rows in noted if newest - _SLOTS < int(slot) <= newest}
 
 
 def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
-    """The seconds of the slot that lie within the run."""
+    """Return how many seconds of the slot lie within the run."""
     return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000
 
 
@@ -76,7 +75,7 @@ _FAILURE = TypeAdapter(Failure)
 
 
 class Results(LedgerBase):
-    """Reads of runs. They may be called at any time, also while shards change."""
+    """Reads about runs. They may be called at any time, even while shards change."""
 
     def counts(self, run_id: str) -> Counts:
         keys = Keys(run_id)
@@ -112,7 +111,7 @@ class Results(LedgerBase):
         )
 
     def running_shards(self, run_id: str) -> list[RunningShard]:
-        """The shards that workers hold now, in the order in which their leases end."""
+        """List the shards that workers hold now, by the end of their leases."""
         keys = Keys(run_id)
         ends: Any = self.redis.zrange(keys.running, 0, -1, withscores=True)
         ends_ms = {str(name): float(end_ms) for name, end_ms in ends}
@@ -148,7 +147,7 @@ class Results(LedgerBase):
         return read_pace(run, now_ms=now_ms, end_ms=end_ms)
 
     def histograms(self, run_id: str) -> dict[str, Histogram]:
-        """How the scores of done shards are spread, by the columns that the spec charts."""
+        """Return the histograms of the scores of done shards, by score column."""
         spec = self.spec(run_id)
         empty = {
             column: empty_histogram(spec.scorings[index].function_to_apply)
@@ -165,11 +164,11 @@ class Results(LedgerBase):
         }
 
     def error_reasons(self, run_id: str) -> dict[str, int]:
-        """Reason → errored rows of the shards that are done, most rows first."""
+        """Count the errored rows of done shards by reason, most frequent first."""
         return self._rows_by_name(Keys(run_id).errored)
 
     def fields_left_out(self, run_id: str) -> dict[str, int]:
-        """Field that the run does not have → rows of done shards that have it, most rows first."""
+        """Count the rows of done shards by each field that was left out of the output, most frequent first."""
         return self._rows_by_name(Keys(run_id).left_out)
 
     def _rows_by_name(self, key: str) -> dict[str, int]:
@@ -177,29 +176,29 @@ class Results(LedgerBase):
         return dict(sorted(rows.items(), key=lambda one: (-one[1], one[0])))
 
     def receipts(self, run_id: str) -> Iterator[Receipt]:
-        """The receipts of all done shards, in name order."""
+        """Yield the receipts of all done shards, in name order."""
         return self._receipts(Keys(run_id).receipts)
 
     def _receipts(self, key: str) -> Iterator[Receipt]:
         for batch in batches(sorted(str(name) for name in self.redis.hkeys(key))):
             for receipt in self.redis.hmget(key, batch):
-                if receipt is not None:  # `retry --all` may remove one while this reads
+                if receipt is not None:  # `retry --all` may have removed it meanwhile
                     yield Receipt.from_json(receipt)
 
     def some_receipts(self, run_id: str, most: int) -> list[Receipt]:
-        """The receipts of up to this many done shards, chosen at random."""
+        """Return the receipts of up to this many done shards, chosen at random."""
         found: Any = self.redis.hrandfield(Keys(run_id).receipts, most, withvalues=True)
         return [Receipt.from_json(receipt) for receipt in found[1::2]]
 
     def failures(self, run_id: str, *, most: int | None = None) -> list[Failure]:
-        """The dead-letter list: the failed shards in name order, all of them or the first ones."""
+        """List failed shards (the dead letters) in name order, all of them or the first `most`."""
         names = sorted(str(name) for name in self.redis.smembers(Keys(run_id).failed))[:most]
         return self._failed_attempts(run_id, names)
 
     def retries(self, run_id: str, *, most: int, running: Iterable[RunningShard] = ()) -> list[Failure]:
-        """Shards whose last attempt ended badly: `running` ones, then those with a message, then those that wait, by due time.
+        """List open shards whose last attempt failed: `running` ones, sent ones, then waiting ones by due time.
 
-        A running shard is left out once its attempt has stored more than any before it.
+        A running shard is left out once its current attempt has got further than any before it.
         """
         keys, pipeline = Keys(run_id), self.redis.pipeline()
         pipeline.zrange(keys.sent, 0, most - 1)
@@ -232,7 +231,7 @@ class Results(LedgerBase):
 
 
 def _seconds_since(then_ms: str | None, now_ms: int) -> float | None:
-    """None if the time is unknown, or in the future because the clock of Redis was set back."""
+    """Return the seconds since a time. None if it is unknown, or in the future after Redis's clock was set back."""
     return None if then_ms is None or int(then_ms) > now_ms else (now_ms - int(then_ms)) / 1000
 
 
