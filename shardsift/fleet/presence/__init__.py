@@ -1,1 +1,1 @@
-"""Workers, machines and finalizers as they announce themselves, and the models that open runs need."""
+"""What is there and what is needed: announcements of workers, machines and finalizers, and the demand of open runs."""

@@ -1,6 +1,6 @@
-"""Records in which the processes of a fleet announce what they are doing, every few seconds.
+"""Records in which the processes of a fleet announce every few seconds what they are doing.
 
-Redis expires the record of a process that is silent for ALIVE_SECONDS, so no clocks are compared.
+Redis deletes the record of a process that is silent for ALIVE_SECONDS, so no clocks are compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ class Announcements(Generic[State]):
             pipeline.execute()
 
     def read(self, client: redis.Redis) -> list[State]:
-        """The processes seen within ALIVE_SECONDS, by name. Removes the others, and skips records that it cannot read."""
+        """List the processes seen within ALIVE_SECONDS, by name. Removes silent ones, and skips unreadable records."""
         names = sorted(map(str, client.smembers(self._names)))
         if not names:
             return []
@@ -65,14 +65,14 @@ class Announcements(Generic[State]):
             return None
 
 
-# What each worker is doing, as announced by the worker. For `producer status` and for supervisors.
+# What each worker announces about itself, for `producer status` and for supervisors.
 
 Activity = Literal["loading", "ready", "busy", "stopping"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _State:
-    """The record of a process. `only_run` is set by `producer run`, whose processes leave other runs alone."""
+    """The record of a process. With `only_run`, set by `producer run`, the process serves no other run."""
 
     name: str
     only_run: str | None = None
@@ -83,10 +83,10 @@ class _State:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerState(_State):
-    """The record of a worker. `name` is the owner of its claims, `activity_seconds` the age of its activity.
+    """The record of a worker. `name` is the owner of its claims; its activity began `activity_seconds` ago.
 
-    A `loading` worker takes no shard, neither at its start nor after its process was replaced. A `stopping` worker takes
-    no more shards: it has received a signal, or its spot machine is being reclaimed.
+    A `loading` worker is starting, or its process was replaced, and takes no shard yet. A `stopping` worker takes no
+    more shards: it has received a signal, or its spot machine is being reclaimed.
     """
 
     queue: str
@@ -108,17 +108,17 @@ _WORKERS = Announcements("worker", WorkerState)
 announce, withdraw, list_workers = _WORKERS.announce, _WORKERS.withdraw, _WORKERS.read
 
 
-# What each machine can serve, as announced by its `worker start`. For `producer status` and `doctor`.
+# What each machine (each `worker start`) announces that it can serve, for `producer status` and `doctor`.
 
 _NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineState(_State):
-    """The record of a machine. `name` is the host and the process id of `worker start`; `devices` has one element per worker.
+    """The record of a `worker start`. `name` is its host and process id; `devices` has one element per worker.
 
-    `free` is the number of workers without a shard, or not started because no run needs them. `avoids` maps each queue that
-    no worker here could serve lately to the reason.
+    `free` counts the workers that have no shard, or are not started because no run needs them. `avoids` maps each queue
+    that no worker here could serve lately to the reason.
     """
 
     devices: tuple[str, ...]
@@ -146,7 +146,7 @@ announce_machine, withdraw_machine, list_machines = _MACHINES.announce, _MACHINE
 def machines_line(machines: Sequence[MachineState]) -> str:
     """Count the machines, and name the free ones: `3 machines, 1 of them free: gpu-box/4711`.
 
-    A free machine has a worker without a shard. One that runs several `worker start` is one machine.
+    A free machine has a worker without a shard. Several `worker start` on one host count as one machine.
     """
     free = [machine for machine in machines if machine.free]
     here, with_free = hosts(machines), hosts(free)
@@ -165,7 +165,7 @@ def machine_names(machines: Sequence[MachineState]) -> str:
     return first_of([machine.name for machine in machines], _NAMED)
 
 
-# The finalizers of a fleet, as they announce themselves. For `producer status`.
+# What each finalizer announces, for `producer status`.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Count the open shards of all runs by the models and the precision that they need.
 
-Counted in the ledger. The length of a queue would be misleading: a running shard has no message there, and a message may be lost.
+Counts in the ledger, because the length of a queue misleads: it lacks running shards, and messages may be lost.
 """
 
 import json
@@ -31,7 +31,7 @@ class Load:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The settings with which a worker loads exactly this."""
+        """The settings with which a worker loads exactly these models."""
         return {
             "SHARDSIFT_SCORER": self.models[0].scorer,
             "SHARDSIFT_MODEL": json.dumps([f"{model.name}@{model.revision}" for model in self.models]),
@@ -65,7 +65,7 @@ class Wanted:
 
     @property
     def preload(self) -> Load | None:
-        """The load to begin with while no run needs anything. None if the user named no model."""
+        """The models to load at the start, before any run needs them. None if the user named no model."""
         return Load(models=self.models, dtype=self.dtype or "auto") if self.models else None
 
     def _keys(self, models: Iterable[Model]) -> set[tuple[str, str, str]]:
@@ -77,9 +77,9 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """The open shards that workers with this load can take: `queued` has no worker yet, `running` has one.
+    """The number of open shards that workers with this load can take: `queued` have no worker yet, `running` have one.
 
-    For a run with a limit on workers, `queued` is at most the number of further workers that it may have.
+    For a run with a limit of workers, at most as many shards count as `queued` as it may have further workers.
     """
 
     load: Load
@@ -92,13 +92,13 @@ class Demand:
 
 
 def format_to_follow(ledger: Ledger, queue: str) -> str | None:
-    """The number format of the oldest run of a queue that lacks workers and has one. None if there is no such run."""
+    """Return the number format set by the oldest run of a queue that still needs workers. None if there is none."""
     formats = (run.number_format for run in ledger.open_runs() if run.spec.queue == queue and run.queued)
     return next(filter(None, formats), None)
 
 
 def open_demands(ledger: Ledger) -> list[Demand]:
-    """Count the demand for each queue with open shards, oldest run first. Cancelled and paused runs need no worker."""
+    """Return the demand for each queue with open shards, oldest run first. Cancelled and paused runs do not count."""
     runs: dict[str, list[OpenRun]] = {}
     for run in ledger.open_runs():
         runs.setdefault(run.spec.queue, []).append(run)
