@@ -26,12 +26,12 @@ from shardsift.fleet.process.redis_away import OnceAMinute
 from shardsift.fleet.process.settings import Settings
 
 STARTED, NEW = 0, 1  # Celery's priorities of a message: shards that were started before go first
-_VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard takes; the claim refuses a message that is redelivered later
+_VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard takes; a message that is redelivered later is refused
 _CONFIGURATION: dict[str, Any] = {
     "broker_transport_options": {
         "visibility_timeout": _VISIBILITY_SECONDS,
         "priority_steps": [STARTED, NEW],
-        "socket_timeout": 10,  # a dead network costs this for each connection, one after another
+        "socket_timeout": 10,  # on a dead network, each connection waits this long, one after another
         "socket_connect_timeout": 10,
         "socket_keepalive": True,
         "health_check_interval": 15,
@@ -39,11 +39,11 @@ _CONFIGURATION: dict[str, Any] = {
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
     "broker_channel_error_retry": True,  # survive a Redis that is full, or a replica during a failover
-    # JSON only: a message can name a task and its arguments, never carry code.
+    # JSON only: a message can name a task and its arguments, but not carry code.
     "accept_content": ["json"],
     "task_ignore_result": True,  # the ledger holds results
-    # A message stays with the broker until its task ends. If a child dies, the ledger decides whether to send the
-    # shard again, because it counts crashes. Celery would send it again without limit.
+    # A message stays with the broker until its task ends. If a child dies, the ledger decides whether the shard is
+    # sent again, because the ledger counts crashes. Celery would send it again without limit.
     "task_acks_late": True,
     "task_reject_on_worker_lost": False,
     "task_acks_on_failure": True,
@@ -64,9 +64,9 @@ _CONFIGURATION: dict[str, Any] = {
 
 
 class _App(Celery):  # type: ignore[misc]  # Celery is untyped
-    """A Celery app that ignores CELERY_BROKER_URL, which Celery would prefer to any setting in a user's process."""
+    """A Celery app that ignores CELERY_BROKER_URL, which in Celery takes precedence over settings."""
 
-    backend_cls = "disabled"  # otherwise CELERY_RESULT_BACKEND
+    backend_cls = "disabled"  # instead of CELERY_RESULT_BACKEND
 
     def connection_for_read(self, url: str | None = None, **options: Any) -> Any:
         return super().connection_for_read(url or self.conf.get("broker_url"), **options)
@@ -76,20 +76,20 @@ class _App(Celery):  # type: ignore[misc]  # Celery is untyped
 
 
 class InstalledModules(AppLoader):  # type: ignore[misc]
-    """Import tasks without the current folder, which Celery puts on the path: a worker.py there would shadow ours."""
+    """Imports tasks without the current folder, which Celery puts on the path and may hold another worker.py."""
 
     def read_configuration(self, env: str = "") -> dict[str, Any]:
-        return {}  # and not the module that CELERY_CONFIG_MODULE names
+        return {}  # instead of the module in CELERY_CONFIG_MODULE
 
     def import_from_cwd(self, module: str, imp: Any = None, package: str | None = None) -> Any:
         return self.import_module(module, package=package)
 
 
 def make_app(name: str, settings: Settings, *, is_current: bool = True, **overrides: Any) -> Celery:
-    """Create a Celery app on the fleet's Redis. `overrides` are the Celery settings of one kind of process.
+    """Create a Celery app on the fleet's Redis. `overrides` are Celery settings for one kind of process.
 
-    Without a Redis URL the app has no broker, so that it can still be imported and print its help. An app for a user's own
-    process must not become Celery's current app, because the user's tasks may belong to another.
+    Without a Redis URL the app has no broker, but can still be imported and print its help. In a user's own process the
+    app must not become Celery's current app, because the user may have another.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client logs a line for every request
     address = settings.redis
@@ -98,7 +98,7 @@ def make_app(name: str, settings: Settings, *, is_current: bool = True, **overri
         broker=address and address.broker_url,
         loader=InstalledModules,
         amqp=RefusingAMQP,
-        fixups=(),  # otherwise the settings of Django
+        fixups=(),  # none, because Celery's would read Django's settings
         set_as_current=is_current,
     )
     app.events.dispatcher_cls = _RedactingDispatcher
@@ -109,7 +109,7 @@ def make_app(name: str, settings: Settings, *, is_current: bool = True, **overri
 
 
 class _RedactingDispatcher(EventDispatcher):  # type: ignore[misc]
-    """Removes secrets from events: Flower shows and stores them, and every client of the broker can read them."""
+    """Removes secrets from events, which Flower shows and stores, and which every client of the broker can read."""
 
     def send(self, type: str, *arguments: Any, **fields: Any) -> Any:
         return super().send(type, *arguments, **all_redacted(fields))
@@ -142,17 +142,17 @@ _PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
 
 
 def queue_lists(queue: str) -> list[str]:
-    """The Redis lists that hold a queue's messages, in the order in which workers empty them: started shards, new ones."""
+    """Name the Redis lists with a queue's messages, in the order in which workers empty them: started shards first."""
     return [queue, f"{queue}{_PRIORITY_SEPARATOR}{NEW}"]
 
 
 def queue_length(client: redis.Redis, queue: str) -> int:
-    """Count the messages in a queue that no process has taken."""
+    """Count the messages in a queue that no process has taken yet."""
     return sum(int(client.llen(name)) for name in queue_lists(queue))
 
 
 def shards_in_queue(client: redis.Redis, queue: str, run_id: str) -> Iterator[str]:
-    """The shards of a run that have a message in the queue."""
+    """Yield the shards of a run that have a message in the queue."""
     for name in queue_lists(queue):
         for message in client.execute_command("LRANGE", name, 0, -1, NEVER_DECODE=True):  # type: ignore[no-untyped-call]
             task_id = _task_id(message)
@@ -161,22 +161,22 @@ def shards_in_queue(client: redis.Redis, queue: str, run_id: str) -> Iterator[st
 
 
 def drop_messages(client: redis.Redis, queue: str) -> None:
-    """Remove the messages of a queue that no process has taken."""
+    """Remove the messages of a queue that no process has taken yet."""
     client.delete(*queue_lists(queue))
 
 
 def _task_id(message: bytes) -> str:
-    """Return the id of a message, or an empty string if it is not one of ours."""
+    """Return the id of a message; empty if the message is not one of ours."""
     try:
         return str(json.loads(message)["headers"]["id"])
     except (ValueError, KeyError, TypeError):
         return ""
 
 
-# kombu's transport for Redis, changed to refuse an element that is not a message. kombu's own would end the process.
+# kombu's transport for Redis, changed to refuse elements of a queue that are not messages.
 #
-# A client with write access to a queue can put anything there. kombu decodes an element while it reads it, and Celery inspects
-# it before a task runs. Neither handles the errors of arbitrary content. Each refusal is the signal `task_rejected` of Celery.
+# A client with write access to a queue can put anything there. kombu decodes an element while it reads it, and Celery
+# inspects it before a task runs. Errors there would end the process. A refusal sends Celery's signal `task_rejected`.
 
 _NOT_OF_CONTENT = (Empty, redis.RedisError, OperationalError, OSError)
 logger = logging.getLogger(__name__)
@@ -230,11 +230,11 @@ class _Connection(Connection):
 
 
 class RefusingAMQP(AMQP):  # type: ignore[misc]
-    """An AMQP with our transport, for `Celery(amqp=...)`. The broker's URL cannot name a class of ours."""
+    """An AMQP with our transport, for `Celery(amqp=...)`, because a broker's URL cannot name our class."""
 
     Connection = _Connection
 
 
 def _is_of_content(error: Exception) -> bool:
-    """Return whether the content of an element caused the error. A DataError says that a value cannot be sent to Redis."""
+    """Return whether an element's content caused the error. A DataError means that a value cannot be sent to Redis."""
     return isinstance(error, redis.DataError) or not isinstance(error, _NOT_OF_CONTENT)

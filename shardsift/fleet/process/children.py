@@ -1,4 +1,4 @@
-"""Start and stop child processes on this machine. Nothing is left behind, even if the parent is killed."""
+"""Start and stop child processes. None is left behind, even if the parent is killed."""
 
 import atexit
 import ctypes
@@ -18,10 +18,10 @@ from typing import IO, Any, NoReturn
 from shardsift.fleet.errors import UsageError
 
 Child = subprocess.Popen[bytes]
-_FIRST_PAUSE_SECONDS = 1.0  # between two starts of a process that something ends
+_FIRST_PAUSE_SECONDS = 1.0  # before a process is restarted; doubles each time
 _LONGEST_PAUSE_SECONDS = 60.0
-# Does the same as `end_with_parent`, then execs another program. A preexec_fn does not work: if a thread of Arrow or another
-# library enters Python between fork and exec, Python 3.11 hangs.
+# Does the same as `end_with_parent`, then execs another program. A preexec_fn would hang in Python 3.11 if a thread of
+# Arrow or another library entered Python between fork and exec.
 _BECOME = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
@@ -42,7 +42,7 @@ def running(
     environment: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Iterator[Child]:
-    """Run a process during the block, with its output in `log`. Then stop it."""
+    """Run a process for the length of a block, with its output in `log`."""
     child = _logging_to(log, command, environment=environment, pass_fds=pass_fds)
     try:
         yield child
@@ -63,7 +63,7 @@ def start_process(
     output: IO[bytes] | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Child:
-    """Start a process that on Linux gets SIGTERM when this process ends. `output` None: it shares this process's output.
+    """Start a process that on Linux gets SIGTERM when this process ends. Without `output`, it shares our output.
 
     It has its own session, so Ctrl-C reaches only the parent, which then stops its children cleanly.
     """
@@ -82,7 +82,7 @@ def start_process(
 
 def stop(child: Child, seconds: float) -> None:
     """Send SIGTERM to a process, and SIGKILL to its group if it does not exit in time."""
-    child.terminate()  # does nothing to one that has ended
+    child.terminate()  # does nothing if it has ended
     try:
         child.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -91,13 +91,13 @@ def stop(child: Child, seconds: float) -> None:
 
 
 def kill(child: Child) -> None:
-    """Send SIGKILL to a process and its group."""
+    """Send SIGKILL to the group of a process."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
 
 
 class Kept:
-    """A process that is started again when a signal ends it. Call `tend` regularly, in the thread that created it."""
+    """A process that is restarted when a signal ends it. Call `tend` regularly, in the thread that created this."""
 
     def __init__(self, name: str, command: list[str], *, log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
@@ -108,7 +108,7 @@ class Kept:
         self._started_at = time.monotonic()
 
     def tend(self) -> str:
-        """Start the process again if a signal ended it, and say so. Raises UsageError if it failed by itself."""
+        """Restart the process if a signal ended it. Returns a line about it. Raises UsageError if it failed itself."""
         code = self.process.poll()
         lived = time.monotonic() - self._started_at
         if code is None or lived < self._pause_seconds:
@@ -124,16 +124,16 @@ class Kept:
         return f"{self.name}: ended by {signal.Signals(-code or signal.SIGTERM).name}, and started again."
 
 
-# End a process when its parent ends for any reason, even SIGKILL. On Linux the kernel does this, elsewhere a thread.
+# End a process when its parent ends, even by SIGKILL. On Linux the kernel does this, elsewhere a thread.
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _POLL_SECONDS = 1.0
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> None:
-    """Send this process the signal `number` when `parent` ends, or now if it already has.
+    """Arrange for this process to get a signal when its parent ends, or send it now if the parent has ended.
 
-    `parent` is the pid as the parent recorded it. `os.getppid()` would be wrong if the parent died before this call.
+    `parent` is the pid that the parent noted: `os.getppid()` would be wrong if the parent died before this call.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
@@ -150,7 +150,7 @@ def _signal_when_orphaned(parent: int, number: signal.Signals) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """Exit without tearing modules down: daemon threads use them until the end, and DuckDB reports that as leaks on stderr."""
+    """Exit without tearing down modules that daemon threads still use, which DuckDB would report as leaks on stderr."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -159,7 +159,7 @@ def end_process(code: int) -> NoReturn:
 
 @contextmanager
 def handling(*numbers: signal.Signals, by: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Call `by` for these signals during the block. Only the main thread can set handlers; in another one, this does nothing."""
+    """Call `by` for these signals during a block. Does nothing outside the main thread, which must set handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -173,7 +173,7 @@ def handling(*numbers: signal.Signals, by: Callable[[int, FrameType | None], obj
 
 @contextmanager
 def without_main_module() -> Iterator[None]:
-    """Hide the main module: each process that multiprocessing spawns in the block would import it and run the script again."""
+    """Hide the main module, so that processes spawned in the block do not run the user's script again."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

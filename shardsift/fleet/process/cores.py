@@ -9,7 +9,7 @@ _THREADS_OF_CORE = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 def cpu_count(*, only_physical_cores: bool = False) -> int:
-    """Count the CPUs that the CPU affinity and the quota of the cgroup allow, or the physical cores that they belong to."""
+    """Count the CPUs, or their physical cores, that the CPU affinity and the cgroup's quota allow."""
     if not hasattr(os, "sched_getaffinity"):  # macOS
         return os.cpu_count() or 1
     cpus = os.sched_getaffinity(0)
@@ -25,6 +25,6 @@ def _core_of(cpu: int) -> str:
 def _quota() -> int:
     try:
         quota, period = map(int, _QUOTA.read_text().split())
-    except (OSError, ValueError):  # no cgroup of version 2, or no limit: "max 100000"
+    except (OSError, ValueError):  # no cgroup v2, or no limit ("max 100000")
         return 1 << 20
     return max(1, math.ceil(quota / period))

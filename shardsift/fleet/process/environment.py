@@ -1,27 +1,27 @@
-"""Environment variables of other programs, which libraries would read in our processes.
+"""Remove environment variables that are meant for other programs, before libraries read them in our processes.
 
-A host of Airflow or Django has CELERY_BROKER_URL, and a launcher of trainings has ACCELERATE_MIXED_PRECISION. They are meant
-for other programs, and would change where our messages go, which scores come out, or what a command says.
+For example, a host of Airflow or Django has CELERY_BROKER_URL, and a launcher of trainings ACCELERATE_MIXED_PRECISION.
+They would change where our messages go, the scores, or the output of a command.
 """
 
 import os
 import re
 import sys
 
-# By library. Variables that users set on purpose for a run stay: HF_…, CUDA_VISIBLE_DEVICES, threads, caches, proxies, AWS_….
+# By library. Variables that users set for a run stay: HF_…, CUDA_VISIBLE_DEVICES, threads, caches, proxies, AWS_….
 _OTHERS = re.compile(
     "|".join(
         (
             "CELERY_.*|C_[A-Z_]+|MP_LOG|MP_MAIN_FILE|NOSETPS|USE_FAST_LOCALS|TIMER_DEBUG|AUTOSCALE_KEEPALIVE|EVENTLET_NOBLOCK",
             "KOMBU_.*|DISABLE_TRACEBACKS|PICKLE_PROTOCOL",
-            # billiard. A command that a Celery task starts has those of the task's process.
+            # billiard: a command that is started by a Celery task inherits these.
             "REMAP_SIGTERM|FORKED_BY_MULTIPROCESSING|MULTIPROCESSING_FORKING_DISABLE|_MP_FORK_.*|DJANGO_.*",
-            "FLOWER_.*",  # Kubernetes sets FLOWER_PORT in each pod beside a service called flower
+            "FLOWER_.*",  # Kubernetes sets FLOWER_PORT in each pod if there is a service called flower
             "(?i:PROMETHEUS_MULTIPROC_DIR)",
             "HUGGINGFACE_CO_STAGING",
-            "FSSPEC_(HF|FILE|LOCAL)(_.*)?",  # those of a bucket stay
-            "TERMINAL_WIDTH",  # typer. COLUMNS does the same
-            # Number formats, kernels and code other than those that the parity gate and the run's spec know.
+            "FSSPEC_(HF|FILE|LOCAL)(_.*)?",  # variables for buckets stay
+            "TERMINAL_WIDTH",  # typer; COLUMNS has the same effect
+            # These change number formats, kernels or code behind the back of the parity gate and the run's spec.
             "NVIDIA_TF32_OVERRIDE|(DNNL|ONEDNN)_DEFAULT_FPMATH_MODE|XLA_(USE|DOWNCAST)_BF16",
             "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE|TORCH_FORCE_(NO_)?WEIGHTS_ONLY_LOAD|TORCH_DEVICE_BACKEND_AUTOLOAD",
             "TORCHINDUCTOR_(?!CACHE_DIR|COMPILE_THREADS).*|TORCHDYNAMO_.*|TORCH_COMPILE_.*|PYTORCH_JIT.*|TRITON_INTERPRET",
@@ -38,13 +38,13 @@ def is_for_others(name: str) -> bool:
 
 
 def leave_out_others() -> None:
-    """Remove the variables of other programs from this process, and so from its children, before a library reads them."""
+    """Remove the variables of other programs from this process and so from its children. Call before libraries load."""
     for name in filter(is_for_others, list(os.environ)):
         del os.environ[name]
 
 
 def keep_docstrings() -> None:
-    """Start this process again if PYTHONOPTIMIZE=2 removed docstrings: our help and transformers need them."""
+    """Restart this process without PYTHONOPTIMIZE=2, which removes docstrings that our help and transformers need."""
     if sys.flags.optimize > 1 and "PYTHONOPTIMIZE" in os.environ:
         del os.environ["PYTHONOPTIMIZE"]
         os.execv(sys.executable, sys.orig_argv)

@@ -1,7 +1,7 @@
-"""Options that are described once, by a dataclass whose fields are annotated for Typer.
+"""Options that are defined once, by a dataclass whose fields are annotated for Typer.
 
-`with_options_of` gives them to a command, and `options_from` reads them from keyword arguments of a Python function, where
-`--text-column` is `text_column`. A TypedDict beside the dataclass has the types for Python.
+`with_options_of` adds them to a command, and `options_from` reads them from keyword arguments of a Python function,
+where `--text-column` is `text_column`. A TypedDict beside the dataclass has their types for Python.
 """
 
 import inspect
@@ -24,7 +24,7 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.wording import local_path
 
 Location: TypeAlias = str | PathLike[str]  # a path, a URI, or a name on the Hub
-Names: TypeAlias = str | Sequence[str]  # a list, or what the command line takes, with commas
+Names: TypeAlias = str | Sequence[str]  # a list, or a text with commas as on the command line
 Command = Callable[..., None]
 SEVERAL = tuple[str, ...]  # the type of an option that may be given more than once
 Kind = TypeVar("Kind")
@@ -38,8 +38,8 @@ def with_options_of(
 ) -> Callable[[Command], Command]:
     """Give a command an instance of `kind` as its first argument, with an option for each annotated field.
 
-    An option whose field is a tuple may be given more than once. `parsed` maps the name of such a field to a function that
-    parses its values.
+    An option whose field is a tuple may be given more than once. `parsed` maps the name of such a field to a function
+    that parses its values.
     """
     shared = [
         parameter.replace(annotation=_as_typer_takes_it(parameter.annotation))
@@ -65,7 +65,7 @@ def with_options_of(
 
 
 def _as_typer_takes_it(annotation: Any) -> Any:
-    """Annotate a repeatable option as a list: to Typer, a tuple is one option with several values."""
+    """Annotate a repeatable option as a list, because to Typer a tuple is one option with several values."""
     if get_args(annotation)[:1] != (SEVERAL,):
         return annotation
     return Annotated[(list[str], *annotation.__metadata__)]
@@ -74,9 +74,9 @@ def _as_typer_takes_it(annotation: Any) -> Any:
 def options_from(
     kind: type[Kind], keywords: Mapping[str, Any], **split: Callable[[Sequence[str]], Sequence[str]]
 ) -> Kind:
-    """Make the options from keyword arguments. None counts as not given. `split` divides a value that is one text.
+    """Make the options from keyword arguments. None counts as not given. `split` has functions that split single texts.
 
-    Raises TypeError for an unknown or a missing keyword, UsageError for a wrong value.
+    Raises TypeError for an unknown or missing keyword, UsageError for a wrong value.
     """
     known = keywords_of(kind)
     for name in keywords.keys() - known.keys():
@@ -94,7 +94,7 @@ def options_from(
 
 
 def keywords_of(kind: type[Any]) -> dict[str, tuple[str, Any]]:
-    """The field and annotation of each option, by its name as a keyword argument."""
+    """Return the field and annotation of each option, by its name as a keyword argument."""
     types = get_type_hints(kind, include_extras=True)
     return {_keyword(field.name, types[field.name]): (field.name, types[field.name]) for field in fields(kind)}
 
@@ -111,7 +111,7 @@ def _keyword(field: str, annotation: Any) -> str:
 
 
 def _checked(name: str, value: Any, annotation: Any) -> Any:
-    """The value, if it has the type of the option and lies within its limits. Raises UsageError, which names the keyword."""
+    """Convert a value to the option's type, and check its limits. Raises UsageError that names the keyword."""
     kind, option = get_args(annotation)
     if isinstance(value, Set):
         raise UsageError(f"{name}={value!r} is wrong: a set has no order. Pass a list.")
@@ -134,7 +134,7 @@ def _checked(name: str, value: Any, annotation: Any) -> Any:
 
 
 def check_number(name: str, value: Any, *, least: float = -math.inf, whole: bool = False) -> None:
-    """Raises UsageError unless the value is a number in this range. `name` is the argument in the message."""
+    """Raise UsageError unless the value is a number in this range. `name` is the argument in the message."""
     if not isinstance(value, Integral if whole else Real) or value < least:
         kind = "a whole number" if whole else "a number"
         limit = f", and the least is {least}" if least > -math.inf else ""
@@ -142,7 +142,7 @@ def check_number(name: str, value: Any, *, least: float = -math.inf, whole: bool
 
 
 def texts_of_places(places: Location | Sequence[Location]) -> tuple[str, ...]:
-    """One location or several as texts. A Path becomes absolute, so it is never read as the id of a run or a name on the Hub.
+    """Convert locations to texts. A Path becomes absolute, so that it is not taken for a run id or a name on the Hub.
 
     Raises UsageError for anything else.
     """
@@ -152,7 +152,7 @@ def texts_of_places(places: Location | Sequence[Location]) -> tuple[str, ...]:
 
 
 def text_of_place(place: Location) -> str:
-    """One location as a text. Raises UsageError for anything but one text or Path."""
+    """Convert one location to a text. Raises UsageError for anything but one text or Path."""
     if not isinstance(place, (str, os.PathLike)):
         raise UsageError(f"{place!r} is no path, URI or id of a run: pass one text or Path.")
     return str(_plain(place))
@@ -163,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 
 def _with_commas(name: str, values: Sequence[object]) -> object:
-    """Join several names with commas. Raises UsageError for a name with a comma, which would be read as two."""
+    """Join several names with commas. Raises UsageError for a name with a comma, which would become two names."""
     for one in values:
         if isinstance(one, str) and "," in one:
             raise UsageError(f"{name}={values!r} is wrong: the name {one!r} has a comma.")
@@ -171,7 +171,7 @@ def _with_commas(name: str, values: Sequence[object]) -> object:
 
 
 def _texts(value: Any) -> Any:
-    """Make a tuple of texts: one text or path becomes one element, and a dict becomes NAME=VALUE elements."""
+    """Make a tuple of texts. One text or path becomes one element, and a dict becomes NAME=VALUE elements."""
     if isinstance(value, (str, os.PathLike)):
         return (_plain(value),)
     if isinstance(value, Mapping):
@@ -180,7 +180,7 @@ def _texts(value: Any) -> Any:
 
 
 def with_help_of(kind: type[Any]) -> Callable[[Function], Function]:
-    """Name each option in the function's signature, and explain it in its docstring, as a Python user writes it."""
+    """Add the options to a function's signature and docstring, under the names that a Python user writes."""
     lines = [f"{name}: {annotation.__metadata__[0].help}" for name, (_, annotation) in keywords_of(kind).items()]
     filled = "\n".join(fill(with_keywords(line), _WIDTH, subsequent_indent="    ") for line in lines)
 
@@ -200,13 +200,13 @@ def with_help_of(kind: type[Any]) -> Callable[[Function], Function]:
 
 
 def with_keywords(text: str) -> str:
-    """The text with options named as keyword arguments."""
+    """Replace options like `--text-column` in a text by keyword arguments like `text_column`."""
     return _OPTION.sub(lambda found: found[1].replace("-", "_"), text)
 
 
 @contextmanager
 def keyword_errors() -> Iterator[None]:
-    """Name options in errors as a Python user writes them."""
+    """Name options in a block's errors as a Python user writes them."""
     try:
         yield
     except UsageError as error:

@@ -2,7 +2,7 @@
 
     … INFO Shard 00042 of 5b1c…: 900 rows in, 104 kept, 2 errored [run_id=5b1c… shard=00042 attempt=1 rows=900 seconds=8.3]
 
-Or, with SHARDSIFT_LOG_FORMAT=json, the same as one JSON object a line. Pass fields as `extra=` of a log call.
+With SHARDSIFT_LOG_FORMAT=json, each line is a JSON object. Pass fields as `extra=` of a log call.
 """
 
 import copy
@@ -17,17 +17,17 @@ from shardsift.fleet.process.redis_away import OnceAMinute
 
 LINE = "%(asctime)s %(levelname)s %(message)s"
 FIELDS = ("run_id", "shard", "attempt", "rows", "seconds")
-WORKER_NAME = "SHARDSIFT_WORKER_NAME"  # variable with the name of a worker among those of its supervisor
+WORKER_NAME = "SHARDSIFT_WORKER_NAME"  # environment variable with the name of a worker within its supervisor
 LOG_FORMAT = "SHARDSIFT_LOG_FORMAT"
 
 
 def is_json() -> bool:
-    """Return whether the logs are JSON. Read from the environment, because logs begin before settings are read."""
+    """Return whether logs are JSON. Reads the environment, because logging begins before settings are read."""
     return os.environ.get(LOG_FORMAT) == "json"
 
 
 class FleetFormatter(logging.Formatter):
-    """Adds the fields and removes secrets. Wraps another formatter, which turns a traceback into text."""
+    """A formatter that adds fields and removes secrets. Wraps another one, which formats the line and traceback."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class FleetFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Log as a worker or a finalizer does, in a process without Celery or before it has set up its logs."""
+    """Set up logs like those of a worker, in a process without Celery or before Celery sets them up."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FleetFormatter(logging.Formatter(LINE)))
     handler.addFilter(OnceAMinute())
@@ -57,7 +57,7 @@ def log_to_stderr() -> None:
 
 
 def write_last_line(program: str, reason: str) -> None:
-    """Write why a service ends to stderr: `finalizer: No Redis answers …`, or a JSON line."""
+    """Write to stderr why a service ends: `finalizer: No Redis answers …`, or a JSON line."""
     record = logging.makeLogRecord({"levelno": logging.ERROR, "levelname": "ERROR", "msg": "%s", "args": (reason,)})
     sys.stderr.write(
         (FleetFormatter(logging.Formatter()).format(record) if is_json() else f"{program}: {reason}") + "\n"
@@ -65,7 +65,7 @@ def write_last_line(program: str, reason: str) -> None:
 
 
 def _with_fields(record: logging.LogRecord) -> logging.LogRecord:
-    """Append the fields to the first line of a copy of the record: other handlers get the original."""
+    """Append the fields to the first line of the message. Copies the record, which other handlers share."""
     fields = " ".join(f"{name}={getattr(record, name)}" for name in FIELDS if hasattr(record, name))
     if not fields:
         return record

@@ -1,7 +1,7 @@
-"""Remove secrets from a text before it is stored or shown: a URL's user info and query, signatures, passwords, tokens.
+"""Replace secrets in a text with `***`: a URL's user info and query, signatures, passwords, tokens.
 
-Libraries put whole URLs into their errors, and a presigned URL gives every reader access to a file for hours. Secrets
-are replaced with `***`. A text without secrets is returned unchanged.
+Errors of libraries contain whole URLs, and a presigned URL gives every reader access to a file for hours. So texts are
+redacted before they are stored or shown.
 """
 
 import re
@@ -16,7 +16,7 @@ _SECRET_NAMES = (
     r"(?:[\w-]*[_-])?(?:password|passwd|secret|token|api[_-]?key|access[_-]?key)"
 )
 _REPLACEMENTS = (
-    # The user info of a URL. `abfss://container@account/…` has none: a name without a password is secret in http(s) only.
+    # The user info of a URL. A name without a password is secret only in http(s): `abfss://container@account/…` is not.
     (re.compile(r"(?i)\b(https?://)[^\s/?#'\"<>]*@"), rf"\1{_GONE}@"),
     (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/?#'\"<>]*:[^\s/?#'\"<>]*@"), rf"\1{_GONE}@"),
     # A query, with or without the URL before it: some libraries report only the path.
@@ -29,19 +29,19 @@ _REPLACEMENTS = (
 
 
 def redacted(text: str) -> str:
-    """The text without secrets. Idempotent."""
+    """Return the text without secrets. Idempotent."""
     for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
     return text
 
 
 def all_redacted(fields: dict[str, Any]) -> dict[str, Any]:
-    """Redact the strings among fields."""
+    """Redact the values that are strings."""
     return {name: redacted(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def refuse_secrets(option: str, uri: str) -> None:
-    """Raises UsageError for a URI with a secret: the spec is stored in Redis, sent to workers and published."""
+    """Raise UsageError for a URI with a secret, because a spec is stored in Redis and published."""
     if is_url(uri) and redacted(uri) != uri:
         raise UsageError(
             f"{option} {redacted(uri)} carries a password, token or signature, which would be stored with the run. "

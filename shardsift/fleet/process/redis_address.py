@@ -1,6 +1,6 @@
-"""The address of the fleet's Redis, read once from one URL for the ledger's client and for Celery.
+"""The address of the fleet's Redis, read from one URL for both the ledger's client and Celery.
 
-redis-py and kombu read URLs differently: a parameter that one knows may be an error, or another database, to the other.
+redis-py and kombu read URLs differently: a parameter of one may be an error, or another database, to the other.
 """
 
 import re
@@ -19,7 +19,7 @@ _PARAMETERS = ("db", "username", "password", "ssl_cert_reqs", "ssl_check_hostnam
 
 @dataclass(frozen=True, kw_only=True)
 class RedisAddress:
-    """A server by its host and port, or by its socket. `tls` has redis-py's arguments about certificates; None: no TLS."""
+    """A server, by host and port or by socket. `tls` has redis-py's arguments about certificates; None: no TLS."""
 
     host: str = "localhost"
     port: int = 6379
@@ -30,7 +30,7 @@ class RedisAddress:
     tls: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
-        """The host and port, or the socket. Never the password."""
+        """Show the host and port, or the socket, without the password."""
         return self.socket or f"{self._shown_host}:{self.port}"
 
     @property
@@ -68,7 +68,7 @@ class RedisAddress:
 
 
 def redis_address(url: str, password: str | None) -> RedisAddress:
-    """Read a URL, with this password if it has none. Raises UsageError, which shows no part of it that may be a password."""
+    """Read a URL, with this password if the URL has none. Raises UsageError that shows no part of the URL."""
     try:
         return _read(url.strip(), password)
     except ValueError as error:
@@ -117,7 +117,7 @@ def _check_parameters(parameters: Mapping[str, str], *, is_tls: bool) -> None:
 
 
 def _tls(parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Check the server's certificate unless the URL says otherwise; kombu would not."""
+    """Read the parameters about TLS. By default the server's certificate is checked, unlike in kombu."""
     checks = parameters.get("ssl_cert_reqs", "required").lower()
     is_named = parameters.get("ssl_check_hostname", "true").lower()
     if checks not in _CERTIFICATE_CHECKS or is_named not in _SWITCHES:

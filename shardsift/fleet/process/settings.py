@@ -1,6 +1,6 @@
-"""Settings of a machine or a process, read from the environment here and nowhere else.
+"""Settings of a machine or a process. They are read from the environment only here.
 
-A setting must never change what a run publishes; that belongs in the RunSpec.
+A setting must not change what a run publishes; such an option belongs in the RunSpec.
 """
 
 import os
@@ -31,7 +31,7 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, model_names, w
 
 
 class Process(StrEnum):
-    """The processes that read a setting. Each field of Settings has one in its metadata; docs/settings.md groups by it."""
+    """The process that reads a setting. Each field of Settings has it as metadata, by which docs/settings.md groups."""
 
     PRODUCER = "producer"  # a command of `producer`, without the finalizer
     FINALIZER = "finalizer"
@@ -229,7 +229,7 @@ class Settings(BaseSettings):
 
     @property
     def models(self) -> tuple[tuple[str, str | None], ...]:
-        """The name and the revision of each model that a worker loads. Raises UsageError if they cannot be read."""
+        """The name and revision of each model that a worker loads. Raises UsageError if they cannot be read."""
         names = model_names(self.model)
         if self.model_revision is None:
             return tuple(map(with_revision, names))
@@ -240,12 +240,12 @@ class Settings(BaseSettings):
         return ((names[0], self.model_revision),)
 
     def for_model(self, model: Model) -> "Settings":
-        """Copy the settings for one model at its pinned revision."""
+        """Copy the settings, with one model at its pinned revision."""
         return self.model_copy(update={"scorer": model.scorer, "model": model.name, "model_revision": model.revision})
 
     @property
     def redis(self) -> RedisAddress | None:
-        """The server that REDIS_URL names, with the password from the file. Raises UsageError."""
+        """The server that REDIS_URL names, with the password from its file. Raises UsageError."""
         if self.redis_url is None:
             return None
         file = self.redis_password_file
@@ -253,7 +253,7 @@ class Settings(BaseSettings):
 
 
 def read_secret(file: Path) -> str:
-    """The content of a password file. Raises UsageError if it cannot be read."""
+    """Read a password from a file. Raises UsageError if the file cannot be read."""
     try:
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -262,7 +262,7 @@ def read_secret(file: Path) -> str:
 
 
 def check_state_dir(settings: Settings) -> None:
-    """Make the folder of the state if it is not there. Raises UsageError if nothing can be written there."""
+    """Create the state folder if needed. Raises UsageError if it cannot be written."""
     try:
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=settings.state_dir):
@@ -274,9 +274,9 @@ def check_state_dir(settings: Settings) -> None:
 
 
 def read_settings(**given: Any) -> Settings:
-    """Read the settings from the environment, except for those that are given and not None.
+    """Read the settings from the environment. Arguments that are not None take precedence.
 
-    Raises UsageError that names the variable or the argument with an invalid value, or a variable that is misspelled.
+    Raises UsageError for an invalid value, and for a variable that seems to be a misspelled setting.
     """
     _refuse_misspelled()
     arguments = {name: value for name, value in given.items() if value is not None}

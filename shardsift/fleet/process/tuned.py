@@ -1,4 +1,4 @@
-"""Keep the best token budgets that `worker tune` has found on this machine, in a file in the user's state folder."""
+"""Store the best token budgets that `worker tune` found on this machine, in a file of the state folder."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ FILE_NAME = "tuning.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """The model, device and format that a budget applies to."""
+    """The model, device, format and backend that a budget applies to."""
 
     model: str
     revision: str  # the Hub commit, or the digest of a folder's files
@@ -37,7 +37,7 @@ _TUNED = TypeAdapter(list[Tuned])
 
 
 def read_tuned(state_dir: Path) -> list[Tuned]:
-    """Read all stored budgets. A file that cannot be read is ignored with a warning, since only some speed is lost."""
+    """Read all stored budgets. Ignores an unreadable file with a warning, because only some speed is lost."""
     file = state_dir / FILE_NAME
     try:
         return _TUNED.validate_json(file.read_bytes())
@@ -54,7 +54,7 @@ def find_tuned(state_dir: Path, key: Key) -> Tuned | None:
 
 
 def store_tuned(state_dir: Path, tuned: Tuned) -> Path:
-    """Replace the entry of the same key. Raises UsageError if the folder cannot be written."""
+    """Store a budget in place of any with the same key. Raises UsageError if the folder cannot be written."""
     others = [other for other in read_tuned(state_dir) if other.key != tuned.key]
     file = state_dir / FILE_NAME
     aside = state_dir / f".{FILE_NAME}.{uuid4().hex}"

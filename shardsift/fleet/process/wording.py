@@ -1,4 +1,4 @@
-"""Counts, lists, durations, sizes and targets as users read and write them."""
+"""Format and parse counts, lists, durations, sizes and targets for users."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from shardsift.fleet.errors import UsageError
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _BYTES = {"TB": 10**12, "GiB": 2**30, "GB": 10**9, "MiB": 2**20, "MB": 10**6, "kB": 10**3, "B": 1}
 _COMMAND = re.compile(r"(?<=: )(?:producer|worker|shardsift) .+$")
-_LABEL = re.compile(r" *(?:[a-z]+ {2,})?")  # label at the start of a line of status
-_MOST_FIELDS = 10  # in a line
+_LABEL = re.compile(r" *(?:[a-z]+ {2,})?")  # the label that begins a line of `producer status`
+_MOST_FIELDS = 10  # that a line names
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
 
 
@@ -21,13 +21,13 @@ def counted(number: int, what: str) -> str:
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """The first names: `a, b and 7 more`."""
+    """List the first names: `a, b and 7 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def wrapped(line: str, width: int) -> str:
-    """Wrap a line at words. A command at its end stays whole, to be copied."""
+    """Wrap a line at words. A command at its end is not broken, so that it can be copied."""
     kept = _COMMAND.sub(lambda command: command[0].replace(" ", "\xa0"), line)  # textwrap does not break these spaces
     label = _LABEL.match(line)
     indent = " " * len(label[0] if label else "") or "  "
@@ -36,17 +36,17 @@ def wrapped(line: str, width: int) -> str:
 
 
 def left_out_line(fields: Mapping[str, int]) -> str:
-    """Name the fields of the input that are not in the output: `meta.by (38 rows) and 2 more`."""
+    """Name the input's fields that the output lacks: `meta.by (38 rows) and 2 more`."""
     return first_of([f"{name} ({counted(rows, 'row')})" for name, rows in fields.items()], _MOST_FIELDS)
 
 
 def place_taken(run_id: str) -> str:
-    """Advice for a run that was cancelled because this other one took its output."""
+    """Give advice for a run that was cancelled because another run, `run_id`, took its output."""
     return f"Run {run_id} of the same output has taken its place. To do both, enqueue this one with another --output."
 
 
 def parse_duration(text: str) -> float:
-    """Parse a duration into seconds. Raises UsageError."""
+    """Parse a duration such as `10m` into seconds. Raises UsageError."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a duration. Write seconds, minutes or hours, such as 90s, 10m or 2h.")
@@ -69,19 +69,19 @@ def shown_bytes(size: int) -> str:
     return next(f"{size // of_unit}{unit}" for unit, of_unit in _BYTES.items() if size % of_unit == 0)
 
 
-# Tell whether an argument is a run id, a path or a URL.
+# Distinguish run ids, paths and URLs.
 
 _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*::)*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _FILE = "file://"
 
 
 def is_url(place: str) -> bool:
-    """Return whether this is a URL and no path of this machine: `./a://b` and `a::b` are paths."""
+    """Return whether this is a URL. `./a://b`, `a::b` and file:// URLs count as paths."""
     return bool(_URL.match(place)) and not place.startswith(_FILE)
 
 
 def local_path(place: str) -> Path:
-    """The absolute path. A `~` at the start is the home folder; `./~` is a name, which Path would expand."""
+    """Make an absolute path. A `~` at the start is the home folder; `./~` is a name, which Path would expand."""
     return Path(os.path.expanduser(place.removeprefix(_FILE))).absolute()  # noqa: PTH111 - so that `./~` stays
 
 
