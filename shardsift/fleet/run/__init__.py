@@ -1,1 +1,1 @@
-"""Values that describe a run, on which producer and worker agree: spec, scorings, filter, receipt."""
+"""The values that describe a run to both producer and worker: spec, scorings, filter, receipt."""

@@ -1,4 +1,4 @@
-"""The allowed values of options. Imports nothing heavy, because command lines, settings and specs share it."""
+"""Allowed values and defaults of options. Imports nothing heavy, because every command line imports it."""
 
 import re
 from typing import Literal
@@ -15,24 +15,24 @@ PASSAGES = "head, head+tail, head+middle+tail, stride:N or finepdfs"
 
 
 def passages_and_pool(text: str) -> tuple[str, Pool]:
-    """The passages to read of a text, and how to pool their logits: `stride:256:mean` by the mean, others by the maximum."""
+    """Split `stride:256:mean` into the passages to read and how to pool their logits: by the mean, else the maximum."""
     passages = text.removesuffix(":mean")
     return passages, "max" if passages == text else "mean"
 
 
 def is_passages(name: str) -> bool:
-    """Whether the name is one of PASSAGES."""
+    """Return whether the name is one of PASSAGES."""
     return re.fullmatch(r"head|head\+tail|head\+middle\+tail|stride:[1-9]\d*|finepdfs", name) is not None
 
 
 def is_device(name: str) -> bool:
-    """Whether the name is one of DEVICES. Does not check that this machine has the device."""
+    """Return whether the name is one of DEVICES. Does not check that this machine has the device."""
     return re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name) is not None
 
 
-# Default dataset, model and column. Imports nothing, so that help appears at once.
+# Defaults.
 
 CRAWLS_DATASET = "HuggingFaceFW/fineweb"  # its files are data/<crawl>/*.parquet
 DEFAULT_TEXT_COLUMN = "text"
-DEFAULT_LABEL_COLUMN = "label"  # of what a classifier is trained on
+DEFAULT_LABEL_COLUMN = "label"  # of training data
 DEFAULT_MODEL = "HuggingFaceFW/fineweb-edu-classifier"

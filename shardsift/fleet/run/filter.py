@@ -1,7 +1,7 @@
 """The filter: one SQL condition over a row's columns and scores, run by DuckDB on Arrow.
 
 The producer checks a condition before it enqueues a run, and workers apply it. Which rows are kept must depend on the
-run and the shard alone, so a condition sees one row and nothing else: no files, network, other rows, clock or random
+run and the shard alone. So a condition sees one row and nothing else: no files, network, other rows, clock or random
 numbers.
 """
 
@@ -20,16 +20,16 @@ import pyarrow as pa
 
 from shardsift.fleet.errors import UsageError
 
-# Functions that read the clock or the installation, although DuckDB lists them as consistent or as macros.
+# Functions that read the clock or DuckDB's version, although DuckDB calls them consistent or lists them as macros.
 _UNMARKED = {"age", "ago", "current_localtime", "current_localtimestamp", "version"}
 
-# DuckDB runs one query on one Arrow table, with no access to anything else, and limits on time and memory.
+# DuckDB runs one query on one Arrow table, without access to anything else, and with limits of time and memory.
 #
-# DuckDB ends a query between two vectors of rows only, and its memory limit does not count strings. A query that does not
-# fit in the machine's memory therefore ends the process, which the ledger counts as a crash.
+# The limits are not exact: DuckDB stops a query only between two vectors of rows, and does not count strings as memory.
+# If a query does not fit in the machine's memory, the process is killed, which the ledger counts as a crash.
 
 _TABLE = "rows"
-_SECONDS = 10  # and one more per MiB of the table. Heavy conditions on 8,192 texts of 5 kB took 2.4 s
+_SECONDS = 10  # plus one per MiB of the table; heavy conditions on 8,192 texts of 5 kB took 2.4 s
 _MEMORY_MIB = 1536
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
@@ -39,7 +39,7 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "threads": "1",
     "temp_directory": "",  # spill nothing to disk
 }
-# The time zone must not depend on the machine. The lock keeps a condition from changing settings.
+# The time zone must not depend on the machine. The lock prevents a condition from changing settings.
 _SETTLED = "SET TimeZone = 'UTC'; SET lock_configuration = true"
 _HAS_PROGRESS_BAR = "SELECT current_setting('enable_progress_bar')"
 
@@ -47,7 +47,7 @@ _HAS_PROGRESS_BAR = "SELECT current_setting('enable_progress_bar')"
 class Filter:
     """A checked condition. Raises UsageError if it is not a condition on a row of this schema.
 
-    Not thread-safe. Making one takes 35 ms, mostly to start DuckDB: see `filter_of_thread`.
+    Not thread-safe. Creating one takes 35 ms, mostly to start DuckDB; `filter_of_thread` reuses one.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Filter:
         self.where = where
         self._seconds, self._memory_mib = seconds, memory_mib
         self._database = duckdb.connect(":memory:", config=_CLOSED | {"memory_limit": f"{memory_mib}MiB"})
-        if self._database.execute(_HAS_PROGRESS_BAR).fetchone() == (True,):  # it would go to stdout
+        if self._database.execute(_HAS_PROGRESS_BAR).fetchone() == (True,):  # which is printed to stdout
             self._database.execute("SET enable_progress_bar = false")  # an error in a notebook that can show none
         self._database.execute(_SETTLED)
         nodes = self._checked()
@@ -64,14 +64,14 @@ class Filter:
         self._try_on(schema)
 
     def keep(self, table: pa.Table) -> npt.NDArray[np.int64]:
-        """The indices of the rows for which the condition is true, ascending."""
+        """Return the indices of the rows for which the condition is true, ascending."""
         (is_kept,) = self._run(self._answers, table).columns
         return np.flatnonzero(is_kept.fill_null(False))
 
     def _try_on(self, schema: pa.Schema) -> None:
-        """Refuse errors that only show at run time, by running the condition on one row of nulls.
+        """Run the condition on one row of nulls, to find errors that only show at run time.
 
-        Zero rows would not evaluate constants.
+        With zero rows, constants would not be evaluated.
         """
         row = pa.table([pa.nulls(1, field.type) for field in schema], names=schema.names)
         described = self._run(f"DESCRIBE {self._answers} WHERE ({self.where}\n)", row)  # WHERE refuses aggregates
@@ -99,7 +99,7 @@ class Filter:
 
     @contextmanager
     def _interrupted_after(self, seconds: int) -> Iterator[None]:
-        """Interrupt the block's query after this time. A suspension of the machine counts as one second."""
+        """Interrupt the block's query after this time. Time in which the machine is suspended does not count."""
         done = threading.Event()
 
         def watch() -> None:
@@ -107,7 +107,7 @@ class Filter:
             while not done.wait(1.0):
                 waited += 1
                 if waited >= seconds:
-                    self._database.interrupt()  # again each second: DuckDB forgets it between planning and execution
+                    self._database.interrupt()  # repeated, because DuckDB forgets it between planning and execution
 
         thread = threading.Thread(target=watch, name="limit of the filter", daemon=True)
         thread.start()
@@ -119,13 +119,13 @@ class Filter:
 
     @property
     def _answers(self) -> str:
-        """SQL that returns for each row, in order, whether to keep it. Row numbers could collide with a user's column."""
-        # The newline keeps a trailing comment from hiding the closing bracket.
+        """SQL that returns for each row, in order, whether to keep it."""
+        # The newline ends a trailing comment, which would hide the closing bracket.
         return f"SELECT ({self.where}\n) FROM {_TABLE}"
 
     def _checked(self) -> list[dict[str, Any]]:
         try:
-            duckdb.SQLExpression(self.where)  # refuses all but one expression
+            duckdb.SQLExpression(self.where)  # refuses anything but a single expression
         except duckdb.Error as error:
             raise self._refused(_first_line(error)) from error
         parsed = _parsed(self._database, self.where)
@@ -180,12 +180,12 @@ _OF_THREAD = _OfThread()
 
 
 def filter_of_thread(where: str, schema: pa.Schema) -> Filter:
-    """The filter of this thread, made once: many files are small. Only one thread at a time may use it."""
+    """Return this thread's filter for a condition and schema. It is cached, because files are often small."""
     return _OF_THREAD.made(where, schema)
 
 
 def columns_in(where: str | None) -> set[str]:
-    """The columns that a condition names, in lower case: SQL ignores the case."""
+    """Return the columns that a condition names, in lower case, because SQL ignores the case."""
     return {_column_of(node) for node in _nodes_of(where) if node.get("class") == "COLUMN_REF"}
 
 
@@ -193,7 +193,7 @@ _EQUALS = {"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_DISTINCT_FROM", "COMPAR
 
 
 def compared_with(where: str, column: str) -> set[str]:
-    """The constants that a condition compares a column with for equality: by =, IN, CASE and so on."""
+    """Return the constants that a condition tests a column for equality with, by =, IN, CASE and so on."""
     found: set[str] = set()
     for node in _nodes_of(where):
         sides = [side["child"] if side["class"] == "CAST" else side for side in _equal_sides(node)]
@@ -223,14 +223,14 @@ def _nodes_of(where: str | None) -> list[dict[str, Any]]:
 
 
 def _parsed(database: duckdb.DuckDBPyConnection, where: str) -> Any:
-    """The syntax tree. It has no nodes if there is an error."""
+    """Parse a condition into DuckDB's syntax tree, which has no nodes if there is an error."""
     query = f"SELECT 1 WHERE ({where}\n)"
     ((text,),) = database.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
     return json.loads(text)
 
 
 def _column_of(reference: dict[str, Any], names: Collection[str] = ()) -> str:
-    """The column's name in lower case, without a table before it or fields of a struct after it. A struct may be called rows."""
+    """Return a column's name in lower case, without table and struct fields. A struct column may be called rows."""
     first, *rest = (str(name).lower() for name in reference["column_names"])
     is_table = rest and first == _TABLE and (rest[0] in names or first not in names)
     return rest[0] if is_table else first
@@ -255,7 +255,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line without the kind of the error, such as `Catalog Error: `."""
+    """Return the first line of an error without its kind, such as `Catalog Error: `."""
     return re.sub(r"^\w+ Error: ", "", str(error).splitlines()[0]).rstrip(".!")
 
 

@@ -1,9 +1,9 @@
-"""Count the floating point operations that a text costs a model. Knows nothing of devices or clocks, and needs no torch.
+"""Count the floating point operations of a model for a text. Knows nothing of devices or clocks, and needs no torch.
 
 Each layer multiplies every token by the matrices of its attention (query, key, value, output) and of its feed-forward
 part. The attention also multiplies every token with every other token twice: once for the scores, once for the values.
-A multiplication and its addition count as two operations. BART has a decoder too, which reads the text again: its layers
-have a second attention, to the encoder's tokens.
+A multiplication and its addition count as two operations. BART also has a decoder, which reads the text again and
+whose layers have a second attention, to the encoder's tokens.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Model types whose feed-forward part has a third matrix, the gate. Their configs do not say so.
+# Model types whose feed-forward part has a third matrix, the gate, which their configs do not mention.
 _GATED = {
     "gemma",
     "gemma2",
@@ -30,7 +30,7 @@ _WITH_DECODER = {"bart", "mbart"}
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The dimensions that determine a model's cost. Embeddings and head are too cheap to count."""
+    """The dimensions that determine a model's cost. Embeddings and head are negligible."""
 
     layers: int
     hidden: int
@@ -38,11 +38,11 @@ class Shape:
     key_value: int  # width of all heads' keys; smaller if heads share them
     feed_forward: int
     gated: bool
-    decoder_layers: int = 0  # of the same widths, besides `layers`
+    decoder_layers: int = 0  # in addition to `layers`, with the same widths
 
     @classmethod
     def of(cls, config: Any) -> "Shape":
-        """Read the shape from a transformers config. Raises ValueError if the layers of this model type are not known.
+        """Read the shape from a transformers config. Raises ValueError if the layers of this model type are unknown.
 
         Raises AttributeError or TypeError if the config lacks a field.
         """
@@ -73,7 +73,7 @@ class Shape:
         )
 
     def flops(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """The cost of each text, from its length in tokens. Work that a backend or a sliding window saves is counted too."""
+        """Return the cost of each text, by its tokens. Ignores what a backend or a sliding window saves."""
         linear = sum(2 * rows * columns * count for rows, columns, count in self.matrices)
         attention = 4 * lengths * self.attention
         second = 2 * 4 * self.hidden * self.hidden  # matrices of the attention to the encoder
@@ -82,7 +82,7 @@ class Shape:
 
 
 def shape_of(config: Any) -> Shape | None:
-    """Read the shape from a config. None if the layers are not known, or it is not a config of transformers."""
+    """Read the shape from a config. None if the layers are unknown, or it is not a transformers config."""
     try:
         return Shape.of(config) if config is not None else None
     except (ValueError, AttributeError, TypeError):

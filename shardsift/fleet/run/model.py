@@ -1,4 +1,4 @@
-"""The model of a run: a kind of scorer, and the model that it loads. Found and loaded by `shardsift/fleet/scorers/kinds.py`."""
+"""The model of a run: a kind of scorer, and the model that it loads. Loaded by `shardsift/fleet/scorers/kinds.py`."""
 
 import json
 import re
@@ -13,17 +13,17 @@ from shardsift.fleet.process.wording import local_path
 from shardsift.fleet.run.choices import Function
 
 SEQUENCE_CLASSIFIER = "sequence-classifier"
-# For all parts of a spec: a field that this version does not know may change what a run publishes, so refuse it.
+# For all parts of a spec: a field that is unknown to this version may change what a run publishes, so it is refused.
 UNKNOWN_FIELDS_REFUSED = ConfigDict(extra="forbid")
-_FOLDER = "sha256-"  # how the revision of a folder begins
+_FOLDER = "sha256-"  # prefix of a folder's revision
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """A model at one revision: a Hub name, a folder, or anything else that its kind of scorer loads.
 
-    `revision` is the Hub's commit, or for a folder `sha256-` and a digest of its files. `labels` names each output. `function`
-    turns the outputs into scores, unless the user names another. `scorer` is the name of its kind of scorer.
+    `revision` is the Hub's commit, or for a folder `sha256-` and a digest of its files. `labels` names the outputs.
+    `function` turns outputs into scores, unless the user names another. `scorer` is the name of the kind of scorer.
     """
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
@@ -40,26 +40,26 @@ class Model:
 
     @property
     def slug(self) -> str:
-        """The last part of the name, as it stands in run ids and names of queues."""
+        """The last part of the name, in the form that run ids and queue names use."""
         return slug(PurePosixPath(self.name).name)
 
     def queue(self, dtype: str) -> str:
-        """The queue of this model in this precision. A worker consumes the queue of what it has loaded, and no other."""
+        """Name the queue of this model in this precision. A worker consumes only the queue of what it has loaded."""
         return f"score.{self.scorer}.{self.slug}.{self.revision.removeprefix(_FOLDER)[:12]}.{dtype}"
 
 
 def worker_queue(queues: Iterable[str]) -> str:
-    """The queue of the workers that have loaded all models of these queues."""
+    """Name the queue of workers that have loaded the models of all these queues."""
     return "+".join(sorted(set(queues)))
 
 
 def queue_of_run(queue: str, run_id: str) -> str:
-    """The queue of the workers that leave all other runs alone."""
+    """Name the queue of workers that serve only this run."""
     return f"{queue}:{run_id}"
 
 
 def joint_format(dtypes: Mapping[str, str]) -> str:
-    """The number format of a worker, from that of each of its queues: `bfloat16`, or `bfloat16+float32` for two models."""
+    """Join the number formats of a worker's models: `bfloat16`, or `bfloat16+float32` for two models."""
     return "+".join(dtypes[queue] for queue in sorted(dtypes))
 
 
@@ -83,7 +83,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def with_revision(name: str) -> tuple[str, str | None]:
-    """The name and the revision of MODEL@REVISION. A folder's name may have an @."""
+    """Split MODEL@REVISION into name and revision. A folder's name may have an @."""
     model, _, revision = name.rpartition("@")
     if not (model and revision) or local_path(name).is_dir():
         return name, None
@@ -99,5 +99,5 @@ def is_folder_revision(revision: str) -> bool:
 
 
 def slug(text: str) -> str:
-    """Lower case, digits and hyphens, 32 characters at most."""
+    """Reduce a text to lower-case letters, digits and hyphens, and at most 32 characters."""
     return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:32] or "x"

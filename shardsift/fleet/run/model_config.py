@@ -1,6 +1,6 @@
-"""Read a model's config.json, and check the type of each value. Configs that transformers accepts are read the same way.
+"""Read a model's config.json, without transformers but like it, and check the type of each value.
 
-Needs no transformers. Any other value raises UsageError, never another exception.
+Values that transformers does not accept raise UsageError and no other exception.
 """
 
 import json
@@ -11,14 +11,14 @@ from typing import Any
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.choices import Function
 
-THRESHOLD = "shardsift_threshold"  # the score from which rows are kept, as `worker train` writes it
-_DEFAULT_LABELS = 2  # transformers' default if a config names no labels
+THRESHOLD = "shardsift_threshold"  # the lowest score of rows to keep, written by `worker train`
+_DEFAULT_LABELS = 2  # as in transformers, if a config names no labels
 _MOST_LABELS = 1_000_000
-_TEXT_PARTS = ("text_encoder", "decoder", "generator", "text_config")  # transformers' `get_text_config`
+_TEXT_PARTS = ("text_encoder", "decoder", "generator", "text_config")  # as in transformers' `get_text_config`
 
 
 def read_object(file: Path, name: str) -> dict[str, Any]:
-    """A JSON file of a model. Raises UsageError."""
+    """Read a JSON object from a model's file. Raises UsageError."""
     try:
         found = json.loads(file.read_text("utf-8"))
     except OSError as error:
@@ -33,13 +33,13 @@ def read_object(file: Path, name: str) -> dict[str, Any]:
 
 
 def has_two_heads(config: dict[str, Any]) -> bool:
-    """Return whether it is EuroFilter's network. worker/scoring/saved_model.py serves one of its two scores."""
+    """Return whether this is EuroFilter's network. worker/scoring/saved_model.py serves one of its two scores."""
     code = _object(config, "auto_map").get("AutoModelForSequenceClassification")
     return str(code).endswith("modeling_custom.DebertaV2ForSequenceClassification")
 
 
 def labels_of(config: dict[str, Any], name: str) -> tuple[str, ...]:
-    """The name of each output. A name that is no text is shown as JSON. Raises UsageError."""
+    """Return the name of each output. A name that is not a text is given as JSON. Raises UsageError."""
     _check_architecture(config, name)
     named, count = config.get("id2label"), config.get("num_labels", _DEFAULT_LABELS)
     if named is not None:
@@ -56,7 +56,7 @@ def labels_of(config: dict[str, Any], name: str) -> tuple[str, ...]:
         raise UsageError(f"The config.json of {name} has num_labels={_shown(count)}, which is no number of outputs.")
     return tuple(
         f"LABEL_{i}" for i in range(count)
-    )  # also if num_labels is not the number of names, as transformers has it
+    )  # also if num_labels differs from the number of names, as in transformers
 
 
 def _check_architecture(config: dict[str, Any], name: str) -> None:
@@ -64,7 +64,7 @@ def _check_architecture(config: dict[str, Any], name: str) -> None:
     given = architectures if isinstance(architectures, list) else [architectures]
     named = [" ".join(str(one).split()) for one in given if one]
     is_classifier = any("ForSequenceClassification" in one for one in named)
-    if named and not is_classifier and "fc_dropout" not in config:  # of worker/scoring/saved_model.py
+    if named and not is_classifier and "fc_dropout" not in config:  # which worker/scoring/saved_model.py loads
         raise UsageError(
             f"{name} is not a sequence classifier: its config.json says {', '.join(named)}. "
             "Name a model whose architecture ends in ForSequenceClassification."
@@ -72,7 +72,7 @@ def _check_architecture(config: dict[str, Any], name: str) -> None:
 
 
 def function_of(config: dict[str, Any], *, outputs: int) -> Function:
-    """The function of `pipeline("text-classification")` on the logits, except that a single output stays a raw score."""
+    """Return the function that `pipeline("text-classification")` applies, except that a single output stays raw."""
     problem = config.get("problem_type")
     if problem == "multi_label_classification":
         return "sigmoid"
@@ -91,15 +91,15 @@ def threshold_in(config: dict[str, Any]) -> float | None:
 
 
 def most_tokens_in(config: dict[str, Any]) -> int | None:
-    """The number of positions, which limits the length of a text; None if it is not known."""
-    if "fc_dropout" in config:  # of worker/scoring/saved_model.py, which reads longer texts
+    """Return the number of positions, which limits the length of a text. None if unknown."""
+    if "fc_dropout" in config:  # loaded by worker/scoring/saved_model.py, which reads longer texts
         return None
     most = sizes_in(config).get("max_position_embeddings")
     return most if isinstance(most, int) else None
 
 
 def sizes_in(config: dict[str, Any]) -> dict[str, Any]:
-    """The numbers that describe the network that reads the text, with its type. Values that are not sizes are left out."""
+    """Return the sizes and the type of the network that reads the text. Values that are not sizes are left out."""
     parts = [part for name in _TEXT_PARTS if (part := _object(config, name))]
     text = parts[0] if len(parts) == 1 else config
     sizes = {name: value for name, value in text.items() if type(value) is int and 0 < value < 1 << 40}

@@ -1,6 +1,6 @@
-"""The options that say how texts are scored, and the Scoring that follows from them and a model.
+"""The options that say how texts are scored, and how they and a model give a Scoring.
 
-Runs, `shardsift.score` and `worker tune` share them. The annotations are those of the command line.
+Runs, `shardsift.score` and `worker tune` share them. The annotations define the command's options.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -79,7 +79,7 @@ Labels = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """The options of scoring a text. An option that was not given is None, or empty for the labels."""
+    """The options of scoring a text. Options that were not given are None, or empty for the labels."""
 
     max_tokens: MaxTokens = None
     passages: Passages = None
@@ -117,7 +117,7 @@ Options = TypeVar("Options", bound=ScoreOptions)
 
 @dataclass(frozen=True, kw_only=True)
 class Completed(Generic[Options]):
-    """The options of one model of a run, with those that its recipe adds."""
+    """The options of one model of a run. `by_recipe` has those that came from the model's recipe."""
 
     options: Options
     by_recipe: dict[str, Any]
@@ -126,7 +126,7 @@ class Completed(Generic[Options]):
 def completed_options(
     models: Mapping[str, Model], options: Options, *, has_pairs: bool = False
 ) -> dict[str, Completed[Options]]:
-    """The options of each model, by the models' keys. If some models can choose from labels, the others keep their own."""
+    """Complete the options of each model. If some models are zero-shot, `labels` applies only to those."""
     choosing = [key for key, model in models.items() if entailment_output(model) is not None]
     without_labels = replace(options, labels=(), multi_label=False, hypothesis_template=None)
     found = {}
@@ -138,7 +138,7 @@ def completed_options(
 
 
 def recipe_options(model: Model, options: ScoreOptions, *, has_pairs: bool = False) -> dict[str, Any]:
-    """The options of the model's recipe that the user did not give, by their names."""
+    """Return the options of the model's recipe that the user did not give, by name."""
     recipe = recipe_for(model, has_labels=bool(options.labels))
     pair = {"text_pair_column": ""} if has_pairs else {}
     return filled(recipe, vars(options) | pair) if recipe else {}
@@ -154,7 +154,7 @@ def scoring_of(
     score_column: str = "score",
     dtype: Dtype = "auto",
 ) -> Scoring:
-    """The scoring of texts by a model. Raises UsageError for options that do not go together, or not with the model."""
+    """Make a scoring. Raises UsageError for options that do not go together, or do not fit the model."""
     zero_shot = _zero_shot(model, options)
     function = options.function_to_apply or (zero_shot.function if zero_shot else model.function)
     passages, pool = choices.passages_and_pool(options.passages or "head")
@@ -177,7 +177,7 @@ def scoring_of(
 
 
 def _zero_shot(model: Model, options: ScoreOptions) -> ZeroShot | None:
-    """The labels that the model chooses from; None if it keeps its own. Raises UsageError if they are wrong."""
+    """Return the labels that a zero-shot model chooses from, else None. Raises UsageError for wrong labels."""
     if not options.labels:
         _check_needs_no_labels(model, options)
         return None
@@ -200,7 +200,7 @@ def _check_needs_no_labels(model: Model, options: ScoreOptions) -> None:
 
 
 def _given_labels(labels: Sequence[str]) -> Sequence[str]:
-    """The labels, or the lines of the file that `@FILE` names. Raises UsageError if it cannot be read."""
+    """Return the labels, or the lines of the file in `@FILE`. Raises UsageError if it cannot be read."""
     files = [label[1:] for label in labels if label.startswith("@")]
     if files and len(labels) > 1:
         raise UsageError(f"--labels @{files[0]} goes with no other label. Write all labels into the file.")
@@ -208,7 +208,7 @@ def _given_labels(labels: Sequence[str]) -> Sequence[str]:
 
 
 def split_at_commas(labels: Sequence[str]) -> list[str]:
-    """Each `--labels` may have several, with commas between them. A file's name may have commas."""
+    """Split each `--labels` at commas, except `@FILE`, because a file's name may have commas."""
     return [label for text in labels for label in ([text] if text.startswith("@") else text.split(","))]
 
 

@@ -1,4 +1,4 @@
-"""The columns of the scores of a row, and the schemas of the output files that follow from them."""
+"""The columns that scores add to a row, and the schemas of the output files."""
 
 import json
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ SHARD = pa.field("shard", pa.string(), nullable=False)  # the shard's name, as i
 ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its file, from 0
 ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has one
 _FEATURES = b"huggingface"
-_DTYPES = {pa.string(): "string", pa.int64(): "int64", pa.float32(): "float32"}  # of the fields below
+_DTYPES = {pa.string(): "string", pa.int64(): "int64", pa.float32(): "float32"}  # names of `datasets` for our types
 _LOGITS = pa.list_(pa.float32())
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
-_FIELD_ID = b"PARQUET:field_id"  # in the file that a field is from
+_FIELD_ID = b"PARQUET:field_id"  # an id that is only valid in the input file
 
 
 def output_fields(spec: RunSpec) -> list[pa.Field]:
-    """The fields that kept rows and the scores file have in common, in the order of `spec.output_columns`."""
+    """Return the fields that both kept rows and the scores file have, in the order of `spec.output_columns`."""
     fields = [field for scoring in spec.scorings for field in scoring_fields(scoring)]
     return [*fields, pa.field(BUCKET, pa.int64())] if spec.buckets else fields
 
 
 def scoring_fields(scoring: Scoring) -> list[pa.Field]:
-    """The fields of one scoring, in the order of its `output_columns`."""
+    """Return the fields of one scoring, in the order of its `output_columns`."""
     types = {
         scoring.score_column: pa.float32(),
         scoring.label_column: pa.string(),
@@ -37,19 +37,19 @@ def scoring_fields(scoring: Scoring) -> list[pa.Field]:
 
 
 def logits_fields(spec: RunSpec) -> list[pa.Field]:
-    """The fields of the scores file that hold every output of a model, before its activation."""
+    """Return the fields of the scores file for all outputs of a model before the activation."""
     return [pa.field(scoring.logits_column, _LOGITS) for scoring in spec.scorings if scoring.has_logits_column]
 
 
 def row_fields(spec: RunSpec) -> list[pa.Field]:
-    """The fields that identify the input row of a kept row. They join it with its line in the scores file."""
+    """Return the fields that identify the input row of a kept row. Use them to join kept rows with the scores file."""
     return [field.with_name(name) for field, name in zip((SHARD, ROW), spec.row_columns, strict=True)]
 
 
 def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
-    """The input's columns, then those of the run. Raises UsageError if names collide.
+    """Return the schema of kept rows: the input's columns, then the run's. Raises UsageError if names collide.
 
-    Merged shards may differ in nullability and in dictionaries.
+    For a run that merges files, columns are nullable and without dictionaries, because shards may differ in these.
     """
     _refuse_collisions(input_schema, spec)
     fields = [*input_schema] if spec.target_file_bytes is None else [*map(_as_in_others, input_schema)]
@@ -58,9 +58,9 @@ def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
 
 
 def _metadata(schema: pa.Schema, added: Sequence[pa.Field]) -> dict[bytes, str] | None:
-    """Keep only the features of `datasets`, such as the names of classes: other metadata may be wrong for the output.
+    """Keep only the features of `datasets`, such as the names of classes, as metadata.
 
-    Spark, for example, reads only the columns that its own metadata names.
+    Other metadata may be wrong for the output. Spark, for example, reads only the columns that its metadata names.
     """
     try:
         known = json.loads(schema.metadata[_FEATURES])["info"]["features"]
@@ -77,9 +77,9 @@ def _as_in_others(field: pa.Field) -> pa.Field:
 
 
 def plain_type(kind: pa.DataType, *, nullable: bool = False) -> pa.DataType:
-    """The type that every writer stores alike in Parquet: without views and, at inner levels, without dictionaries.
+    """Return the type in a form that Parquet can store: without views and nested dictionaries.
 
-    At inner levels, list items have the same name and, with `nullable`, every value except a key may be null.
+    At inner levels, list items get the same name and, with `nullable`, every value except a key may be null.
     """
 
     def inner(field: pa.Field, name: str) -> pa.Field:
@@ -103,7 +103,7 @@ def plain_type(kind: pa.DataType, *, nullable: bool = False) -> pa.DataType:
 
 
 def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
-    added = {name.lower() for name in spec.output_columns}  # SQL sees no difference of case
+    added = {name.lower() for name in spec.output_columns}  # SQL ignores the case
     taken = {name for name in input_schema.names if name.lower() in added}
     if spec.buckets and any(name.lower() == BUCKET for name in taken):
         raise UsageError('The input already has a column "bucket", which --buckets adds. Leave out --buckets.')
@@ -116,7 +116,7 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
 
 
 def check_output_columns(scorings: Sequence[Scoring]) -> None:
-    """Raises UsageError if two scorings add a column of one name, or one adds a column that every scores file has."""
+    """Raise UsageError if two scorings add columns of the same name, or one adds a column of every scores file."""
     added = [column for scoring in scorings for column in scoring.output_columns]
     lower = [column.lower() for column in added]  # SQL ignores the case
     if doubled := [column for column in added if lower.count(column.lower()) > 1]:
@@ -132,20 +132,20 @@ def check_output_columns(scorings: Sequence[Scoring]) -> None:
 
 
 def scores_schema(spec: RunSpec) -> pa.Schema:
-    """The schema of the scores file. It has a line for every input row, so that another threshold needs no GPU."""
+    """Return the schema of the scores file. It has every input row, so that another threshold needs no GPU."""
     return pa.schema([SHARD, ROW, *output_fields(spec), *logits_fields(spec), ERROR])
 
 
 def repeated_column(schema: pa.Schema) -> str | None:
-    """The first name that several columns share, if any. Parquet allows it, but readers by name do not."""
+    """Return the first name that several columns have, if any. Parquet allows this, but readers often do not."""
     return next((name for name in schema.names if schema.names.count(name) > 1), None)
 
 
 def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
-    """The (name, type) pairs that all shards of a run must share."""
+    """Return (name, type) pairs, which must be equal in all shards of a run."""
     return tuple((field.name, type_name(field.type)) for field in schema)
 
 
 def type_name(kind: pa.DataType) -> str:
-    """The name of a type without nullability, which differs between shards."""
+    """Name a type without nullability, because that may differ between shards."""
     return str(kind).replace(" not null", "")

@@ -1,6 +1,6 @@
-"""Recipes: the options with which the authors of popular classifiers use them. Needs no torch and no network.
+"""Recipes: the options that the authors of popular classifiers recommend. Needs no torch and no network.
 
-A recipe belongs to a name on the Hub, never to a folder. An option that the user gives wins over it.
+A recipe belongs to a name on the Hub, never to a folder. The user's own options take precedence.
 """
 
 import shlex
@@ -17,18 +17,18 @@ _ABOUT = "model", "checked", "url", "note", "int_score", "zero_shot"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Options of a run, by their names in `RunOptions`. None leaves an option as it is.
+    """A model and its options, by their names in `RunOptions`. None leaves an option unchanged.
 
     "checked" means that a test compares our scores with those of the source's code, on a small random model of this
-    architecture. Otherwise the options were only read from the source, which is the card or `url`.
+    architecture. Otherwise the options were only read from the source, which is the model's card or `url`.
     """
 
     model: str  # its name on the Hub
     checked: Evidence = "from its card"
-    url: str = ""  # of what the options are from, if not the model's card
-    note: str = ""  # how the scores still differ from the authors' use
+    url: str = ""  # the source, if not the model's card
+    note: str = ""  # differences from the authors' use that remain
     int_score: bool = False  # add FineWeb-Edu's rounded score
-    zero_shot: bool = False  # for labels that the user names
+    zero_shot: bool = False  # for runs with --labels
     text_column: str | None = None
     max_tokens: int | None = None
     passages: str | None = None
@@ -52,27 +52,27 @@ class Recipe:
 
 
 def recipe_of(model: str) -> Recipe | None:
-    """The recipe of a model on the Hub. The case of the name does not matter."""
+    """Find the recipe of a model on the Hub, ignoring the case of the name."""
     return _BY_NAME.get(model.lower())
 
 
 def recipe_for(model: Model, *, has_labels: bool) -> Recipe | None:
-    """The recipe of a model, if it is for this task: zero-shot if `has_labels`. A folder has none."""
+    """Find the recipe of a model for this task: zero-shot if `has_labels`. A folder has none."""
     recipe = None if model.is_folder or model.scorer != SEQUENCE_CLASSIFIER else recipe_of(model.name)
     return recipe if recipe and recipe.zero_shot == has_labels else None
 
 
 def adds_int_score(model: Model, function: Function) -> bool:
-    """Whether the authors round the model's score, which has to be a raw one."""
+    """Return whether to add the rounded score, as the model's authors do. The score must be a raw one."""
     recipe = recipe_for(model, has_labels=False)
     return recipe is not None and recipe.int_score and function == "none" and len(model.labels) == 1
 
 
 def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's options that the user did not give. Those that contradict the user's options are left out.
+    """Return the recipe's options that the user did not give and that do not contradict the user's.
 
-    `chosen` has the options of the caller by their names in `RunOptions`; None means not given. Options that the caller does
-    not have are left out too.
+    `chosen` has the caller's options by their names in `RunOptions`; None means not given. Options that are not in
+    `chosen` at all are left out.
     """
     used = {name: value for name, value in recipe.options.items() if name in chosen and chosen[name] is None}
     if chosen.get("text_pair_column") is not None:
@@ -86,12 +86,12 @@ def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recipe_line(model: str, used: Mapping[str, Any]) -> str:
-    """Tell the user which options of the model's recipe are used."""
+    """Name the options of the recipe that are used, for the user."""
     return f"Recipe of {model}: {as_arguments(used)} ({_BY_NAME[model.lower()].checked})."
 
 
 def as_arguments(options: Mapping[str, Any]) -> str:
-    """Options as on the command line: `--max-tokens 512 --min-score 3`."""
+    """Write options as on the command line: `--max-tokens 512 --min-score 3`."""
     return " ".join(f"--{name.replace('_', '-')} {quoted(_shown(value))}" for name, value in options.items())
 
 
@@ -104,16 +104,16 @@ def quoted(text: str) -> str:
 
 
 def _edu(model: str, *, checked: Evidence = "checked", url: str = "") -> Recipe:
-    """One raw score from 0 to 5, also rounded; 3 and more is kept. The models themselves read 512 tokens, or 1,024 of code."""
+    """Make a recipe for a raw score from 0 to 5, also rounded; 3 and more is kept. The model limits the tokens."""
     return Recipe(
         model=model, checked=checked, url=url, int_score=True, min_score=3.0, note="Adds int_score, the rounded score."
     )
 
 
 def _finepdfs(model: str, *, checked: Evidence = "checked") -> Recipe:
-    """2,046 tokens from the first and the last 10,000 characters, cut at white space; the higher score.
+    """Make a recipe for 2,046 tokens each of the first and last 10,000 characters, and the higher score.
 
-    The English models are ModernBERT, and the others mmBERT.
+    The English models are ModernBERT, the others mmBERT.
     """
     return Recipe(model=model, checked=checked, max_tokens=2048, passages="finepdfs")
 

@@ -1,4 +1,4 @@
-"""A scoring: one model applied to one text column, and the columns that it adds to each row."""
+"""A scoring: one model applied to one text of each row, and the columns that it adds."""
 
 import re
 from collections import Counter
@@ -11,21 +11,21 @@ from shardsift.fleet.process.wording import local_path
 from shardsift.fleet.run.choices import PASSAGES, Dtype, Function, Pool, is_passages
 from shardsift.fleet.run.model import UNKNOWN_FIELDS_REFUSED, Model
 
-# Zero-shot classification: labels in the user's words, which a model of natural language inference judges. Needs no torch.
+# Zero-shot classification: a model of natural language inference judges labels in the user's words. Needs no torch.
 
 HYPOTHESIS_TEMPLATE = "This example is {}."  # transformers' default
-LABELS_FILE = "labels.txt"  # of labels that cannot stand in a command
+LABELS_FILE = "labels.txt"  # for labels that cannot be written in a command
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroShot:
-    """The labels of a zero-shot scoring. A label's score says how far the text entails the template with the label in it."""
+    """The labels of a zero-shot scoring. A label's score says how far the text entails the label's hypothesis."""
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     labels: tuple[str, ...]
     hypothesis_template: str = HYPOTHESIS_TEMPLATE
-    multi_label: bool = False  # more than one label can be true of a text
+    multi_label: bool = False  # whether several labels may be true of a text
 
     @property
     def hypotheses(self) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class ZeroShot:
 
 
 def zero_shot_of(model: Model, labels: Sequence[str], *, hypothesis_template: str, multi_label: bool) -> ZeroShot:
-    """The labels, checked. Raises UsageError for a model, labels or a template that cannot be used."""
+    """Check the labels. Raises UsageError for a model, labels or a template that cannot be used."""
     if entailment_output(model) is None:
         raise UsageError(
             f"The model {model.name} cannot choose from --labels: none of its outputs is called entailment; they are "
@@ -70,36 +70,36 @@ def _check_template(template: str) -> None:
 
 
 def entailment_output(model: Model) -> int | None:
-    """The model's output for "the text entails the hypothesis", by its name; None if the model has no such output."""
+    """Find the model's output for "the text entails the hypothesis", by its name. None if there is none."""
     found = (number for number, label in enumerate(model.labels) if label.lower().startswith("entail"))
     return next(found, None)
 
 
 _NOT_IN_NAMES = re.compile(r"\W+")
-_MOST_LABEL_COLUMNS = 256  # of one scoring; a model with more labels has its best label and score only, and all logits
+_MOST_LABEL_COLUMNS = 256  # with more labels, there is no score column for each, but all logits are stored
 
 _MOST_LABEL_HISTOGRAMS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """One model applied to one text. The names of the columns that it adds begin with `score_column`."""
+    """One model applied to one text of each row. The names of its columns derive from `score_column`."""
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     model: Model
     dtype: Dtype  # precision of the model
-    text_columns: tuple[str, ...]  # joined by a blank line, or those of the template
-    text_pair_column: str | None = None  # the second text of each pair, for models of pairs
+    text_columns: tuple[str, ...]  # joined with blank lines, or used in the template
+    text_pair_column: str | None = None  # the second text, for models that score pairs
     text_template: str | None = None  # such as "{url}\n\n{text}"
     score_column: str
     function_to_apply: Function = "none"  # turns logits into scores
     int_score: bool = False  # add FineWeb-Edu's rounded score
-    max_tokens: int | None = None  # of a text or passage; None: as many as the model takes
-    passages: str = "head"  # of a text that is longer; see shardsift/fleet/run/choices.py
-    pool: Pool = "max"  # of the logits of a text's passages
-    zero_shot: ZeroShot | None = None  # labels other than the model's own
-    scores_from: Model | None = None  # an earlier run that has the scores: the model is not loaded
+    max_tokens: int | None = None  # of a text or passage; None: the model's limit
+    passages: str = "head"  # what to read of a longer text; see shardsift/fleet/run/choices.py
+    pool: Pool = "max"  # how to combine the logits of a text's passages
+    zero_shot: ZeroShot | None = None  # replaces the model's own labels
+    scores_from: Model | None = None  # an earlier run whose scores are used instead of the model
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -112,12 +112,12 @@ class Scoring:
 
     @property
     def served_by(self) -> Model:
-        """The load of a worker that does this scoring."""
+        """The model (or earlier run) that a worker loads for this scoring."""
         return self.scores_from or self.model
 
     @property
     def queue(self) -> str:
-        """The queue of the workers that can do this scoring."""
+        """The queue of workers that can do this scoring."""
         return self.served_by.queue(self.dtype)
 
     @property
@@ -148,12 +148,12 @@ class Scoring:
 
     @property
     def label_histogram_columns(self) -> tuple[str, ...]:
-        """The columns whose scores are counted beside the best label's. None for many labels, so that receipts stay small."""
+        """The label columns that get a histogram. None for many labels, so that receipts stay small."""
         return self.label_score_columns if self.outputs <= _MOST_LABEL_HISTOGRAMS else ()
 
     @property
     def logits_column(self) -> str:
-        """The column of all logits, in the scores file only, if they do not follow from the score."""
+        """The column of all logits. Only scores files have it, and only if the logits do not follow from the score."""
         return f"{self.score_column}_logits"
 
     @property
@@ -162,21 +162,21 @@ class Scoring:
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The columns of its scores, in order. Kept rows and the scores file have them."""
+        """The columns that this scoring adds to kept rows and scores files, in order."""
         label = (self.label_column,) if self.outputs > 1 else ()
         rounded = (self.int_score_column,) if self.int_score else ()
         return (self.score_column, *label, *self.label_score_columns, *rounded)
 
 
 def score_column_of(name: str) -> str:
-    """The score column of a model that the user calls `name`: `edu_score`. Raises UsageError for an unusable name."""
+    """Name the score column of a model called `edu`: `edu_score`. Raises UsageError for an unusable name."""
     if not (name.isascii() and name.isidentifier()):
         raise UsageError(f"--model: {name!r} cannot name columns. Use letters, digits and _, as in edu=MODEL.")
     return f"{name}_score"
 
 
 def name_and_model(text: str) -> tuple[str | None, str]:
-    """The parts of [NAME=]MODEL. A folder's name may have an equals sign. Raises UsageError as `score_column_of` does."""
+    """Split [NAME=]MODEL. A folder's name may have an equals sign. Raises UsageError for an unusable name."""
     name, equals, model = text.partition("=")
     if not equals or "/" in name or local_path(text).is_dir():
         return None, text
@@ -185,14 +185,14 @@ def name_and_model(text: str) -> tuple[str | None, str]:
 
 
 def check_names_differ(names: Iterable[str]) -> None:
-    """Raises UsageError if two models have one name. The case does not count, because SQL ignores it."""
+    """Raise UsageError if two models have the same name, ignoring the case as SQL does."""
     counts = Counter(name.lower() for name in names)
     if twice := [name for name, count in counts.items() if count > 1]:
         raise UsageError(f"Two models are called {twice[0]}. Give each a name of its own: it names its columns.")
 
 
 def check_scoring(scoring: Scoring) -> None:
-    """Raises UsageError for an unknown way to read texts, or for options that do not go together."""
+    """Raise UsageError for unknown passages, or for options that do not go together."""
     if scoring.function_to_apply == "softmax" and scoring.outputs == 1:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
     passages, most = scoring.passages, scoring.max_tokens

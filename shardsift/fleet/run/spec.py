@@ -1,11 +1,11 @@
 """The RunSpec: everything that decides what a run publishes, and nothing else.
 
-Two specs with equal fields are the same run, on any machine and any day. What changes speed only
-(batch sizes, number of workers, lease) is a setting, not part of the spec.
+Two specs with equal fields are the same run, on any machine and any day. An option that only changes the speed
+(batch size, number of workers, lease) is a setting, not part of the spec.
 
-The JSON leaves out fields with their default, so that a version that adds a field with a default keeps the ids of other runs.
-The default of an existing field must not change. A release that changes the published
-bytes of existing options needs a new field too.
+Fields with their default value are left out of the JSON, so that a new field with a default does not change the ids of
+existing runs. The default of an existing field must not change. A release that changes the published bytes of
+existing options needs a new field, too.
 """
 
 import hashlib
@@ -20,32 +20,32 @@ from shardsift.fleet.run.model import UNKNOWN_FIELDS_REFUSED, Model, slug, worke
 from shardsift.fleet.run.scoring import Scoring
 
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
-WINDOW_BYTES = 64 << 20  # limit in Arrow bytes, for long texts
+WINDOW_BYTES = 64 << 20  # limit of a window's bytes in Arrow, for long texts
 BUCKET = "bucket"  # the column that `Buckets` adds
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """The ranking of rows for a cut."""
+    """A ranking of rows by score."""
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
-    columns: tuple[str, ...]  # of scores; the highest counts
-    within: str | None = None  # a column: the rows of each of its values have their own edges
-    by: str | None = None  # column of the input that weighs rows; None: each row counts 1
+    columns: tuple[str, ...]  # score columns; a row's highest score counts
+    within: str | None = None  # a column: rows are ranked separately for each of its values
+    by: str | None = None  # input column with the weight of a row; None: each row counts 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets(Ranked):
-    """Equal parts of the rows, by score. A row's bucket is the number of edges that are not above its score."""
+    """Equal parts of the rows, by score. A row's bucket is the number of edges at or below its score."""
 
     edges: tuple[tuple[str | int | None, tuple[float, ...]], ...]  # ascending, for each value of `within`
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestRows(Ranked):
-    """The share of rows that the user asked for, for the card. `where` holds the edges that follow from it."""
+    """The share of best rows that the user asked for, for the card. The spec's `where` has the resulting threshold."""
 
     share: str  # such as 10%
 
@@ -60,16 +60,16 @@ class RunSpec:
     input_revision: str  # the commit of a Hub dataset, else a digest of the shards' names and identities
     crawl: str | None
     columns: tuple[tuple[str, str], ...]  # (name, Arrow type) of every input column, in order
-    scorings: tuple[Scoring, ...]  # one or more, of different score columns
+    scorings: tuple[Scoring, ...]  # one or more, with different score columns
     where: str | None  # SQL over columns and scores; None keeps every row
     output_uri: str
-    row_columns: tuple[str, str] = ("shard", "row")  # of a kept row: the shard and the place that it came from
-    only_columns: bool = False  # files of lines may have more columns, which are left out; else that is an error
-    folder_columns: tuple[str, ...] = ()  # of `columns`, those with the values of folders such as `year=2024`
+    row_columns: tuple[str, str] = ("shard", "row")  # names of the columns with the shard and row of a kept row
+    only_columns: bool = False  # whether the user chose the columns, so that others are left out without a note
+    folder_columns: tuple[str, ...] = ()  # the part of `columns` whose values are in folder names like `year=2024`
     limit_rows: int | None = None
-    rows_per_task: int | None = None  # a longer Parquet file is several shards, of whole row groups
-    target_file_bytes: int | None = None  # target size of merged data files; None: a file for each shard
-    max_bad_rows: float = 0.01  # share of a shard's rows that may be unreadable, and are errored then; more fail it
+    rows_per_task: int | None = None  # longer Parquet files are split into shards of whole row groups
+    target_file_bytes: int | None = None  # target size of merged data files; None: one file per shard
+    max_bad_rows: float = 0.01  # share of a shard's rows that may be unreadable; with more, the shard fails
     buckets: Buckets | None = None
     best: BestRows | None = None
     window_rows: int = WINDOW_ROWS
@@ -77,14 +77,14 @@ class RunSpec:
 
     @property
     def run_id(self) -> str:
-        """A readable head and 12 hex digits of the digest of all fields."""
+        """The id: readable words, and 12 hex digits of the digest of all fields."""
         digest = hashlib.sha256(self.to_json()).hexdigest()[:12]
         models = slug("-".join(dict.fromkeys(scoring.model.slug for scoring in self.scorings)))
         return f"{slug(self._input_head)}.{models}.{digest}"
 
     @property
     def queue(self) -> str:
-        """The queue of the workers that have loaded what all scorings need."""
+        """The queue of workers that have loaded the models of all scorings."""
         return worker_queue(scoring.queue for scoring in self.scorings)
 
     @property
@@ -94,7 +94,7 @@ class RunSpec:
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The columns of its scores, in order. Kept rows and the scores file have them."""
+        """The columns that the run adds to kept rows and scores files, in order."""
         columns = tuple(column for scoring in self.scorings for column in scoring.output_columns)
         return (*columns, BUCKET) if self.buckets else columns
 
@@ -111,18 +111,18 @@ class RunSpec:
 
     @property
     def scoring_of(self) -> dict[str, Scoring]:
-        """The scoring of each score column, those of single labels too."""
+        """The scoring of each score column, including the columns of single labels."""
         return {name: one for one in self.scorings for name in (one.score_column, *one.label_score_columns)}
 
     def filter_names(self, column: str) -> bool:
-        """Whether the filter contains this word, in any case."""
+        """Return whether the filter contains this word, in any case."""
         return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", self.where or "", re.IGNORECASE) is not None
 
     @property
     def charted(self) -> dict[str, tuple[int, int | None]]:
-        """The score columns to chart: those in the filter first, then the score of each scoring that the filter does not name.
+        """The score columns to chart: those in the filter first, then the main score of each scoring not in the filter.
 
-        Each maps to the index of its scoring, and to the index of its label, or None for the score.
+        Maps each to the index of its scoring, and to the index of its label (None for the main score).
         """
         found: dict[str, tuple[int, int | None]] = {}
         for index, scoring in enumerate(self.scorings):
@@ -134,7 +134,7 @@ class RunSpec:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the run replaces the one whose scores it reads."""
+        """Whether the run replaces the published run whose scores it reads."""
         return any(one.scores_from and one.scores_from.name == self.output_uri for one in self.scorings)
 
     def to_json(self) -> bytes:
@@ -142,7 +142,7 @@ class RunSpec:
 
     @staticmethod
     def from_json(data: bytes | str) -> "RunSpec":
-        """The spec written by `to_json`. Raises pydantic's ValidationError on anything else."""
+        """Read the JSON of `to_json`. Raises pydantic's ValidationError on anything else."""
         return _SPEC.validate_json(data, strict=False)
 
 
@@ -153,18 +153,18 @@ def is_run_id(text: str) -> bool:
     return bool(_RUN_ID.fullmatch(text))
 
 
-# One file of the input or a part of it, and where its outputs go.
+# A shard: an input file or a part of one, and the paths of its output files.
 
 _NAME_LIMIT_CHARS = 512
-_SEGMENT_LIMIT_BYTES = 255 - len(".parquet")  # of a file's name on all common disks
-_NOT_IN_NAMES = set('\\:*?"<>|[]{}#')  # of globs, URLs or Windows
-_JOINERS = str.maketrans("", "", "\u200c\u200d")  # invisible; part of Persian and Hindi names, and of emoji
+_SEGMENT_LIMIT_BYTES = 255 - len(".parquet")  # common disks allow 255 bytes in a file name
+_NOT_IN_NAMES = set('\\:*?"<>|[]{}#')  # have a meaning in globs, URLs or Windows
+_JOINERS = str.maketrans("", "", "\u200c\u200d")  # invisible, but part of Persian and Hindi names, and of emoji
 _PART = re.compile(r"\.part-\d+$")
-_SPLIT = re.compile(  # in a file's name, as `datasets` finds it
+_SPLIT = re.compile(  # the split in a file's name, as found by `datasets`
     r"(?:^|[-._ 0-9])(train|training|test|testing|eval|evaluation|validation|valid|val|dev)(?=[-._ 0-9]|$)",
     re.IGNORECASE,
 )
-MOST_SHARDS_OF_FILE = 500  # each costs the Hub two requests at once, and its receipt is read
+MOST_SHARDS_OF_FILE = 500  # each costs two concurrent requests to the Hub
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +175,8 @@ class Shard:
     uri: str
     identity: str  # of the file's bytes, from `shardsift.fleet.inputs.identity`
     size_bytes: int | None = None
-    first_row: int = 0  # in the file: the first row to score
-    row_limit: int | None = None  # score only so many rows; None: up to the file's end
+    first_row: int = 0  # of the shard in the file
+    row_limit: int | None = None  # number of rows to score; None: to the end of the file
     changed: bool = False  # the file changed after the run was enqueued, and `retry` accepted the change
 
     def __post_init__(self) -> None:
@@ -197,41 +197,41 @@ class Shard:
 
 
 def data_path_of(shard: str) -> str:
-    """The path of a shard's own data file. After a merge, its rows may be in the file of an earlier shard."""
+    """Return the path of a shard's own data file. After a merge, its rows may be in the file of an earlier shard."""
     return f"data/{shard}.parquet"
 
 
 def scores_path_of(shard: str) -> str:
-    """The path of a shard's own scores file."""
+    """Return the path of a shard's own scores file."""
     return f"scores/{shard}.parquet"
 
 
 def part_name(file: str, number: int) -> str:
-    """The name of the shard for a part of a file. Names sort in the order of parts."""
+    """Name the shard of a part of a file. Names sort in the order of parts."""
     return f"{file}.part-{number:05}"
 
 
 def file_name(shard: str, files: Container[str]) -> str:
-    """The name of a shard's file. `files` has all names, because a whole file may be called like a part."""
+    """Return the name of a shard's file. `files` has all files, because a whole file may be named like a part."""
     return shard if shard in files else whole_name(shard)
 
 
 def whole_name(shard: str) -> str:
-    """The name without the number of a part."""
+    """Remove the number of a part from a name."""
     return _PART.sub("", shard)
 
 
 def merge_group(shard: str) -> tuple[str, ...]:
-    """The folder of a shard, and a split or a `key=value` in its file name. Shards share a file only if these are equal.
+    """Return a shard's folder, and the split or `key=value` in its file name. Only shards with equal ones are merged.
 
-    Readers take a year, a language or a split from a path, so it must be true of all rows.
+    Readers take a year, a language or a split from a path, so the path must be true of all rows in a file.
     """
     folder, _, file = shard.rpartition("/")
     return folder, *_SPLIT.findall(file), whole_name(file) if "=" in file else ""
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether the name stays inside the output and every kind of storage can hold it. Unicode of any normal form may be used."""
+    """Return whether the name stays inside the output and every storage can hold it. Any Unicode form is allowed."""
     segments = name.split("/")
     return (
         len(name) <= _NAME_LIMIT_CHARS
@@ -242,19 +242,19 @@ def is_safe_name(name: str) -> bool:
     )
 
 
-# What a published output reveals about where it was made: no path, host or bucket.
+# A published output reveals no path, host or bucket of the machines that made it.
 #
 # Input files are named relative to their root, a model folder by its last part, and a worker by a hash that is constant
-# within a run. Hub names stay complete: a revision means nothing without them, and they reveal nothing about a machine.
+# within a run. Hub names stay complete: they reveal nothing about a machine, and a revision means nothing without them.
 
 _HUB = "hf://"
-_ROOT = re.compile(  # of a file system, a bucket or a user's files, and what may follow
+_ROOT = re.compile(  # the root of a file system, a bucket or a home folder, perhaps with a glob
     r"(\w+://[^/]*|(file://)?/(root|(home|Users)(/[^/*?\[]+)?)|)/*(?P<glob>([^/*?\[]*[*?\[].*)?)"
 )
 
 
 def disclosed_spec(spec: RunSpec) -> RunSpec:
-    """The spec to publish. Its `run_id` differs from the run's, which is the digest of the complete spec."""
+    """Make the spec to publish. Its `run_id` differs from the run's, which is a digest of the complete spec."""
     return replace(
         spec,
         input_uris=disclosed_inputs(spec),
@@ -264,23 +264,23 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
 
 
 def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
-    """Hub URIs unchanged; the last part of any other URI: a file, a folder or a glob.
+    """Return Hub URIs unchanged, and of any other URI the last part: a file, a folder or a glob.
 
-    Home folders and buckets are private, so only the glob below them is disclosed.
+    Names of home folders and buckets are private, so only the glob below them is disclosed.
     """
     roots = ((uri, None if uri.startswith(_HUB) else _ROOT.fullmatch(uri)) for uri in spec.input_uris)
     return tuple((root["glob"] or "**") if root else _last_part(uri) for uri, root in roots)
 
 
 def disclosed_source(shard: Shard) -> str:
-    """The path of a shard's file relative to the input's root. It has as many segments as the shard's name."""
+    """Return the path of a shard's file relative to the input's root, with as many parts as the shard's name."""
     if shard.uri.startswith(_HUB):
         return shard.uri
     return "/".join(shard.uri.split("/")[-len(shard.name.split("/")) :])
 
 
 def disclosed_model(model: Model) -> str:
-    """A Hub name unchanged; the last part of a folder."""
+    """Return a Hub name unchanged, and of a folder the last part."""
     is_on_hub = model.name.startswith(_HUB) or not model.is_folder
     return model.name if is_on_hub else PurePosixPath(model.name).name
 
@@ -295,12 +295,12 @@ def _disclosed(model: Model) -> Model:
 
 
 def disclosed_worker(spec: RunSpec, worker: str) -> str:
-    """A hash of the owner of a claim, which names its host and process."""
+    """Hash the name of a worker, which contains its host and process id."""
     return f"worker-{hashlib.sha256(f'{spec.run_id} {worker}'.encode()).hexdigest()[:8]}"
 
 
 def _last_part(uri: str) -> str:
-    """The last part of a path, or for a glob the parts from before its first wildcard: `shards/**/*.parquet`."""
+    """Return the last part of a path; for a glob, from the part before its first wildcard: `shards/**/*.parquet`."""
     if uri.startswith(_HUB):
         return uri
     parts = [part for part in uri.rstrip("/").split("/") if part] or [uri]

@@ -1,4 +1,4 @@
-"""The text of a row that is scored: how the user names it, how it is made of columns, and its digest."""
+"""The text of a row: how the user names its columns, how it is made from them, and its digest."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from shardsift.fleet.run.scoring import Scoring
 
 
 class TextOptions(Protocol):
-    """The options that say which text is scored, as `producer/planning/options.py` describes them."""
+    """The options that name the text, from `producer/planning/options.py`."""
 
     @property
     def text_column(self) -> str | None: ...
@@ -33,7 +33,7 @@ class TextOptions(Protocol):
 
 
 def text_columns(options: TextOptions, schema: pa.Schema, uri: str, *, called: str) -> tuple[str, ...]:
-    """The columns to join, or those of the template. Raises UsageError if the file lacks one, or cannot write it as text.
+    """Return the text columns, to be joined or used in the template. Raises UsageError for missing or unusable ones.
 
     `called` names the file in errors.
     """
@@ -56,16 +56,16 @@ def text_columns(options: TextOptions, schema: pa.Schema, uri: str, *, called: s
 
 
 def template_of(text_column: str | None) -> str | None:
-    r"""The template, if the value has columns in braces. A shell's \n is the end of a line."""
+    r"""Return the template if the value has braces, else None. A \n from the shell becomes a line end."""
     if text_column is None or not {"{", "}"} & set(text_column):
         return None
     return text_column.replace("\\n", "\n").replace("\\t", "\t")
 
 
 def _column_names(text_column: str, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns that `--text-column a,b` names. A name with a comma is a column, if there is one of that name.
+    """Split `--text-column a,b` into names, unless a column is called `a,b`.
 
-    Raises UsageError if it names none. Whether the columns are there is not checked.
+    Raises UsageError if there is no name. Does not check that the columns exist.
     """
     if text_column in schema.names:
         return (text_column,)
@@ -95,7 +95,7 @@ def is_text(data_type: pa.DataType) -> bool:
 
 
 def _has_text(data_type: pa.DataType) -> bool:
-    """Whether Arrow can write values of this type as text."""
+    """Return whether Arrow can convert values of this type to text."""
     if is_text(data_type):
         return True
     try:
@@ -105,13 +105,13 @@ def _has_text(data_type: pa.DataType) -> bool:
     return True
 
 
-# Templates of texts, such as "{url}\n\n{text}": a text with the names of columns in braces. Needs no pyarrow.
+# Templates: texts with column names in braces, such as "{url}\n\n{text}".
 
 
 def parts_of(template: str) -> list[tuple[str, str | None]]:
-    """The template as literals, each with the column that follows it; None at the end. `{{` and `}}` are braces.
+    """Split a template into literals, each with the column that follows it (None at the end). `{{` is a brace.
 
-    Raises UsageError if it cannot be read, or names no column.
+    Raises UsageError if the template is invalid, or names no column.
     """
     try:
         parsed = list(Formatter().parse(template))
@@ -128,15 +128,15 @@ def parts_of(template: str) -> list[tuple[str, str | None]]:
 
 
 def columns_of(template: str) -> tuple[str, ...]:
-    """The columns of a template, each once. Raises UsageError as `parts_of` does."""
+    """List the columns of a template, each once. Raises UsageError like `parts_of`."""
     return tuple(dict.fromkeys(name for _, name in parts_of(template) if name))
 
 
-# Which columns of a file of lines are read, as the user says it.
+# The option --columns: the columns of JSON Lines and CSV files to read.
 
 
 def chosen_columns(text: str | None) -> ColumnTypes | None:
-    """`id,ups:int64` as pairs of name and type. Raises UsageError. A colon that no type follows is part of the name."""
+    """Parse `id,ups:int64` into pairs of name and type. A colon before anything but a type is part of the name."""
     if text is None:
         return None
     columns = tuple(map(_column, filter(None, map(str.strip, text.split(",")))))
@@ -153,15 +153,15 @@ def _column(text: str) -> tuple[str, str]:
     return (name, kind) if name and kind in NAMED_TYPES else (text, SEEN)
 
 
-# The text of each row. The worker scores it, and `producer scores` and the Runs page show it.
+# The text of each row, for workers, `producer scores` and the Runs page.
 
-_BETWEEN = pa.scalar("\n\n", pa.large_string())  # joined columns
+_BETWEEN = pa.scalar("\n\n", pa.large_string())  # separates joined columns
 
 
 def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray | pa.StructArray:
-    """The text of each row, or its pair of texts. A row without any of its columns has none: null.
+    """Make the text of each row, or its pair of texts. Null if all columns are null.
 
-    Columns that are null or blank in a row are left out of a join, and empty in a template.
+    A column that is null or blank is skipped in a join, and empty in a template.
     """
     return row_texts(rows, scoring.text_columns, template=scoring.text_template, pair_column=scoring.text_pair_column)
 
@@ -174,32 +174,32 @@ def row_texts(
 
 
 def pairs(firsts: pa.LargeStringArray, seconds: pa.LargeStringArray) -> pa.StructArray:
-    """Pairs of texts, with the fields `first` and `second`. Null if one of the two is."""
+    """Make pairs with the fields `first` and `second`. A pair is null if one of its texts is."""
     mask = pc.or_(pc.is_null(firsts), pc.is_null(seconds))
     return pa.StructArray.from_arrays([firsts, seconds], names=["first", "second"], mask=mask)
 
 
 def is_blank(texts: pa.LargeStringArray | pa.StructArray) -> pa.BooleanArray:
-    """Whether a text, or one of a pair, is empty or white space only, as Unicode defines it. Null for null."""
+    """Return whether each text, or one of a pair, is empty or only Unicode white space. Null for null."""
     if isinstance(texts, pa.StructArray):
         return pc.or_(*map(is_blank, texts.flatten()))
     return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
 
 
 def _text_column(rows: pa.Table, name: str) -> pa.LargeStringArray:
-    """The values of a column as text. Numbers, times and so on are converted."""
+    """Return the values of a column as text. Numbers, times and so on are converted."""
     return rows.column(name).cast(pa.large_string()).combine_chunks()
 
 
 def _joined(columns: Sequence[pa.LargeStringArray]) -> pa.LargeStringArray:
-    """Join the columns that are not blank. If all of a row's columns are blank, take the first that is not null."""
+    """Join the columns that are not blank. If all are blank in a row, take the first that is not null."""
     if len(columns) == 1:
         return columns[0]
     return pc.coalesce(reduce(_both, map(_without_blank, columns)), *columns)
 
 
 def _both(one: pa.LargeStringArray, other: pa.LargeStringArray) -> pa.LargeStringArray:
-    """Join two texts, or take the one that is not null. (Arrow's null_handling="skip" drops a row of nulls.)"""
+    """Join two texts, or take the one that is not null. Arrow's null_handling="skip" would drop rows of two nulls."""
     return pc.coalesce(pc.binary_join_element_wise(one, other, _BETWEEN), one, other)
 
 
@@ -220,27 +220,27 @@ def _filled(rows: pa.Table, template: str) -> pa.LargeStringArray:
     return pc.if_else(is_missing, pa.scalar(None, pa.large_string()), text)
 
 
-# A digest of a window's texts, so that stored scores are used only for the texts that they belong to. A scores file has the
-# digests of its windows in its metadata.
+# A digest of a window's texts, so that stored scores are used only for the texts that they belong to. The metadata of a
+# scores file has the digests of its windows.
 
 _DIGESTS_KEY = "shardsift.texts"
 _HEX_DIGITS = 32
 
 
 def scored_digest(rows: pa.Table, scoring: Scoring) -> str:
-    """Digest the columns that the texts of this scoring are made of. Equal digests mean equal texts."""
+    """Digest the columns from which a scoring makes its texts. Equal digests mean equal texts."""
     columns = [*scoring.text_columns, *filter(None, [scoring.text_pair_column])]
     digests = (text_digest(rows.column(name).cast(pa.large_string()).combine_chunks()) for name in columns)
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:_HEX_DIGITS]
 
 
 def as_metadata(digests: Mapping[int, Sequence[str]]) -> dict[str, str]:
-    """The metadata of a scores file. `digests` has one for each scoring, by the first row of a window."""
+    """Make the metadata of a scores file. `digests` has one digest per scoring, by the first row of the window."""
     return {_DIGESTS_KEY: json.dumps(digests)}
 
 
 def digests_in(scores: pq.ParquetFile, receipt: Receipt) -> dict[tuple[int, int], list[str]]:
-    """The digests of each window of a shard, by its first row and the row after its last. Empty if the file has none."""
+    """Read the digests of a shard's windows, by (first row, row after the last). Empty if the file has none."""
     told = json.loads(scores.metadata.metadata.get(_DIGESTS_KEY.encode(), b"{}"))
     starts = [row - int(next(iter(told))) for row in map(int, told)]  # in the scores file
     ends = [*starts[1:], scores.metadata.num_rows]
@@ -253,7 +253,7 @@ def digests_in(scores: pq.ParquetFile, receipt: Receipt) -> dict[tuple[int, int]
 
 
 def text_digest(texts: pa.LargeStringArray) -> str:
-    """Digest texts in order, independent of their Arrow layout. Null and the empty text differ."""
+    """Digest texts in order, whatever their layout in Arrow. Null and the empty text differ."""
     lengths = pc.fill_null(pc.binary_length(texts), -1)
     digest = hashlib.sha256(lengths.to_numpy().astype("<i8"))
     digest.update(_content(texts.drop_null()))
@@ -261,7 +261,7 @@ def text_digest(texts: pa.LargeStringArray) -> str:
 
 
 def _content(texts: pa.LargeStringArray) -> memoryview:
-    """The bytes of all texts, concatenated, without a copy."""
+    """Return the bytes of all texts, concatenated, without a copy."""
     _, offsets, content = texts.buffers()
     if not len(texts) or content is None:
         return memoryview(b"")
