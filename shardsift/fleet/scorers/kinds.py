@@ -1,8 +1,8 @@
-"""The kinds of scorers that are installed.
+"""Find the kinds of scorers that are installed.
 
-A kind is a `ScorerKind`, and its name is what `--scorer` takes. Packages add theirs by entry points of the group
-`shardsift.scorers`. A kind has two halves. `resolve` is light: producers call it, and it must import no torch. `loader` names a
-function that only a worker's scoring process imports.
+A kind is a `ScorerKind`; users name it with `--scorer`. Packages add kinds by entry points of the group
+`shardsift.scorers`. A kind has two halves. `resolve` is light: producers call it, and it must not import torch.
+`loader` names a function that only a worker's scoring process imports.
 
     [project.entry-points."shardsift.scorers"]
     word-count = "word_count:KIND"
@@ -31,11 +31,11 @@ _OWN = {
 class ScorerKind:
     """A way to find and load models.
 
-    `resolve(name, revision)` returns the model of that name at one revision, with a label for each output; `revision` is None
-    if the user named none. It raises UsageError if there is no such model. `loader` is `package.module:function`; the function
-    is called with the model and the worker's Settings, and returns a `shardsift.scorers.Scorer`. `requires` are modules that
-    it imports and that a light installation may lack; `install` is what pip installs them with. On one machine, `producer run`
-    starts a worker on each GPU, or if the kind does not use GPUs, one on each CPU core.
+    `resolve(name, revision)` returns the model of that name at one revision, with a label for each output; `revision`
+    is None if the user named none. It raises UsageError if there is no such model. `loader` is
+    `package.module:function`; the function takes the model and the worker's Settings, and returns a
+    `shardsift.scorers.Scorer`. `requires` lists modules that it imports and that a light installation may lack;
+    `install` is what to pip install for them. `producer run` starts a worker per GPU, or else one per CPU core.
     """
 
     resolve: Callable[[str, str | None], Model]
@@ -45,13 +45,13 @@ class ScorerKind:
     uses_gpu: bool = True
 
     def load(self, model: Model, settings: Any) -> Any:
-        """Import the loader, and return the scorer that it loads. Raises what the loader raises."""
+        """Load a model with the loader. Raises the loader's errors."""
         module, _, function = self.loader.partition(":")
         return getattr(import_module(module), function)(model, settings)
 
 
 def scorer_kind(scorer: str) -> ScorerKind:
-    """Find the installed kind of that name. Raises UsageError if there is none, or it cannot be imported."""
+    """Find the installed kind of this name. Raises UsageError if there is none, or it cannot be imported."""
     found = {**_added(), **{name: EntryPoint(name, value, _GROUP) for name, value in _OWN.items()}}
     if scorer not in found:
         raise UsageError(
@@ -68,7 +68,7 @@ def scorer_kind(scorer: str) -> ScorerKind:
 
 
 def added_kinds() -> list[str]:
-    """The names of the kinds that other packages add."""
+    """List the names of the kinds that other packages add."""
     return sorted(_added())
 
 
@@ -87,10 +87,10 @@ def check_requirements(kinds: Iterable[ScorerKind]) -> None:
 
 
 def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
-    """Find the model of that name for a kind of scorer, at one revision. Raises UsageError if there is none."""
+    """Find a model for a kind of scorer, pinned to one revision. Raises UsageError if there is none."""
     return replace(scorer_kind(scorer).resolve(name, revision), scorer=scorer)
 
 
 def resolve_models(scorer: str, named: Iterable[tuple[str, str | None]]) -> tuple[Model, ...]:
-    """Find several models, named with their revisions, as `resolve_model` does."""
+    """Find several models by names and revisions, as `resolve_model` does."""
     return tuple(resolve_model(scorer, name, revision) for name, revision in named)

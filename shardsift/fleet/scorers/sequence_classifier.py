@@ -1,6 +1,6 @@
 """The light half of the scorer `sequence-classifier`: find a model and pin its revision, without loading it.
 
-Producers and workers both use it, so that they name the queue of a model by the same revision.
+Both producers and workers use it, so that they name the queue of a model by the same revision.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ _SHOWN = 19  # characters of a folder's revision in a message: `sha256-` and twe
 
 
 def resolve_classifier(name: str, revision: str | None) -> Model:
-    """Find the sequence classifier of that name, and pin it to a commit. Raises UsageError if there is none."""
+    """Find a sequence classifier by name, and pin its revision. Raises UsageError if there is none."""
     if local_path(name).is_file():
         raise UsageError(_about_file(name))
     if folder := _folder_of(name):
@@ -49,7 +49,7 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
 
 
 def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
-    """The full path of a model folder, or a model of the Hub with its commit. It may be any kind of model. Raises UsageError."""
+    """Return a model folder's full path, or a Hub model's name and commit. Any model will do. Raises UsageError."""
     folder = _folder_of(name)
     return (str(folder), None) if folder else (name, _hub_config(name, revision).parent.name)
 
@@ -79,19 +79,19 @@ def _about_file(file: str) -> str:
 
 
 def configured_threshold(model: Model) -> float | None:
-    """The lowest score of a row to keep, if `worker train` wrote one into the model's config.json."""
+    """Return the lowest score of rows to keep, if `worker train` wrote one into the model's config.json."""
     return threshold_in(_config_of(model))
 
 
 def check_max_tokens(model: Model, max_tokens: int | None) -> None:
-    """Raises UsageError for more tokens than the model has positions. Its tokenizer, which workers ask, may take fewer."""
+    """Raise UsageError for more tokens than the model has positions. Workers also check the tokenizer's limit."""
     most = most_tokens_in(_config_of(model)) if max_tokens and model.scorer == SEQUENCE_CLASSIFIER else None
     if max_tokens and most and max_tokens > most:
         raise UsageError(f"The model takes at most {most} tokens, not {max_tokens}. Choose another --max-tokens.")
 
 
 def _config_of(model: Model) -> dict[str, Any]:
-    """Read config.json. Empty if it cannot be read: another kind of scorer may have none, or a different one."""
+    """Read config.json. Empty if it cannot be read, because models of other kinds may not have one."""
     file = Path(model.name, _CONFIG)
     if model.scorer == SEQUENCE_CLASSIFIER and not model.is_folder:
         file = _hub_config(model.name, model.revision)
@@ -105,8 +105,8 @@ def _config_of(model: Model) -> dict[str, Any]:
 def unchanged_folder(name: str, revision: str | None) -> Iterator[None]:
     """Check that the files of a model folder are those of `revision`. Raises ShardsiftError if they are not.
 
-    Computes the digest before and after the block, so it covers the files that the block reads. Does nothing for a Hub
-    model, whose files are fixed by its commit, or if the revision is not known.
+    Computes the digest both before and after the block, to cover the files that the block reads. Does nothing for a Hub
+    model, whose commit fixes its files, or if the revision is unknown.
     """
     is_pinned = revision is not None and is_folder_revision(revision)
     if is_pinned:
@@ -127,9 +127,9 @@ def _unchanged_revision(folder: Path, expected: str | None) -> str:
 
 
 def revision_of_folder(folder: Path) -> str:
-    """The revision of a model folder: a digest of the names and contents of its files, without subfolders and hidden files.
+    """Compute a model folder's revision: a digest of its files, without subfolders and hidden files.
 
-    Raises UsageError if a file cannot be read, or weights lie elsewhere.
+    Raises UsageError if a file cannot be read, or weights are elsewhere.
     """
     total = hashlib.sha256()
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
@@ -165,9 +165,9 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
 
 
 def _hub_config(name: str, revision: str | None) -> Path:
-    """The config in the cache, in a folder named after the commit: an earlier commit if the Hub cannot be reached.
+    """Return the config's path in the cache, whose folder is named after the commit. Offline, the commit may be old.
 
-    Raises UsageError, also if there is no network, and TransientError if the Hub has trouble.
+    Raises UsageError, for example without a network, and TransientError if the Hub has trouble.
     """
     shown = f"the model {name}" + (f" at revision {revision}" if revision else "")
     try:
@@ -180,7 +180,7 @@ def _hub_config(name: str, revision: str | None) -> Path:
 def _downloaded_config(name: str, revision: str | None, shown: str) -> Path:
     try:
         if not (constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(name, _CONFIG, revision=revision), str)):
-            check_hub_answers()  # takes seconds; without a network, the client takes 23 s
+            check_hub_answers()  # fails within seconds; without a network, the client would take 23 s
         return Path(hf_hub_download(name, _CONFIG, revision=revision))
     except UsageError as error:
         raise UsageError(f"{error} {_no_folder(name)}") from error

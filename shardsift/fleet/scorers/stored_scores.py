@@ -1,4 +1,4 @@
-"""The light half of the scorer `stored-scores`, whose model is a published run: the scores that it has stored."""
+"""The light half of the scorer `stored-scores`, which reads the scores of a published run instead of a model."""
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.model import Model
@@ -8,7 +8,7 @@ from shardsift.fleet.storage.output import MANIFEST_PATH
 
 
 def resolve_stored(name: str, revision: str | None) -> Model:
-    """The run published at a folder, bucket or `hf://datasets/…` URI. Its revision is the digest of its scores.
+    """Find the run published at a folder, bucket or `hf://datasets/…` URI, as a model with a digest of its scores.
 
     Raises UsageError if nothing is published there, or another revision.
     """
@@ -21,7 +21,7 @@ def model_of(published: Published) -> Model:
 
 
 def published_run(uri: str, revision: str | None = None) -> Published:
-    """The run published at a URI. Raises UsageError if there is none, or another revision; TransientError for the network."""
+    """Find the run published at a URI. Raises UsageError for none or another revision, or TransientError."""
     content = manifest_at(uri)
     if content is None:
         raise UsageError(f"No run is published at {uri}: there is no {MANIFEST_PATH}. `producer runs` lists the runs.")
