@@ -1,5 +1,5 @@
-"""Read shards from, and write outputs to, folders, buckets and the Hugging Face Hub.
+"""Write outputs to folders, buckets and the Hugging Face Hub, and read files from them.
 
 `open_output` opens outputs by URI. `output` defines the interface of an output; `folder` and `hub` implement it.
-`errors` translates the libraries' errors into ours. Knows nothing of ledgers or tasks.
+`errors` converts the libraries' errors to ours. Knows nothing of ledgers or tasks.
 """

@@ -1,6 +1,6 @@
-"""Read and write files below one root, in a folder or a bucket: anything that fsspec supports. Knows nothing of runs.
+"""Read and write files below one root, in a folder, a bucket or anything that fsspec supports. Knows nothing of runs.
 
-On a local disk, a written file survives a power loss: the file and its folder are synced before the call returns.
+On a local disk, written files survive a power loss: file and folder are synced before the call returns.
 """
 
 import errno
@@ -24,12 +24,12 @@ from shardsift.fleet.storage.inspection import Problem, StoredFile, problem_of
 
 READERS = 16  # a bucket answers in tens of milliseconds, and a run has thousands of files
 _LISTINGS = 10
-_LEVELS = 3  # of a walk: the folder itself and two below it
+_LEVELS = 3  # depth of a walk: the folder itself and two levels below it
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "obs", "hf"}
 
 
 class Files:
-    """Paths are relative to the root. Methods raise fsspec's errors; a missing file is a FileNotFoundError."""
+    """The files below a root. Paths are relative to it. Methods raise fsspec's errors, such as FileNotFoundError."""
 
     def __init__(self, uri: str) -> None:
         self._fs: fsspec.AbstractFileSystem
@@ -37,10 +37,10 @@ class Files:
             self._fs, self.root = filesystem_of(uri)
         except (ImportError, ValueError) as error:  # a missing library or an unknown protocol
             raise UsageError(f"{uri} cannot be used: {error}.") from error
-        self._fs.invalidate_cache()  # of listings: fsspec gives the same file system again
+        self._fs.invalidate_cache()  # of listings, because fsspec reuses file systems
 
     def create_bucket(self, *, public: bool) -> None:
-        """Create a bucket of the Hub that does not exist. Others are created by their owners."""
+        """Create a bucket on the Hub, if it does not exist. Buckets elsewhere are created by their owners."""
         if isinstance(self._fs, BucketFiles):
             self._fs.create_bucket(self.root, public=public)
 
@@ -48,7 +48,7 @@ class Files:
         return bool(self._fs.exists(self._at(path)))
 
     def names_in(self, folder: str) -> set[str]:
-        """Names of the files and folders directly in a folder, uncached.
+        """List the names of the files and folders directly in a folder, uncached.
 
         Does not glob, because the path may contain `*` or `[`.
         """
@@ -59,9 +59,9 @@ class Files:
         return {str(path).rstrip("/").rpartition("/")[2] for path in paths}
 
     def neighbours(self, *names: str) -> Iterator["Files"]:
-        """All parent folders, and the folders up to two levels below this one that directly contain one of these names."""
+        """Yield all parent folders, and folders up to two levels below this one that directly contain a given name."""
         root = os.path.realpath(self.root) if isinstance(self._fs, LocalFileSystem) else self.root.rstrip("/")
-        top = 2 if isinstance(self._fs, BucketFiles) else 0  # buckets/<user>/<name> is one
+        top = 2 if isinstance(self._fs, BucketFiles) else 0  # a Hub bucket is buckets/<user>/<name>
         while (root := root.rpartition("/")[0]) and root.count("/") >= top:
             yield self._elsewhere(root)
         if not self._fs.exists(self.root):
@@ -76,7 +76,7 @@ class Files:
         return files
 
     def sizes(self, *folders: str) -> dict[str, int]:
-        """Path → size of all files below these folders, uncached."""
+        """Return the size of each file below these folders, by path, uncached."""
         return {path: size for folder in folders for path, size in self._sizes_below(folder).items()}
 
     def _sizes_below(self, folder: str) -> dict[str, int]:
@@ -93,21 +93,21 @@ class Files:
         return cast(BinaryIO, self._fs.open(self._at(path), "rb"))
 
     def content(self, path: str) -> bytes | None:
-        """The content of a file; None if there is no file, for example because it was removed after a listing."""
+        """Read a file. Returns None if there is none, for example because it was removed after a listing."""
         try:
             return bytes(self._fs.cat_file(self._at(path)))
         except (FileNotFoundError, IsADirectoryError):
             return None
 
     def contents(self, paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        """Path and content of the files that exist, read by several threads."""
+        """Yield path and content of the files that exist, read by several threads."""
         with ThreadPoolExecutor(READERS) as readers:
             for path, content in zip(paths, readers.map(self.content, paths), strict=True):
                 if content is not None:
                     yield path, content
 
     def problem(self, file: OutputFile, path: str, *, hashes: bool) -> Problem | None:
-        """Say what is wrong with the copy of a receipt's file at `path`."""
+        """Find what is wrong with the copy of a receipt's file at `path`."""
         try:
             size = self._fs.size(self._at(path))
             is_read = hashes and size == file.size_bytes
@@ -126,9 +126,9 @@ class Files:
         self._sync_file(path)
 
     def write(self, path: str, content: bytes, *, aside: str) -> None:
-        """Write to the path `aside`, then move the file into place, so that readers never see half a file.
+        """Write to the path `aside`, then move the file into place, so that readers never see an incomplete file.
 
-        A bucket shows a file only when it is whole.
+        In a bucket, write directly: it shows a file only when it is complete.
         """
         if is_bucket(self._fs):
             self._fs.pipe_file(self._at(path), content)
@@ -152,7 +152,7 @@ class Files:
             self._fs.rm(self._at(path), recursive=True)
 
     def sync_folders(self, paths: Iterable[str]) -> None:
-        """Sync the folders of these files, so that the names are on disk."""
+        """Sync the folders of these files, so that the files' names are on disk."""
         if isinstance(self._fs, LocalFileSystem):
             for folder in {self._at(path).rpartition("/")[0] for path in paths}:
                 _sync_folder(folder)
@@ -167,7 +167,7 @@ class Files:
         folder = self._at(path).rpartition("/")[0]
         if isinstance(self._fs, LocalFileSystem):
             _make_folder(Path(folder))
-        elif not is_bucket(self._fs):  # it has no folders; makedirs would create a bucket with a misspelt name
+        elif not is_bucket(self._fs):  # which has no folders; makedirs would create a bucket if its name is misspelt
             self._fs.makedirs(folder, exist_ok=True)
 
     def _at(self, path: str) -> str:
@@ -189,7 +189,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync_folder(folder: str | Path) -> None:
-    """Sync a folder if the system allows it. Unreadable folders and some network mounts cannot be synced."""
+    """Sync a folder, unless the system cannot sync it: unreadable folders and some network mounts."""
     try:
         _sync(folder)
     except OSError as error:
@@ -206,7 +206,7 @@ def _sync(path: str | Path) -> None:
 
 
 def hashed(files: Files, stored: Mapping[str, StoredFile], paths: Iterable[str]) -> dict[str, StoredFile]:
-    """`stored`, with the sha256 of the files at `paths` filled in. Files that have vanished meanwhile are left out."""
+    """Return `stored` with the sha256 of the files at `paths` added, without files that have vanished meanwhile."""
 
     def read(path: str) -> StoredFile | None:
         try:

@@ -1,7 +1,7 @@
-"""An output in a folder or a bucket: anything that fsspec can write.
+"""An output in a folder, a bucket or anything that fsspec can write.
 
 <output>/.shardsift/<run_id>/spec.json                    the run that this output belongs to
-<output>/.shardsift/accepted.json                         its input files that `producer retry` accepted after they changed
+<output>/.shardsift/accepted.json                         changed input files that `producer retry` accepted
 <output>/.shardsift/<run_id>/receipts/<shard>/<attempt>.json
 <output>/.shardsift/<run_id>/staged/data/…/<attempt>      until published
 <output>/.shardsift/<run_id>/checkpoints/data/<shard>.parquet/<name>   until published
@@ -72,7 +72,7 @@ class FolderOutput(Output):
             raise UsageError(f"{error} Choose an --output that can be written.") from error
 
     def reserve_state(self, spec: RunSpec) -> None:
-        """Prepare a place for the receipts and checkpoints of a run whose output is elsewhere. Runs may share the place."""
+        """Prepare this folder for receipts and checkpoints of a run with another output. Several runs may share it."""
         with translated(f"Preparing {self.uri}, the SHARDSIFT_STATE_URI"):
             self._files.create_bucket(public=False)
             self._write(f"{self._workplace}/state.json", disclosed_spec(spec).to_json())
@@ -88,7 +88,7 @@ class FolderOutput(Output):
             try:
                 self._files.put(file, staged_path)
             except FileNotFoundError as error:
-                if error.errno is None:  # not of this machine: the repository or bucket is gone
+                if error.errno is None:  # from the Hub: the repository or bucket is gone
                     raise
                 raise TransientError(f"{doing}: a finalizer has tidied its folder meanwhile.") from error
         return staged_path
@@ -196,7 +196,7 @@ class FolderOutput(Output):
         return f"{self._workplace}/receipts/{receipt.shard}/{attempt}.json"
 
     def _checkpoint_folder(self, shard: str) -> str:
-        """The folder of a shard's checkpoints. It ends in .parquet, because another shard may be called `a/0`."""
+        """Return the folder of a shard's checkpoints. It ends in .parquet, as another shard may be called `a/0`."""
         return f"{self._workplace}/checkpoints/{data_path_of(shard)}"
 
     def _checkpoints_of(self, shard: str) -> list[str]:
@@ -223,7 +223,7 @@ class FolderOutput(Output):
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
 
     def _refuse_overlap(self) -> None:
-        """Raises UsageError if the output lies inside or around that of another run, whose data would be taken for its own."""
+        """Raise UsageError if the output lies inside or around another run's, because their data would be mixed up."""
         for files in self._files.neighbours(WORKPLACE, MANIFEST_PATH):
             with suppress(ShardError), translated(f"Looking at {files.root}"):  # skip an output that cannot be read
                 manifest = read_manifest(files.content(MANIFEST_PATH))
@@ -234,7 +234,7 @@ class FolderOutput(Output):
                     )
 
     def _withdraw_beside_others(self, spec: RunSpec) -> None:
-        """Withdraw if another run is there. If two reserve at the same moment, at least one of them sees the other."""
+        """Withdraw if another run is there. If two runs reserve at the same moment, at least one sees the other."""
         try:
             self._refuse_other_runs(spec)
         except UsageError:
@@ -242,7 +242,7 @@ class FolderOutput(Output):
             raise
 
     def _spec_of(self, run_id: str) -> RunSpec | None:
-        """The disclosed spec of another run; None if an earlier release wrote it."""
+        """Read the disclosed spec of another run. None if an earlier release wrote it."""
         with suppress(ValueError):
             return RunSpec.from_json(self._files.content(f"{WORKPLACE}/{run_id}/spec.json") or b"")
         return None
@@ -250,7 +250,7 @@ class FolderOutput(Output):
     # --- publishing -------------------------------------------------------------------------------------------------
 
     def _checked(self, receipts: Sequence[Receipt]) -> list[tuple[str, OutputFile]]:
-        """Read all files, and return the staged ones, which must be moved. Raises OutputDamaged."""
+        """Read and check all files. Returns the staged ones, which must be moved. Raises OutputDamaged."""
         files = files_of(receipts)
         with ThreadPoolExecutor(READERS) as readers:
             copies = dict(zip(files, readers.map(self._copy_of, files), strict=True))
@@ -264,7 +264,7 @@ class FolderOutput(Output):
         return [(shard, file) for file, shard in files.items() if copies[file][0]]
 
     def _copy_of(self, file: OutputFile) -> tuple[bool, Finding | None]:
-        """Whether an intact copy of the file is staged, and what is wrong if none is staged or published."""
+        """Return whether an intact copy is staged, and if no intact copy is staged or published, what is wrong."""
         staged = self._files.problem(file, file.staged_path, hashes=True) if self._is_staged(file) else Problem.MISSING
         if staged is None:
             return True, None
@@ -278,16 +278,16 @@ class FolderOutput(Output):
     def _move_into_place(self, shard: str, file: OutputFile) -> None:
         try:
             self._files.move(file.staged_path, file.path)
-        except FileNotFoundError as error:  # moved by another finalizer, which has checked it too
+        except FileNotFoundError as error:  # moved by another finalizer, which has also checked it
             if problem := self._files.problem(file, file.path, hashes=False):
                 raise OutputDamaged({shard: str(Finding(path=file.path, problem=problem))}) from error
 
     def _remove_staged(self, receipts: Sequence[Receipt]) -> None:
-        """Remove all attempts at the published shards only: a shard that is retried may be staged now."""
+        """Remove the staged files of published shards. A failed shard that is retried may be staging files now."""
         files = {file.path for file in files_of(receipts)}
         files |= {path_of(receipt.shard) for receipt in receipts for path_of in (data_path_of, scores_path_of)}
         for path in sorted(files):
-            self._files.remove(f"{self._workplace}/staged/{path}")  # another finalizer may remove it as well
+            self._files.remove(f"{self._workplace}/staged/{path}")  # another finalizer may do the same
 
     def _write(self, path: str, content: bytes) -> None:
         self._files.write(path, content, aside=f"{self._workplace}/aside/{uuid4().hex}")
@@ -303,10 +303,10 @@ class FolderOutput(Output):
     def _whole(
         self, receipts: Sequence[Receipt], published: set[FileDigest], sizes: Mapping[str, int]
     ) -> Receipt | None:
-        """Choose the receipt of a shard whose files exist: the published one, otherwise one with all files staged.
+        """Choose a receipt of a shard whose files exist: the published one, otherwise one with all files staged.
 
-        A publication that was interrupted has moved the files of one attempt, and those of another may have the same size.
-        Then only the content can tell them apart.
+        An interrupted publication may have moved some files of an attempt, and files of another may have the same sizes.
+        Then the content decides.
         """
         there = [receipt for receipt in receipts if all(_size_is_right(file, sizes) for file in output_files(receipt))]
         for holds in (lambda receipt: is_among(receipt, published), lambda receipt: _is_staged_whole(receipt, sizes)):
@@ -327,7 +327,7 @@ def _reserved_by(files: Files) -> list[str]:
 
 
 def _size_is_right(file: OutputFile, sizes: Mapping[str, int]) -> bool:
-    """Whether a file of the right size is staged or published."""
+    """Return whether a file of the right size is staged or published."""
     return file.size_bytes in (sizes.get(file.staged_path), sizes.get(file.path))
 
 

@@ -1,9 +1,9 @@
 """An output in a dataset repository of the Hugging Face Hub.
 
 Workers upload files as blobs that no commit refers to yet. The finalizer publishes them with manifest and card in one
-commit to main, or to the branch or pull request that the output names; if there are very many, in several commits, the
-last with the manifest. The Hub drops blobs that no commit refers to after about a day, so during a long run the finalizer
-first saves them in commits on a branch of the run.
+commit to main, or to the branch or pull request that the output names. Very many files take several commits, the last
+with the manifest. The Hub drops blobs that no commit refers to after about a day, so during a long run the finalizer
+saves them in commits on a branch of the run.
 """
 
 import re
@@ -39,15 +39,15 @@ from shardsift.fleet.storage.output import (
 )
 from shardsift.fleet.storage.run_branch import MAIN, PULL_REQUEST, RunBranch, commit
 
-# `main` has no alias, and the name of a commit is not a branch.
+# `@main` and a commit are refused: main is written without @, and a commit is not a branch.
 _PLACE = re.compile(rf"hf://datasets/([^/@]+/[^/@]+)(?:@(?!{MAIN}$|[0-9a-f]{{40}}$)([\w.-]+|{PULL_REQUEST}\d+))?/?")
-SHARDS_A_COMMIT = 5_000  # of two files each; the client's documentation names 25,000 files as the limit
+SHARDS_A_COMMIT = 5_000  # with two files each; the client's documentation gives 25,000 files as the limit
 
 
 class HubOutput(Output):
-    """Stores files only in commits: until then only the ledger and `state` have the receipts, and the Hub drops the blobs.
+    """Stores files only in commits. Until then, only the ledger and `state` have receipts, and blobs may be dropped.
 
-    So nothing has to be discarded, and a file that is not published is missing on main.
+    So there is nothing to discard, and main only has published files.
     """
 
     def __init__(self, uri: str, run_id: str, state: FolderOutput | None = None) -> None:
@@ -84,7 +84,7 @@ class HubOutput(Output):
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         """Upload a blob. The Hub drops it after about a day unless a commit refers to it."""
         addition = CommitOperationAdd(path, str(file))
-        addition._upload_mode = "lfs"  # never "regular", which sends the bytes with the commit
+        addition._upload_mode = "lfs"  # not "regular", which would send the bytes with the commit
         with translated(f"Uploading {path} to {self.uri}"):
             self._api.preupload_lfs_files(self._repo_id, [addition], repo_type="dataset", revision=self._target)
         return path
@@ -108,7 +108,7 @@ class HubOutput(Output):
             self._state.drop_checkpoints(shard)
 
     def accepted(self) -> dict[str, AcceptedFiles]:
-        """The accepted files. For an unpublished run, reads its own branch, because others may have an old copy of main."""
+        """Read the accepted files. An unpublished run's are read from its own branch: others may have an old copy."""
         found = {}
         with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError):
             for name, head in {self._target: self._target, **self._branch.all_of_runs()}.items():
@@ -122,11 +122,11 @@ class HubOutput(Output):
             self._branch.write(ACCEPTED_PATH, files.to_json(), message=f"Accept changed files of {self._run_id}")
 
     def recovered(self) -> Recovered:
-        """The receipts that the manifest on main lists; for other shards, those that waves have saved or that can be saved."""
+        """Find the receipts in main's manifest and, of other shards, those that are saved or can be saved."""
         with translated(f"Reading the receipts in {self.uri}"):
             listed = self._listed_receipts()
             published = self._branch.of_those_in(self._target, listed)
-            # After a merge, the file of an earlier shard has a shard's rows, and replaces the file that its worker stored.
+            # After a merge, a shard's rows are in the file of an earlier shard, which replaces the file of its worker.
             chosen = {
                 shard: max(found, key=lambda receipt: receipt.data.path != data_path_of(receipt.shard))
                 for shard, found in by_shard(reversed(self._branch.receipts()))
@@ -139,7 +139,7 @@ class HubOutput(Output):
         return Recovered(whole=tuple(chosen[shard] for shard in sorted(chosen)), partial=tuple(partial))
 
     def _saved_now(self, receipts: list[Receipt]) -> list[Receipt]:
-        """Save the receipts whose files the Hub still has, and return them."""
+        """Save and return the receipts whose files the Hub still has."""
         try:
             self._branch.save(receipts)
         except OutputDamaged as damage:
@@ -167,7 +167,7 @@ class HubOutput(Output):
         return manifest.run_id if manifest else None
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
-        """Find what is wrong. Compares hashes even without `hashes`, because the Hub reports the sha256 of its files."""
+        """Find what is wrong. Always compares hashes, because the Hub lists the sha256 of its files."""
         with translated(f"Looking at {self.uri}"):
             stored = {path: file for folder in DATA_FOLDERS for path, file in self._files_in(folder)}
             manifest, card = self._content(MANIFEST_PATH), self._content(CARD_PATH)
@@ -175,9 +175,9 @@ class HubOutput(Output):
 
     @contextmanager
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
-        """Read from the run's branch, otherwise from main. A blob that no commit refers to cannot be read.
+        """Read a file from the run's branch, otherwise from main. A blob that no commit refers to cannot be read.
 
-        Asks for the file alone: the Hub allows far more downloads than other requests.
+        Makes no request but for this file, because the Hub allows far more downloads than other requests.
         """
         with translated(f"Reading {file.path} in {self.uri}"):
             commit = self._commit_with(file, self._branch.name) or self._commit_with(file, self._target)
@@ -190,7 +190,7 @@ class HubOutput(Output):
                 yield content
 
     def _commit_with(self, file: OutputFile, branch: str) -> str | None:
-        """The head commit of a branch, if it has this file."""
+        """Return the head commit of a branch, if it has this file."""
         url = hf_hub_url(self._repo_id, file.path, repo_type="dataset", revision=branch)
         with suppress(EntryNotFoundError, RevisionNotFoundError):
             found = get_hf_file_metadata(url, retry_on_errors=True)
@@ -204,9 +204,9 @@ class HubOutput(Output):
     def publish(
         self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
     ) -> str:
-        """Publish in commits. If the Hub refuses one because blobs are missing, save the others and find the missing ones."""
+        """Publish in commits. If the Hub refuses one for missing blobs, find those, and save the others."""
         with translated(f"Publishing {self._run_id} to {self.uri}"):
-            if accepted := self.accepted().get(self._run_id):  # the branch is removed
+            if accepted := self.accepted().get(self._run_id):  # because the branch will be removed
                 documents = {**documents, ACCEPTED_PATH: accepted.to_json()}
             removed = sorted({*removed, *(self._replaced(receipts, parent) if documents else ())})
             commit_to_target = partial(commit, self._api, self._repo_id, to=self._target)
@@ -221,7 +221,7 @@ class HubOutput(Output):
                 raise PublishConflict(f"{self.uri} now has all files of {self._run_id}.") from damage
 
     def _parts(self, receipts: Sequence[Receipt], parent: str) -> list[Sequence[Receipt]]:
-        """Split a large run, because the Hub refuses commits of very many files. Files that main has already are left out."""
+        """Split a large run, because the Hub refuses commits of very many files. Leaves out files that main has."""
         if len(receipts) <= SHARDS_A_COMMIT:
             return [receipts]
         lacking = self._branch.not_in(parent, receipts)
@@ -229,7 +229,7 @@ class HubOutput(Output):
         return [lacking[start : start + SHARDS_A_COMMIT] for start in starts]
 
     def _replaced(self, receipts: Sequence[Receipt], parent: str) -> list[str]:
-        """Paths of published files that this run does not have."""
+        """List the published files that this run does not have."""
         before = read_manifest(self._content(MANIFEST_PATH, revision=parent))
         paths = replaced_files(before, self._run_id, receipts)
         return [path for path, _ in self._branch.digests_at(parent, paths)]
@@ -255,7 +255,7 @@ class HubOutput(Output):
                     yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
     def _listed_receipts(self) -> Sequence[Receipt]:
-        """Receipts from the manifest on main. If that was lost, from the manifest of the latest publication."""
+        """Read the receipts in the manifest on main or, if that was lost, of the latest publication."""
         listed = receipts_listed(self._content(MANIFEST_PATH), self._run_id)
         if listed or (commit := self._publication()) is None:
             return listed
@@ -273,7 +273,7 @@ class HubOutput(Output):
         self._api.auth_check(self._repo_id, repo_type="dataset", write=True)
 
     def _is_ours(self, spec: RunSpec) -> bool:
-        """Whether this run is published here. Raises UsageError if the repository holds data that it may not replace."""
+        """Return whether this run is published here. Raises UsageError if the repository holds other data."""
         manifest = read_manifest(self._content(MANIFEST_PATH))
         if manifest and manifest.run_id != self._run_id and not manifest.gives_way_to(spec):
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
@@ -293,7 +293,7 @@ class HubOutput(Output):
 
 
 def place_of(uri: str) -> tuple[str, str]:
-    """The repository `<user>/<name>` and the branch of an output URI. Raises UsageError if the URI has another form."""
+    """Split an output URI into the repository `<user>/<name>` and the branch. Raises UsageError for other URIs."""
     found = _PLACE.fullmatch(uri)
     if found is None:
         raise UsageError(

@@ -1,6 +1,6 @@
 """Ask the Hub whether it answers, what the token here may do, and whether it accepts a card.
 
-Short requests, without the client's long retries.
+Requests fail fast, without the client's long retries.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _NO_NETWORK = (httpx2.ConnectError, ConnectionError)
 
 @dataclass(frozen=True, kw_only=True)
 class HubToken:
-    """The owner of a token, and its role in the Hub's words: `read`, `write` or `fineGrained`."""
+    """The owner of a token, and the role that the Hub gives it: `read`, `write` or `fineGrained`."""
 
     user: str
     role: str
 
 
 def check_hub_answers() -> None:
-    """Raises UsageError if the Hub cannot be reached, TransientError if it does not answer within a few seconds."""
+    """Raise UsageError if the Hub cannot be reached, TransientError if it does not answer within a few seconds."""
     endpoint = HfApi().endpoint
     with translated(f"Asking the Hub at {endpoint}"):
         try:
@@ -36,7 +36,7 @@ def check_hub_answers() -> None:
 
 
 def hub_token() -> HubToken | None:
-    """Ask the Hub about the token here; None if there is no token. The Hub limits such requests, so ask once.
+    """Ask the Hub about this machine's token. None if there is no token. Ask only once: the Hub limits such requests.
 
     Raises UsageError if the Hub refuses the token or cannot be reached, TransientError if it has trouble.
     """
@@ -60,7 +60,7 @@ def hub_token() -> HubToken | None:
 
 
 def is_card_accepted(card: bytes) -> bool:
-    """Whether the Hub accepts the metadata of a dataset's card. True if it does not answer, since each commit checks too."""
+    """Return whether the Hub accepts a card's metadata. True if it does not answer, because each commit checks too."""
     try:
         with translated("Asking the Hub whether it takes the card"):
             try:

@@ -1,6 +1,6 @@
 """Read and write files on the Hub through fsspec, in repositories and buckets.
 
-An answer that is not the file's bytes, such as a proxy's page, is an error.
+An answer that is not the file's content, such as a proxy's page, raises an error.
 """
 
 import re
@@ -22,11 +22,11 @@ from shardsift.fleet.errors import TransientError
 from shardsift.fleet.process.wording import is_url, local_path
 from shardsift.fleet.storage.hub_access import UNUSABLE
 
-IN_BUCKET = re.compile(r"hf://buckets/[^/@]+/[^/@]+(/[^@]*)?")  # of the Hub; a file's path there has no @
+IN_BUCKET = re.compile(r"hf://buckets/[^/@]+/[^/@]+(/[^@]*)?")  # on the Hub, where paths in buckets have no @
 
 
 def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The file system of a URI and the path there, as fsspec has it. Raises what fsspec raises."""
+    """Return the file system of a URI and the path there, as fsspec does. Raises fsspec's errors."""
     if not is_url(uri):
         return LocalFileSystem(), str(local_path(uri))
     if not uri.startswith("hf://"):
@@ -39,7 +39,7 @@ class HubApi(HfApi):
     def list_repo_tree(
         self, repo_id: str, path_in_repo: str | None = None, **options: Any
     ) -> Iterator[RepoFile | RepoFolder]:
-        """Raises TransientError for the answer `{}`, which the client takes for an empty folder: Git has none."""
+        """Raise TransientError for the answer `{}`. The client reads it as an empty folder, which Git cannot have."""
         is_empty = True
         for entry in super().list_repo_tree(repo_id, path_in_repo, **options):
             is_empty = False
@@ -61,9 +61,9 @@ class HubFiles(HfFileSystem):
 
 
 class BucketFiles(HubFiles):
-    """A bucket on the Hub. Others change its files, so nothing is cached. The Hub limits requests, so each call makes few.
+    """A bucket on the Hub. Nothing is cached, because other processes change it. Calls make few requests.
 
-    Unlike the client, which takes any error for a missing file, methods raise the Hub's errors.
+    Methods raise the Hub's errors, unlike the client, which takes any error for a missing file.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -72,7 +72,7 @@ class BucketFiles(HubFiles):
         disable_progress_bars()  # the client draws one for each small file that it uploads
 
     def create_bucket(self, path: str, *, public: bool) -> None:
-        """Create the bucket of a path. An existing one keeps its visibility."""
+        """Create the bucket of a path, unless it exists. An existing one keeps its visibility."""
         self._api.create_bucket("/".join(path.split("/")[1:3]), private=not public, exist_ok=True)
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:  # type: ignore[override]
@@ -100,7 +100,7 @@ class BucketFiles(HubFiles):
         return f"{self.endpoint}/buckets/{resolved.bucket_id}/resolve/{quote(resolved.path)}"
 
     def put_file(self, lpath: str | bytes, rpath: str, **_: Any) -> None:
-        """Upload a file or bytes. The client would first write them to a temporary file."""
+        """Upload a file or bytes, without the temporary file that the client would write."""
         resolved = self._resolved(rpath)
         self._api.batch_bucket_files(resolved.bucket_id, add=[(lpath, resolved.path)])
 
@@ -108,7 +108,7 @@ class BucketFiles(HubFiles):
         self.put_file(value, path)
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
-        """Copy by hash, without sending bytes, and then remove: in one batch, the second may happen without the first."""
+        """Copy by hash, without sending bytes, then remove. In a single batch, only the removal might succeed."""
         self.cp_file(path1, path2)
         self._rm(path1)
 
@@ -126,7 +126,7 @@ class BucketFiles(HubFiles):
 
 
 class _WholeAnswers(HfFileSystemFile):
-    """Check the length of answers: the client accepts any answer with status 200 as the bytes that it asked for."""
+    """Checks the length of answers, because the client takes any answer with status 200 for the requested bytes."""
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         content: bytes = super()._fetch_range(start, end)
@@ -135,5 +135,5 @@ class _WholeAnswers(HfFileSystemFile):
         return content
 
     def read(self, length: int | None = -1) -> bytes:
-        """Read bytes. Checks the length even for a whole file, which the client reads in another way."""
+        """Read bytes. Unlike in the client, `_fetch_range` also reads whole files, so that lengths are checked."""
         return bytes(super().read(self.size - self.loc if length in (None, -1) else length))  # type: ignore[no-untyped-call]

@@ -20,7 +20,7 @@ class Problem(StrEnum):
     SHA256 = "sha256"
     FOREIGN = "foreign"  # no receipt of the run names the file
     UNREADABLE = "unreadable"
-    EDITED = "edited"  # a card with another text: it belongs to the dataset's owner
+    EDITED = "edited"  # a card with another text, which is left to the dataset's owner
 
 
 _SENTENCES = {
@@ -36,12 +36,12 @@ _DETAILS = {Problem.SIZE: "its size differs", Problem.SHA256: "its sha256 differ
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A path that is not as it was published. `shard` is None for the manifest, the card and foreign files."""
+    """A path that differs from what was published. `shard` is None for the manifest, the card and foreign files."""
 
     path: str
     shard: str | None = None
     problem: Problem
-    detail: str = ""  # a clause that says more: "it is empty"
+    detail: str = ""  # a clause with more detail, such as "it is empty"
 
     @property
     def is_damage(self) -> bool:
@@ -49,7 +49,7 @@ class Finding:
 
     @property
     def is_mendable(self) -> bool:
-        """Whether publishing the run again repairs it. Foreign files and edited cards are never touched."""
+        """Whether publishing the run again repairs this. Foreign files and edited cards are left alone."""
         return self.is_damage and self.problem is not Problem.FOREIGN
 
     @property
@@ -64,16 +64,16 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredFile:
-    """A file that the output holds. `sha256` is None if the content was not read."""
+    """A file in the output. `sha256` is None if the content was not read."""
 
     size_bytes: int
     sha256: str | None = None
 
 
 def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
-    """Find what is wrong with the data and scores files: first those in receipts, in the receipts' order, then foreign files.
+    """Find what is wrong with data and scores files: first with those in receipts, in their order, then foreign files.
 
-    `stored` holds every file below `data/` and `scores/`, by path. A file of several shards is one finding, of the first.
+    `stored` has every file below `data/` and `scores/`, by path. A file of several shards is one finding, of the first.
     """
     foreign = set(stored)
     for file, shard in each_file(receipts):
@@ -85,7 +85,7 @@ def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> It
 
 
 def each_file(receipts: Iterable[Receipt]) -> Iterator[tuple[OutputFile, str]]:
-    """Each file of the receipts once, in their order, with the first shard that it has rows of."""
+    """Yield each file of the receipts once, in their order, with the first shard whose rows are in it."""
     seen: set[str] = set()
     for receipt in receipts:
         for file in (receipt.data, receipt.scores):
@@ -108,12 +108,12 @@ def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
 
 
 def has_text(card: bytes) -> bool:
-    """Whether a card says more than the front matter that the Hub writes for a new repository."""
+    """Return whether a card has any text besides the front matter, which the Hub writes for a new repository."""
     return bool(_FRONT_MATTER.sub(b"", card).strip())
 
 
 def is_readable_card(card: bytes) -> bool:
-    """Whether a card can be read and has any text."""
+    """Return whether a card is valid text with some content."""
     try:
         return has_text(card) and "\0" not in card.decode()
     except UnicodeDecodeError:
@@ -121,6 +121,6 @@ def is_readable_card(card: bytes) -> bool:
 
 
 def lines_of(found: Sequence[object], *, limit: int = 10) -> list[str]:
-    """One line for each thing that is wrong, and a count of those beyond the limit."""
+    """Return a line for each finding, and the number of findings beyond the limit."""
     more = len(found) - limit
     return [*map(str, found[:limit])] + ([f"and {more:,} more"] if more > 0 else [])

@@ -1,6 +1,6 @@
-"""The manifest: one line per shard, made from its receipt. It is published with the data, to verify the data later.
+"""The manifest: one row per shard, made from its receipt. It is published with the data, to verify them later.
 
-The manifest has a digest of everything that is read from it, which `read_manifest` checks.
+It contains a digest of its own content, which `read_manifest` checks.
 """
 
 import json
@@ -20,20 +20,20 @@ from shardsift.fleet.run.spec import RunSpec, disclosed_spec
 from shardsift.fleet.storage.inspection import Finding, Problem, StoredFile, compare, files_of, is_readable_card
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 
-_RUN = b"shardsift.run"  # JSON: what the manifest says beside its lines
+_RUN = b"shardsift.run"  # JSON of everything that is not in the rows
 _DIGEST = b"shardsift.sha256"
-_AT_ONCE = 1_000  # lines that are in memory as Python objects
+_AT_ONCE = 1_000  # rows in memory as Python objects
 
-# The columns have the names and the nesting of `Receipt`, but the provenance is not nested.
+# The columns have the names and nesting of `Receipt`, except that the provenance is not nested.
 _TIME = pa.timestamp("ms", tz="UTC")
 _TIMES = ("started_at", "finished_at")
-_MERGED = ("data_first_row", "own_data_bytes", "scores_first_row")  # columns only if shards are merged
+_MERGED = ("data_first_row", "own_data_bytes", "scores_first_row")  # columns only of runs that merge shards
 _NO_COLUMNS = {"run_id", "staged_path", "seconds", "provenance", "scores_provenance", *_MERGED}
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
 def _columns_of(kind: type) -> list[pa.Field]:
-    """The fields of a dataclass as Arrow's."""
+    """Convert the fields of a dataclass to Arrow fields."""
     types = get_type_hints(kind)
     names = [field.name for field in fields(kind) if field.name not in _NO_COLUMNS]
     return [pa.field(name, _TIME if name in _TIMES else _arrow_type(types[name])) for name in names]
@@ -52,36 +52,36 @@ def _arrow_type(kind: Any) -> pa.DataType:
 
 _PROVENANCE = _columns_of(Provenance)
 _SCHEMA = pa.schema([*_columns_of(Receipt), *_PROVENANCE])
-_OF_EARLIER_RUN = [pa.field("scores_provenance", pa.struct(_PROVENANCE))]  # only if the scores were read
+_OF_EARLIER_RUN = [pa.field("scores_provenance", pa.struct(_PROVENANCE))]  # only of runs over stored scores
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     run_id: str
-    spec: RunSpec  # as far as it is disclosed
+    spec: RunSpec  # the disclosed one, when read back
     receipts: Sequence[Receipt]
-    left_out: tuple[str, ...] = ()  # shards that failed, if the run is published without them
-    shards: int  # of the run: as many as it lists and leaves out
+    left_out: tuple[str, ...] = ()  # failed shards, if the run was published without them
+    shards: int  # all shards of the run, listed and left out
     card_sha256: str
-    command: str | None = None  # makes the same rows again; without paths of a machine
+    command: str | None = None  # that makes the same rows again, without local paths
 
     @property
     def digest(self) -> str:
-        """Digest the path and sha256 of every file."""
+        """A digest of the path and sha256 of every file."""
         return files_digest(self.receipts)
 
     @property
     def scores_revision(self) -> str:
-        """A digest of the scores alone, which stay the same if a run with another filter replaces this one."""
+        """A digest of the scores files alone, which are the same in a run with another filter."""
         return folder_revision(_hashed(f"{one.scores.path} {one.scores.sha256}" for one in self.receipts))
 
     def gives_way_to(self, spec: RunSpec) -> bool:
-        """Whether a run may replace this one: it reads these scores from its own output."""
+        """Return whether a run may replace this one, because it reads this one's scores from its own output."""
         found = {one.scores_from.revision for one in spec.scorings if one.scores_from}
         return spec.is_in_place and found == {self.scores_revision}
 
     def to_parquet(self) -> bytes:
-        """A Parquet file with a line per receipt. Its metadata hold the rest, and the digest of all of it."""
+        """Write a Parquet file with a row per receipt. Its metadata have everything else, and the digest."""
         about = {
             "run_id": self.run_id,
             "spec": json.loads(disclosed_spec(self.spec).to_json()),
@@ -109,9 +109,9 @@ _MANIFEST, _RECEIPT = TypeAdapter(Manifest), TypeAdapter(Receipt)
 
 
 def read_manifest(content: bytes | None) -> Manifest | None:
-    """The manifest written by `to_parquet`; None if there is none, it is damaged, or another program or release wrote it.
+    """Read what `to_parquet` wrote. None if it is missing, damaged, or written by another program or release.
 
-    In its receipts, times are in whole milliseconds, and `staged_path` is the place where the file is now.
+    In the receipts, times are rounded to milliseconds, and `staged_path` is the published path.
     """
     if content is None:
         return None
@@ -128,7 +128,7 @@ def read_manifest(content: bytes | None) -> Manifest | None:
 
 
 def _listed(file: pq.ParquetFile, digest: "_Digest", run_id: str) -> Iterator[Receipt]:
-    # Without threads, since one of a pool may abort a process that exits (apache/arrow#34314).
+    # Without threads, because a pool's thread may abort a process that exits (apache/arrow#34314).
     for batch in file.iter_batches(_AT_ONCE, use_threads=False):
         for line in _lines(batch):
             digest.add(line)
@@ -136,13 +136,13 @@ def _listed(file: pq.ParquetFile, digest: "_Digest", run_id: str) -> Iterator[Re
 
 
 def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
-    """The receipts that a published manifest was made of; none if it is damaged or another run's."""
+    """Read the receipts in a published manifest. None if it is damaged or another run's."""
     manifest = read_manifest(content)
     return manifest.receipts if manifest and manifest.run_id == run_id else ()
 
 
 def replaced_files(before: Manifest | None, run_id: str, receipts: Sequence[Receipt]) -> list[str]:
-    """The published files of a run that another one replaces."""
+    """List the published files that are removed when this run replaces another."""
     if before is None or before.run_id == run_id:
         return []
     there, here = ({file.path for file in files_of(found)} for found in (before.receipts, receipts))
@@ -156,9 +156,9 @@ def findings(
     content: bytes | None,
     card: bytes | None,
 ) -> Iterator[Finding]:
-    """Find what is wrong with an output that should hold these receipts' files, the manifest that lists them, and a card.
+    """Find what is wrong with an output: it should hold these receipts' files, a manifest that lists them, and a card.
 
-    `content` is that of the manifest.
+    `content` is the manifest's.
     """
     yield from compare(receipts, stored)
     manifest = read_manifest(content)
@@ -179,12 +179,12 @@ def findings(
 
 
 def files_digest(receipts: Sequence[Receipt]) -> str:
-    """Hash the path and sha256 of every file. The order of the receipts and the worker that made each do not matter."""
+    """Hash the path and sha256 of every file. The order and other fields of the receipts do not matter."""
     return _hashed(f"{file.path} {file.sha256}" for receipt in receipts for file in (receipt.data, receipt.scores))
 
 
 def _hashed(lines: Iterable[str]) -> str:
-    """The sha256 of the sorted lines, without holding them twice."""
+    """Hash sorted lines, without a second copy of them in memory."""
     total, before = sha256(), ""
     for line in sorted(lines):
         total.update(f"{before}{line}".encode())
@@ -193,7 +193,7 @@ def _hashed(lines: Iterable[str]) -> str:
 
 
 class _Digest:
-    """Hash the lines of the file, as pyarrow reads them, as one JSON list. Only one line is in memory at a time."""
+    """Hashes rows, as pyarrow reads them, as one JSON list, with only one row in memory at a time."""
 
     def __init__(self, run: bytes) -> None:
         self._sha256 = sha256(run + b"\n")

@@ -1,4 +1,4 @@
-"""Open the output of a run by its URI, or read what it says about itself."""
+"""Open the output of a run by its URI, and read published scores and manifests."""
 
 import hashlib
 import shutil
@@ -24,9 +24,9 @@ from shardsift.fleet.storage.parquet import RowGroups
 
 
 def open_output(uri: str, run_id: str, *, state_uri: str | None = None) -> Output:
-    """The output at a URI: `hf://datasets/<user>/<name>`, a folder, a bucket, or any URL that fsspec can write.
+    """Open the output at a URI: `hf://datasets/<user>/<name>`, a folder, a bucket, or any URL that fsspec can write.
 
-    `state_uri` is the folder or bucket for the state that a dataset on the Hub cannot keep. Raises UsageError for other places.
+    `state_uri` is a folder or bucket for state that a dataset on the Hub cannot keep. Raises UsageError for other URIs.
     """
     if not is_on_hub(uri):
         return FolderOutput(uri, run_id)
@@ -38,15 +38,15 @@ def open_output(uri: str, run_id: str, *, state_uri: str | None = None) -> Outpu
 
 
 def is_on_hub(uri: str) -> bool:
-    """Whether the output is a dataset on the Hub, which lists the sha256 of each file and loses staged files after a day.
+    """Return whether the output is a dataset on the Hub, which lists sha256s and drops staged files after a day.
 
-    Folders and buckets do neither, including buckets on the Hub.
+    Folders and buckets do neither, not even buckets on the Hub.
     """
     return uri.startswith("hf://") and not IN_BUCKET.fullmatch(uri)
 
 
 def stored_scores(uri: str, receipts: Iterable[Receipt], columns: Sequence[str]) -> Iterator[tuple[Receipt, pa.Table]]:
-    """Read columns of the scores of each shard. A file with the scores of several shards is opened once."""
+    """Yield columns of each shard's scores. A file with the scores of several shards is opened once."""
     for file, shards in groupby(receipts, key=lambda receipt: receipt.scores):
         receipt = next(shards)
         with sound_copy(uri, receipt.run_id, file) as copy, translated(f"Reading {file.path}"):
@@ -55,9 +55,9 @@ def stored_scores(uri: str, receipts: Iterable[Receipt], columns: Sequence[str])
 
 
 def sound_copy(uri: str, run_id: str, file: OutputFile, *, scratch_dir: Path | None = None) -> pq.ParquetFile:
-    """A copy of an output's file, deleted when it is closed. Raises ShardError if it differs from its receipt.
+    """Copy and open an output's file. The copy is deleted when it is closed. Raises ShardError if its sha256 is wrong.
 
-    A copy that differs is read a second time, because the transfer may have damaged it. The copy is in `scratch_dir` or the
+    A wrong copy is made a second time, because the transfer may have damaged it. The copy is in `scratch_dir` or the
     system's temporary folder.
     """
     output = open_output(uri, run_id)
@@ -75,24 +75,24 @@ def sound_copy(uri: str, run_id: str, file: OutputFile, *, scratch_dir: Path | N
     )
 
 
-# Read what a published dataset says about itself: the manifest, with the spec of its run. Needs no ledger.
+# Read the manifest of a published dataset, with the spec of its run. Needs no ledger.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published(Manifest):
-    """The manifest of an output, read back."""
+    """The manifest of a published output."""
 
     uri: str
 
 
 def published_at(uri: str, content: bytes | None) -> Published | None:
-    """Read the manifest of the output at `uri`. None if it is damaged or shardsift did not write it."""
+    """Parse the manifest of the output at `uri`. None if it is damaged or was not written by shardsift."""
     manifest = read_manifest(content)
     return Published(uri=uri, **vars(manifest)) if manifest else None
 
 
 def manifest_at(uri: str) -> bytes | None:
-    """The manifest of the output at a folder, bucket or `hf://datasets/…` URI, unread; None if there is none.
+    """Read the bytes of the manifest at a folder, bucket or `hf://datasets/…` URI. None if there is none.
 
     Raises UsageError if it cannot be read, TransientError for the network.
     """
@@ -100,7 +100,7 @@ def manifest_at(uri: str) -> bytes | None:
 
 
 def content_at(uri: str, path: str) -> bytes | None:
-    """The content of a file of an output; None if it does not exist. Raises as `manifest_at` does."""
+    """Read a file of an output. None if it does not exist. Raises errors like `manifest_at`."""
     files = Files(uri)
     try:
         with translated(f"Reading {uri.rstrip('/')}/{path}"):

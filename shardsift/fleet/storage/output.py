@@ -1,7 +1,7 @@
-"""The output of a run, as workers and the control side use it.
+"""The interface of a run's output, for workers and the control side.
 
-Every output works in two steps. Workers *stage* files: the bytes are stored, but readers of the dataset do not see them.
-The finalizer *publishes*: it makes all files of the run visible, and then the manifest, which proves that they are.
+Every output works in two steps. Workers *stage* files: these are stored, but invisible to readers of the dataset. The
+finalizer *publishes* all files of the run, and last the manifest, which proves that the rest is there.
 """
 
 import logging
@@ -20,9 +20,9 @@ from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_spec, part_name
 from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, has_text
 
-# Input files that changed after a run was enqueued, and that `producer retry` accepted. They belong to the run from then on.
+# Input files that changed after a run was enqueued, and that `producer retry` accepted as the run's.
 #
-# Recorded with the output, so that the same command finds its run again when Redis has lost it.
+# They are recorded in the output, so that the same command finds its run again if Redis has lost it.
 
 ACCEPTED_PATH = ".shardsift/accepted.json"
 
@@ -31,12 +31,12 @@ ACCEPTED_PATH = ".shardsift/accepted.json"
 class AcceptedFiles:
     run_id: str
     identities: dict[str, tuple[str, str]] = field(default_factory=dict)  # shard → as enqueued, as accepted
-    # First row and row limit of each shard, for a run that splits files by their lengths.
+    # First row and row limit of each shard, for a run that splits files.
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
-    columns: tuple[tuple[str, str], ...] = ()  # of the run: a sample of the changed files may have other columns
+    columns: tuple[tuple[str, str], ...] = ()  # the run's, because a sample of the changed files may have others
 
     def after(self, changes: Iterable[tuple[Shard, Shard]]) -> "AcceptedFiles":
-        """Add the changed files of these shards, each before and after it was accepted."""
+        """Add changed files, as pairs of the shard before and after the change."""
         new = {was.name: (self.identities.get(was.name, (was.identity,))[0], now.identity) for was, now in changes}
         return replace(self, identities=self.identities | new)
 
@@ -44,7 +44,7 @@ class AcceptedFiles:
         return self.identities.get(shard.name, ("", ""))[1] == shard.identity
 
     def as_enqueued(self, file: Shard) -> Shard:
-        """The file with its identity from before it was accepted. Parts of a file are always accepted together."""
+        """Give a file its identity from before the change. Parts of a file are always accepted together."""
         for name in (file.name, part_name(file.name, 0)):
             if self.has(replace(file, name=name)):
                 return replace(file, identity=self.identities[name][0])
@@ -58,7 +58,7 @@ _ACCEPTED = TypeAdapter(AcceptedFiles)
 
 
 def read_accepted(content: bytes | None) -> AcceptedFiles | None:
-    """The files written by `to_json`; None if there are none, or the record is damaged."""
+    """Read what `to_json` wrote. None if there is nothing, or it is damaged."""
     with suppress(ValueError):
         return _ACCEPTED.validate_json(content or b"")
     return None
@@ -72,16 +72,16 @@ PICTURE_PATH = "scores.png"  # shown in the card; drawn only with matplotlib
 class Output(Protocol):
     """The output of one run. Methods raise TransientError or ShardError; each may be called twice.
 
-    Methods with a body are defaults for an output that stores no such files, or whose staged files stay.
+    Methods with a body are defaults, for outputs that do not store such files or that keep staged files.
     """
 
     # --- for workers ------------------------------------------------------------------------------------------------
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
-        """Upload a finished file without making it visible at `path`. Returns the path at which it is staged."""
+        """Upload a file that will be published at `path`. Returns the path at which it is staged until then."""
 
     def has(self, path: str, sha256: str) -> bool:
-        """Whether readers see this file already, so that a run in place of another need not upload it."""
+        """Return whether this file is published already, so that a run that replaces another need not upload it."""
         return False
 
     def store_receipt(self, receipt: Receipt) -> None:
@@ -91,7 +91,7 @@ class Output(Protocol):
     def discard(self, receipt: Receipt) -> None:
         """Remove the staged files and the receipt of an attempt that lost its shard to another. Never raises.
 
-        Published files and files of other attempts stay. Publishing the run removes what cannot be removed now.
+        Leaves published files and files of other attempts. What cannot be removed now goes when the run is published.
         """
         return
 
@@ -100,7 +100,7 @@ class Output(Protocol):
         return False
 
     def checkpoints(self, shard: str) -> dict[str, bytes]:
-        """Name → content of the parts that attempts at a shard have stored."""
+        """Read the stored parts of an unfinished shard, by name."""
         return {}
 
     def drop_checkpoints(self, shard: str) -> None:
@@ -108,41 +108,40 @@ class Output(Protocol):
         return
 
     def open_file(self, file: OutputFile) -> AbstractContextManager[BinaryIO]:
-        """Open a receipt's file, staged or published, without checking it. Raises ShardError if it does not exist."""
+        """Open a receipt's file, staged or published, without checking it. Raises ShardError if it is missing."""
 
     # --- for the control side ---------------------------------------------------------------------------------------
 
     def check_free(self, spec: RunSpec) -> None:
-        """Raises UsageError if the output holds files of others or overlaps another output. Changes nothing."""
+        """Raise UsageError if the output holds files of others or overlaps another output. Changes nothing."""
 
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
-        """Prepare the output for this run. Raises UsageError if it cannot be written or is not free,
-        TransientError for the network.
+        """Prepare the output for this run. Raises UsageError if it cannot be written or is not free.
 
         `public` sets the visibility of a new repository. An existing one keeps its own.
         """
 
     def withdraw(self) -> None:
-        """Give the output up, with all that this run has stored and not published."""
+        """Give up the output, and remove what this run has stored but not published."""
 
     def accepted(self) -> dict[str, AcceptedFiles]:
-        """The changed input files that were accepted, by run. An output may still have those of an earlier run."""
+        """Read the accepted input files, by run. An output may still have those of an earlier run."""
 
     def accept(self, files: AcceptedFiles) -> None:
-        """Record the changed input files of this run that are accepted, in place of those recorded before."""
+        """Record the accepted input files of this run, in place of earlier records."""
 
     def recovered(self) -> "Recovered":
-        """The receipts found in this output, to rebuild a ledger that lost the run. Does not use the ledger.
+        """Find receipts in this output, to rebuild a ledger that lost the run. Does not use the ledger.
 
         If the run is published, receipts in the manifest take precedence.
         """
 
     def unsaved(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
-        """The receipts whose staged files may vanish before the run is published; none if staged files stay."""
+        """Return the receipts whose staged files may vanish before the run is published."""
         return []
 
     def save(self, receipts: Sequence[Receipt]) -> None:
-        """Protect the staged files of these receipts from vanishing. Readers of the dataset still do not see them.
+        """Keep the staged files of these receipts from vanishing. They stay invisible to readers.
 
         May run twice. Raises PublishConflict if another process saved at the same moment: look again. Raises OutputDamaged
         for shards whose files have already vanished, after all others are saved.
@@ -150,36 +149,36 @@ class Output(Protocol):
         return
 
     def published(self) -> str | None:
-        """The run that is currently published here; None if there is none, or its manifest is damaged."""
+        """Return the id of the run that is published here. None if there is none, or its manifest is damaged."""
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
-        """Find what is wrong with the published files of these receipts, the manifest and the card, and which files are foreign.
+        """Find what is wrong with the receipts' published files, the manifest and the card, and find foreign files.
 
-        Compares sizes, and with `hashes` also content; if the output lists hashes, it always compares content.
+        Compares sizes, and with `hashes` also content. An output that lists hashes always compares these.
         """
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
-        """Whether a file of these receipts is staged but not yet visible, for example after a shard was scored again."""
+        """Return whether a file of these receipts is staged and not yet published, say, of a shard scored again."""
         return False
 
     def head(self) -> str:
-        """The commit that readers currently see; empty if the output has no commits."""
+        """Return the commit that readers see; empty if the output has no commits."""
         return ""
 
     def publish(
         self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
     ) -> str:
-        """Make the receipts' files visible together with the documents (manifest and card). Returns the commit, if any.
+        """Publish the receipts' files together with the documents (manifest and card). Returns the commit, if any.
 
-        Removes visible files at the paths in `removed`.
+        Removes the published files at the paths in `removed`.
 
-        Checks every file, including visible ones. If the size or sha256 of a file differs from its receipt, raises
+        Checks every file, including published ones. If the size or sha256 of a file differs from its receipt, raises
         OutputDamaged with the shards and publishes nothing. `parent` is the head from before the output was inspected.
         Raises PublishConflict if the head has changed since.
         """
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:
-        """Remove what only an unpublished run needs: checkpoints, staged files of the published shards, the run's branch."""
+        """Remove what a published run no longer needs: checkpoints, staged files of its shards, the run's branch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +204,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
-    """A stored receipt. Logs a warning and returns None if it is broken or belongs to another run."""
+    """Parse a stored receipt. Logs a warning and returns None if it is broken or belongs to another run."""
     try:
         receipt = Receipt.from_json(content)
         shard = Shard(name=receipt.shard, uri=receipt.source_uri, identity=receipt.source_identity)
@@ -216,7 +215,7 @@ def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
     except ValueError as error:
         logger.warning("Skipped %s: not a receipt (%s)", source, " ".join(str(error).split())[:200])
         return None
-    is_moved = receipt.own_data_bytes > 0  # the only receipts that name the data file of another shard
+    is_moved = receipt.own_data_bytes > 0  # only such receipts name another shard's data file
     data_path = of_data.data_path if is_moved else shard.data_path
     if receipt.run_id != run_id or (receipt.data.path, receipt.scores.path) != (data_path, of_scores.scores_path):
         logger.warning("Skipped %s: not a receipt of run %s", source, run_id)
@@ -225,7 +224,7 @@ def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
 
 
 def by_shard(receipts: Iterable[Receipt]) -> Iterator[tuple[str, list[Receipt]]]:
-    """The receipts of each shard, in order of shard name."""
+    """Group receipts by shard, in name order."""
     ordered = sorted(receipts, key=lambda receipt: receipt.shard)
     return ((shard, list(found)) for shard, found in groupby(ordered, key=lambda receipt: receipt.shard))
 
@@ -238,7 +237,7 @@ def is_among(receipt: Receipt, files: Collection[FileDigest]) -> bool:
     return all(digest in files for digest in digests(receipt))
 
 
-# Refuse an output that belongs to another run, or to somebody else.
+# Refuse an output that holds another run or files of others.
 
 _NAMES = {
     "input_uris": "the input",
@@ -251,7 +250,7 @@ _BY_SCORES = {"where", "best", "buckets", "target_file_bytes"}  # what `producer
 
 
 def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:
-    """`there` is the other run's spec as its output discloses it; None if it cannot be read."""
+    """Make the error for an output that holds another run. `there` is its disclosed spec, None if unreadable."""
     advice = "Choose another --output, or use that run's options to continue it."
     differing = _differing(there, here)
     if differing and {*differing} <= _BY_SCORES:
@@ -265,7 +264,7 @@ def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> Ou
 
 
 def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None) -> None:
-    """Raises UsageError if these names or the card are files of others. Call it for a run that has published nothing here."""
+    """Raise UsageError for files of others. Call it only if this run has published nothing here."""
     if {*names} & {*DATA_FOLDERS, MANIFEST_PATH}:
         raise UsageError(
             f"The output {uri} holds data, but no {MANIFEST_PATH} that this release of shardsift can read. "
@@ -280,7 +279,7 @@ def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None)
 
 
 def _differing(there: RunSpec | None, here: RunSpec) -> list[str] | None:
-    """Names of fields that differ; None if the other run's spec is unknown."""
+    """List the fields that differ. None if the other run's spec is unknown."""
     if there is None:
         return None
     ours = disclosed_spec(here)

@@ -1,6 +1,6 @@
 """Write Parquet files that suit the Hub's viewer and DuckDB, and read the rows of one shard back.
 
-The bytes depend only on the rows. Knows nothing of what they mean.
+A file's bytes depend only on its rows. Knows nothing of what they mean.
 """
 
 import hashlib
@@ -29,10 +29,10 @@ class WrittenFile:
 
 
 class ParquetFileWriter:
-    """Writes one Parquet file. The size of its row groups does not depend on the size of the tables passed in.
+    """Writes one Parquet file. Its row groups do not depend on the sizes of the tables passed in.
 
-    It is a context manager, after which the file is not open, even if it was not closed: an open handle would keep a full
-    disk full after the file is deleted.
+    As a context manager, it always closes the file at the end, because an open handle would keep a full disk full after
+    the file is deleted.
     """
 
     def __init__(self, file: Path, schema: pa.Schema) -> None:
@@ -49,7 +49,7 @@ class ParquetFileWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._writer.is_open = False  # or its destructor writes the footer
+        self._writer.is_open = False  # otherwise its destructor writes the footer
         self._file.close()
 
     def write(self, table: pa.Table) -> None:
@@ -76,7 +76,7 @@ class ParquetFileWriter:
 
 
 class _HashedFile:
-    """A file for Arrow that computes its sha256 while it is written, so that it need not be read again."""
+    """A file for Arrow that computes its sha256 while it is written."""
 
     closed = False
 
@@ -98,7 +98,7 @@ class _HashedFile:
 
 
 class RowGroups:
-    """Read the rows of shards from a file of ParquetFileWriter. Keeps the last row group in memory for the next shard."""
+    """Reads rows from a file of ParquetFileWriter. Keeps the last row group in memory for the next shard."""
 
     def __init__(self, file: pq.ParquetFile) -> None:
         self.file = file
@@ -107,12 +107,12 @@ class RowGroups:
         self._read: dict[tuple[str, ...], tuple[int, pa.Table]] = {}
 
     def rows(self, found: RowsOfFile, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """The rows of a shard, without those of other shards in the same file. Without `columns`, with all of them."""
-        has_all = found.file.rows == found.rows  # even if the file has more of them than it should
+        """Yield the rows of one shard, with all columns or only some."""
+        has_all = found.file.rows == found.rows  # then read to the end, even if the file has more rows than it should
         return self.between(found.first_row, self._starts[-1] if has_all else found.first_row + found.rows, columns)
 
     def between(self, start: int, end: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """The rows from `start` to `end`, one row group at a time."""
+        """Yield the rows from `start` to `end`, one row group at a time."""
         while start < min(end, self._starts[-1]):
             number = bisect_right(self._starts, start) - 1
             stop = min(end, self._starts[number + 1])
@@ -120,7 +120,7 @@ class RowGroups:
             start = stop
 
     def table(self, found: RowsOfFile, columns: Sequence[str] = ()) -> pa.Table:
-        """The rows of a shard at once."""
+        """Read the rows of one shard into a table."""
         schema = self.file.schema_arrow
         fields = map(schema.field, columns or schema.names)
         return pa.concat_tables([pa.schema(fields).empty_table(), *self.rows(found, columns)])
@@ -128,5 +128,5 @@ class RowGroups:
     def _group(self, number: int, columns: tuple[str, ...]) -> pa.Table:
         if columns not in self._read or self._read[columns][0] != number:
             found = self.file.read_row_group(number, columns=columns or None, use_threads=False)
-            self._read[columns] = number, found.select(columns) if columns else found  # "a.b" is also read of "a"
+            self._read[columns] = number, found.select(columns) if columns else found  # "a.b" also matches b in a
         return self._read[columns][1]

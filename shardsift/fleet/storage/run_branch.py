@@ -3,7 +3,7 @@
 The Hub drops blobs that no commit refers to after about a day, so finished shards are committed to this branch in
 *waves*. A wave is one commit with the files of some shards and `.shardsift/<run_id>/receipts/<digest>.jsonl`, which
 holds their receipts. Readers of the dataset see only `main`.
-Methods raise the client's errors, and those that their docstrings name.
+Besides the errors in their docstrings, methods raise the client's errors.
 """
 
 import hashlib
@@ -26,16 +26,16 @@ from shardsift.fleet.storage.inspection import each_file
 from shardsift.fleet.storage.output import FileDigest, is_among, read_receipt
 
 MAIN = "main"
-PULL_REQUEST = "refs/pr/"  # and its number; the Hub lets it be committed to like a branch
+PULL_REQUEST = "refs/pr/"  # followed by its number; takes commits like a branch
 _BRANCHES = "shardsift/"
 _PATHS_PER_REQUEST = 500
-# Limits the search for dropped blobs: the Hub limits commits, and scoring a few more shards again is cheap.
+# Limits the search for dropped blobs, because the Hub limits commits, and scoring a few more shards again is cheap.
 _MAX_REFUSED_COMMITS = 256
 
 
 class RunBranch:
     def __init__(self, api: HfApi, repo_id: str, run_id: str, target: str) -> None:
-        """`target` is the branch on which the run is published."""
+        """Name the branch after the run. The run is published on the branch `target`."""
         self.name = f"{_BRANCHES}{run_id}"
         self._api = api
         self._repo_id = repo_id
@@ -44,7 +44,7 @@ class RunBranch:
         self._receipts_folder = f".shardsift/{run_id}/receipts"
 
     def create_target(self) -> None:
-        """Create the branch on which the run is published, from the first commit: main may hold another dataset."""
+        """Create the branch to publish on, from the first commit, because main may hold another dataset."""
         if self._target in self._heads():
             return
         if self._target.startswith(PULL_REQUEST):
@@ -56,23 +56,23 @@ class RunBranch:
         self._api.create_branch(self._repo_id, branch=self._target, revision=first, repo_type="dataset", exist_ok=True)
 
     def head(self) -> str | None:
-        """The head commit of the branch; None if there is no branch."""
+        """Return the head commit of the branch. None if there is no branch."""
         return self._heads().get(self.name)
 
     def is_reserved(self) -> bool:
-        """Whether this run has reserved the repository."""
+        """Return whether this run has reserved the repository."""
         return self._reserved_at(self._run_id) is not None
 
     def reserved_by_other(self) -> str | None:
-        """Another run that has reserved the repository."""
+        """Return another run that has reserved the repository, if any."""
         return next(iter(self._reservations()), None)
 
     def reserve(self, spec: RunSpec) -> str | None:
         """Reserve the repository by committing the spec to the branch. Returns the other run if one has reserved it.
 
         If two runs reserve at the same moment, at least one sees the other after its own commit. That one continues only
-        if its commit is the earlier one by the Hub's clock; otherwise it removes its branch. So they never both continue.
-        May run twice.
+        if its commit is earlier by the Hub's clock; otherwise it removes its branch. So never both continue. May run
+        twice.
         """
         if other := self.reserved_by_other():
             return other
@@ -87,26 +87,26 @@ class RunBranch:
         return None
 
     def write(self, path: str, content: bytes, *, message: str) -> None:
-        """Commit a small file to the branch, which is created if there is none. Raises PublishConflict."""
+        """Commit a small file to the branch. Creates the branch if needed. Raises PublishConflict."""
         self._create_branch(self._heads())
-        head = self._heads().get(self.name)  # the client takes any 409 for a branch that exists
+        head = self._heads().get(self.name)  # because the client takes any 409 for an existing branch
         commit(self._api, self._repo_id, [], {path: content}, message=message, to=self.name, parent=head)
 
     def all_of_runs(self) -> dict[str, str]:
-        """The branches of all runs of this repository, with their head commits."""
+        """Return the head commits of the branches of all runs in this repository, by branch."""
         return {name: head for name, head in self._heads().items() if name.startswith(_BRANCHES)}
 
     def lacking(self, receipts: Sequence[Receipt]) -> Receipts:
-        """The receipts whose files are not in the head commit of the branch or, without one, of the published branch."""
+        """Return the receipts whose files are not in the branch's head or, without a branch, in the target's head."""
         heads = self._heads()
         return self.not_in(heads.get(self.name, heads[self._target]), receipts)
 
     def save(self, receipts: Sequence[Receipt]) -> None:
         """Commit the receipts that are not committed yet, as one wave. May run twice. Raises PublishConflict.
 
-        If the Hub has dropped blobs, the wave is halved until their shards are found. OutputDamaged then names them.
+        If the Hub has dropped blobs, the wave is halved until their shards are found, which OutputDamaged names.
         """
-        # Read first: a wave that another process commits after this is a conflict, not a duplicate.
+        # Read first: if another process commits a wave after this, our commit is refused and does not repeat its files.
         heads = self._heads()
         parent = heads.get(self.name, heads[self._target])
         wave = self.not_in(parent, receipts)
@@ -117,7 +117,7 @@ class RunBranch:
             raise OutputDamaged(dropped)
 
     def _commit(self, wave: Sequence[Receipt], parent: str) -> dict[str, str]:
-        """Commit a wave or, if the Hub has dropped a blob, its halves, the largest first. Returns shard → what was dropped."""
+        """Commit a wave or, if a blob was dropped, its halves. Returns the shards concerned with the reasons."""
         dropped: dict[str, str] = {}
         refused, parts = 0, deque([wave])
         while parts:
@@ -135,16 +135,16 @@ class RunBranch:
         return dropped
 
     def receipts(self) -> list[Receipt]:
-        """The receipts of all waves whose files are still on the branch."""
+        """Return the receipts of all waves whose files are still on the branch."""
         head = self.head()
         return self.of_those_in(head, list(self._stored_receipts(head))) if head else []
 
     def of_those_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """The receipts whose files are in the commit `revision`."""
+        """Return the receipts whose files are in the commit `revision`."""
         return [receipt for receipt, is_there in self._looked_up(revision, receipts) if is_there]
 
     def delete(self) -> None:
-        """Remove the branch if it exists. May run twice, and in several processes at once."""
+        """Remove the branch if it exists. May run twice, even concurrently."""
         if self.head() is None:
             return
         try:
@@ -154,26 +154,26 @@ class RunBranch:
                 raise
 
     def _heads(self) -> dict[str, str]:
-        """Branch → head commit. Includes the pull request that the run is published on."""
+        """Return the head commit of each branch. Includes the pull request that the run is published on."""
         is_pull_request = self._target.startswith(PULL_REQUEST)
         refs = self._api.list_repo_refs(self._repo_id, repo_type="dataset", include_pull_requests=is_pull_request)
         pull_requests = {pull_request.ref: pull_request.target_commit for pull_request in refs.pull_requests or ()}
         return {branch.name: branch.target_commit for branch in refs.branches} | pull_requests
 
     def not_in(self, revision: str, receipts: Sequence[Receipt]) -> Receipts:
-        """The receipts whose files are not in the commit `revision`."""
+        """Return the receipts whose files are not in the commit `revision`."""
         stored = receipts if isinstance(receipts, Receipts) else Receipts(receipts)
         return stored.only(not is_there for _, is_there in self._looked_up(revision, stored))
 
     def _looked_up(self, revision: str, receipts: Iterable[Receipt]) -> Iterator[tuple[Receipt, bool]]:
-        """Each receipt, and whether the commit has its files. Asks in batches, to hold few receipts in memory."""
+        """Yield each receipt, and whether the commit has its files. Works in batches to save memory."""
         left = iter(receipts)
         while some := list(islice(left, _PATHS_PER_REQUEST // 2)):
             digests = self.digests_at(revision, [file.path for file, _ in each_file(some)])
             yield from ((receipt, is_among(receipt, digests)) for receipt in some)
 
     def digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
-        """Path and sha256 of the files that a commit has at these paths."""
+        """Return path and sha256 of the files that a commit has at these paths."""
         paths = iter(wanted)
         found: set[FileDigest] = set()
         while some := list(islice(paths, _PATHS_PER_REQUEST)):
@@ -188,7 +188,7 @@ class RunBranch:
             )
 
     def _reservations(self) -> dict[str, datetime | None]:
-        """Other runs that reserved the repository, and when."""
+        """Return the other runs that reserved the repository, and when."""
         others = (name.removeprefix(_BRANCHES) for name in self.all_of_runs() if name != self.name)
         return {other: self._reserved_at(other) for other in others if self._has_spec(other)}
 
@@ -197,7 +197,7 @@ class RunBranch:
         return self._api.file_exists(self._repo_id, _spec_path(run_id), repo_type="dataset", revision=revision)
 
     def _reserved_at(self, run_id: str) -> datetime | None:
-        """The time at which a run reserved its branch, by the Hub's clock; None if it did not, or the branch is gone."""
+        """Return when a run reserved its branch, by the Hub's clock. None if it did not, or the branch is gone."""
         try:
             commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=f"{_BRANCHES}{run_id}")
         except RevisionNotFoundError:
@@ -205,7 +205,7 @@ class RunBranch:
         return next((commit.created_at for commit in commits if commit.title == _reservation(run_id)), None)
 
     def _document(self, wave: Sequence[Receipt]) -> dict[str, bytes]:
-        """A file with the receipts of a wave. Its name is a digest, so repeating the wave writes the same file."""
+        """Make the file of a wave's receipts. Its name is a digest, so repeating the wave writes the same file."""
         content = b"".join(receipt.to_json() + b"\n" for receipt in wave)
         name = hashlib.sha256(content).hexdigest()[:16]
         return {f"{self._receipts_folder}/{name}.jsonl": content}
@@ -219,7 +219,7 @@ class RunBranch:
                         yield receipt
 
     def _documents(self, revision: str) -> list[str]:
-        """Paths of the receipt files of all waves."""
+        """List the receipt files of all waves."""
         try:
             entries = list(
                 self._api.list_repo_tree(self._repo_id, self._receipts_folder, revision=revision, repo_type="dataset")
@@ -256,11 +256,11 @@ def commit(
 ) -> str:
     """Commit the receipts' files and the documents to the branch `to`, if `parent` is its head. Returns the commit.
 
-    The files at the paths in `removed` must be there.
+    The files at the paths in `removed` must exist.
 
     Raises PublishConflict if `parent` is not the head, OutputDamaged if the Hub has dropped a blob, and the client's
     errors. OutputDamaged names all shards, because the Hub does not say which blob is missing. The client does not
-    retry. A commit whose response was lost may have succeeded: look at the branch before you try again.
+    retry. If the response was lost, the commit may have succeeded: look at the branch before trying again.
     """
     changes: list[CommitOperationAdd | CommitOperationDelete] = [_uploaded(file) for file, _ in each_file(receipts)]
     changes += [CommitOperationAdd(path, text) for path, text in documents.items()]
@@ -286,7 +286,7 @@ def _dropped(receipt: Receipt) -> str:
 
 
 def _uploaded(file: OutputFile) -> CommitOperationAdd:
-    """The operation for a blob that a worker uploaded, rebuilt from its receipt.
+    """Rebuild the operation for a blob that a worker uploaded from its receipt.
 
     The client sets the same fields on upload; tests/integration/hub_output checks this.
     """

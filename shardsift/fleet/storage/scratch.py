@@ -1,6 +1,6 @@
-"""The scratch folders in which output files are built and merged, and the removal of those that killed processes left behind.
+"""Make scratch folders for building and merging output files, and remove those that killed processes left behind.
 
-Each folder has a lock file. The kernel releases the lock when the process ends, so a folder whose lock is free is unused.
+Each folder has a lock, which the kernel releases when its process ends, so a folder with a free lock is unused.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ _LOCK = "lock"
 
 @contextmanager
 def scratch_folder(parent: Path | None) -> Iterator[Path]:
-    """A folder in `parent` or the system's temporary folder. It is removed after the block. Raises TransientError."""
+    """Make a folder in `parent` or the temporary folder, for the length of a block. Raises TransientError."""
     parent = parent or Path(tempfile.gettempdir())
     try:
         made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
@@ -34,7 +34,7 @@ def scratch_folder(parent: Path | None) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path | None) -> None:
-    """Remove the folders of processes that have ended."""
+    """Remove the scratch folders of processes that have ended."""
     for lock in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*/{_LOCK}"):
         if _is_free(lock):
             shutil.rmtree(lock.parent, ignore_errors=True)
