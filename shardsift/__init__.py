@@ -4,12 +4,12 @@
 >>> shardsift.score(["The mitochondrion is the powerhouse of the cell.", "Buy now!"])
 >>> shardsift.run(input="./shards/*.parquet", output="./kept", min_score=3)
 
-`score` and `load_scorer` work in this process. `run` does a whole run on this machine, and `enqueue` sends one to a fleet of
-workers; `refilter` applies another filter to the stored scores. `status` shows how far a run is, `scores` how its scores are
-spread, and `verify` checks what it published. `pause`, `resume`, `cancel` and `retry` steer it. `train` trains a classifier.
-docs/python.md shows each of them.
+`score` and `load_scorer` work in this process. `run` does a whole run on this machine, and `enqueue` sends one to a
+fleet of workers; `refilter` applies another filter to the stored scores. `status` shows the progress of a run, `scores`
+the distribution of its scores, and `verify` checks its output. `pause`, `resume`, `cancel` and `retry` control it.
+`train` trains a classifier. docs/python.md shows each of them.
 
-Importing this package loads nothing else: each name is imported when it is first used, and torch when a model is loaded.
+Importing this package loads nothing else: a name is imported when it is first used, and torch when a model is loaded.
 """
 
 from importlib import import_module
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from shardsift.worker.api.train import train as train
     from shardsift.worker.training.train_report import TrainReport as TrainReport
 
-# Where each public name is.
+# The modules of the public names.
 _HOMES = {
     "shardsift.fleet.errors": ("ShardsiftError", "TransientError", "UsageError"),
     "shardsift.producer.api": (

@@ -1,8 +1,8 @@
 """Send messages for due shards from the ledger to the broker, up to a limit per queue.
 
 Called whenever shards become due or messages were consumed: by enqueue and retry, by a worker after each shard, and by
-the finalizer's sweep. A process that dies between ledger and broker loses a message but no shard: a later sweep sends
-the shard again.
+the finalizer's sweep. If a process dies after the ledger notes a message and before the broker has it, a later sweep
+sends the shard again.
 """
 
 import logging
@@ -21,15 +21,15 @@ from shardsift.fleet.run.spec import is_run_id, is_safe_name
 
 # The task message. It names a run and a shard; everything else is in the ledger.
 #
-# A message is a hint. It may be lost, duplicated or late, which costs only time. It carries no path and no code, so a
-# forged message can at most ask for a shard that the ledger already has.
+# A message is a hint: a lost, repeated or late one costs only time. It carries no path and no code, so a forged message
+# can at most ask for a shard that the ledger already has.
 
 SCORE_SHARD = "shardsift.score_shard"
-NOT_OURS = "messages that are not ours"  # as the ledger counts what is refused
+NOT_OURS = "messages that are not ours"  # the ledger counts refusals by this name
 
 
 class ScoreShard(BaseModel):
-    """Try to score this shard of this run."""
+    """The content of a message: try to score this shard of this run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -43,15 +43,15 @@ class ScoreShard(BaseModel):
         return self
 
 
-_MESSAGES_AHEAD = 2_000  # per queue: enough for a fleet between two sweeps, and at most 2 MB of Redis
-_NAMED = 5  # shards in a line of the log
+_MESSAGES_AHEAD = 2_000  # per queue: enough for a fleet between two sweeps, and at most 2 MB in Redis
+_NAMED = 5  # shards that a log line names
 logger = logging.getLogger(__name__)
 
 
 def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
     """Send the due shards of a run to its scorer's queue. Returns how many.
 
-    Safe to call repeatedly and concurrently. Shards that were started before are all sent, and first. New ones follow while
+    Safe to call repeatedly and concurrently. All shards that were started before are sent first, then new ones while
     the queue has room.
     """
     queue = ledger.message_queue(run_id, ledger.spec(run_id).queue)
@@ -66,12 +66,12 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
         if due.again:
             logger.info("Run %s: sent again: %s", run_id, first_of(due.again, _NAMED), extra={"run_id": run_id})
         total += len(due)
-        if not due.more:  # do not wait until no shard is due: in a busy fleet that may never happen
+        if not due.more:  # not "until no shard is due", which may never happen in a busy fleet
             return total
 
 
 def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
-    """Send due shards after one was done, unless none waits or its queue is at least half full. Returns how many.
+    """Send due shards if any wait and the queue is less than half full. Returns how many.
 
     Called after every shard, so it takes one round trip, and sends rarely but many at once. Sweeps handle expired leases.
     """
@@ -86,8 +86,8 @@ def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
 def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
     """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
 
-    The message was popped by a worker that died at that moment, or was lost with Redis. A message that a worker holds while
-    its model loads looks the same, but then the claim of the second message is refused. May run twice.
+    Such a message was popped by a worker that died at that moment, or was lost with Redis. One that a worker holds
+    while its model loads looks the same, but then the claim for the second message is refused. May run twice.
     """
     overdue = ledger.sent_before(run_id, seconds=resend_seconds)
     if not overdue:
@@ -105,7 +105,7 @@ def _send(app: Celery, producer: Producer, message: ScoreShard, queue: str, prio
     app.send_task(
         SCORE_SHARD,
         kwargs=message.model_dump(),
-        task_id=f"{message.run_id}:{message.shard}:{uuid4().hex[:8]}",  # readable in Flower, and unique for each send
+        task_id=f"{message.run_id}:{message.shard}:{uuid4().hex[:8]}",  # readable in Flower, and unique
         queue=queue,
         priority=priority,
         producer=producer,

@@ -1,10 +1,10 @@
-"""The errors that commands and workers act on, as one tree, and all exit codes. A class exists only if some code catches it.
+"""The tree of errors that commands and workers act on, and all exit codes. A class exists only if some code catches it.
 
 ShardsiftError
 ├── UsageError        the user can fix it            → one line on stderr, exit code 2
-│   └── OutputTaken      another run has the output   → `enqueue` takes it, if that run has scored nothing
+│   └── OutputTaken      another run has the output   → `enqueue` takes over, if that run has scored nothing
 ├── ShardError        this shard cannot be scored    → recorded as failed; the worker continues
-├── TransientError    may go away by itself          → the shard or the request is tried again later
+├── TransientError    may go away by itself          → the shard or request is tried again later
 │   └── PublishConflict  the output changed meanwhile → the finalizer looks again
 ├── LeaseLost         another worker has the shard   → the worker drops its output
 ├── RunUnknown        Redis has lost the run         → the worker ends its shard; its stored receipt survives
@@ -20,7 +20,7 @@ from pathlib import Path
 
 
 class ShardsiftError(Exception):
-    """Base of all errors that shardsift raises on purpose."""
+    """The base of all errors that shardsift raises itself."""
 
 
 class UsageError(ShardsiftError):
@@ -28,7 +28,7 @@ class UsageError(ShardsiftError):
 
 
 class OutputTaken(UsageError):
-    """The output belongs to another run, `run_id`."""
+    """The output belongs to another run, whose id is `run_id`."""
 
     def __init__(self, message: str, *, run_id: str = "") -> None:  # pickling needs a default
         super().__init__(message)
@@ -36,9 +36,9 @@ class OutputTaken(UsageError):
 
 
 class ShardError(ShardsiftError):
-    """No further attempt can score this shard: it is missing, corrupt or has the wrong schema.
+    """A shard that no further attempt can score: it is missing, corrupt or has the wrong schema.
 
-    `of_machine`: another machine may, because this one lacks a token, a permission or a mount.
+    If `of_machine`, another machine may be able to: this one lacks a token, a permission or a mount.
     """
 
     def __init__(self, message: str, *, of_machine: bool = False) -> None:
@@ -47,9 +47,9 @@ class ShardError(ShardsiftError):
 
 
 class TransientError(ShardsiftError):
-    """A failure of the network, a disk or a service that may go away. `retry_after_seconds` is what the service asks for.
+    """A failure of the network, a disk or a service that may go away. A service may ask for `retry_after_seconds`.
 
-    `of_machine`: it comes from the machine, such as credentials that have expired.
+    If `of_machine`, the cause lies in this machine, such as credentials that have expired.
     """
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None, of_machine: bool = False) -> None:
@@ -67,7 +67,7 @@ class RunUnknown(ShardsiftError):
 
 
 class Stopped(ShardsiftError):
-    """The work on a shard or a model ended between two batches, because of a signal or because the run is paused."""
+    """Work on a shard or a model stopped between two batches, because of a signal or because the run is paused."""
 
 
 class PublishConflict(TransientError):
@@ -75,7 +75,7 @@ class PublishConflict(TransientError):
 
 
 class OutputDamaged(ShardsiftError):
-    """Stored files are lost or damaged. `damaged` maps each shard to what is wrong. Other shards are intact."""
+    """Stored files are lost or damaged. `damaged` maps each such shard to what is wrong; other shards are intact."""
 
     def __init__(self, damaged: Mapping[str, str]) -> None:
         first = next(iter(damaged.values()), "")
@@ -103,14 +103,12 @@ def lack_of(error: BaseException) -> str:
 class ExitCode(IntEnum):
     """The exit codes of commands and of a worker's processes. 70 and 71 are EX_SOFTWARE and EX_OSERR of sysexits.h."""
 
-    DONE = 0  # done, and published if the command waits for that; or stopped, as asked
-    FAILED = (
-        1  # shards failed, the run cannot be published, its output has changed since, or a check found something wrong
-    )
+    DONE = 0  # done, and published if the command waits for that; or stopped on request
+    FAILED = 1  # shards failed, publishing failed, the published output has changed, or a check found a fault
     USAGE = 2  # a user's mistake, or no Redis
-    RUNNING = 3  # not finished yet, or trouble of the Hub or a storage, after which the same command goes on
+    RUNNING = 3  # not finished yet, or the Hub or a storage failed for now; the same command continues
     CANCELLED = 4
-    UNEXPECTED = 5  # a bug: Python's own code would be 1
+    UNEXPECTED = 5  # a bug; Python itself would exit with 1
     NO_MODEL = 70  # a worker cannot serve its model
-    DEVICE_FAULT = 71  # a worker's process cannot use its device any more
+    DEVICE_FAULT = 71  # a worker's process can no longer use its device
     INTERRUPTED = 130  # Ctrl-C
