@@ -305,8 +305,8 @@ class FolderOutput(Output):
     ) -> Receipt | None:
         """Choose a receipt of a shard whose files exist: the published one, otherwise one with all files staged.
 
-        An interrupted publication may have moved some files of an attempt, and files of another may have the same sizes.
-        Then the content decides.
+        An interrupted publication may have moved some files of an attempt, and files of another may have the same
+        sizes. Then the content decides.
         """
         there = [receipt for receipt in receipts if all(_size_is_right(file, sizes) for file in output_files(receipt))]
         for holds in (lambda receipt: is_among(receipt, published), lambda receipt: _is_staged_whole(receipt, sizes)):
