@@ -1,10 +1,10 @@
-"""The scoring core: turns texts into scores, in row order. Knows nothing of queues, Redis or the Hub.
+"""The scoring core: turns texts into scores, in row order. Knows nothing of queues, Redis or outputs.
 
 scorer = load.load_classifier("HuggingFaceFW/fineweb-edu-classifier")
 scorer.score(["The mitochondrion is …"]).values  # float32, one row per text, one column per output
 
-Here is the protocol of a scorer, which needs no torch. A package offers a scorer of its own by an entry point of the group
-`shardsift.scorers`; see `shardsift/fleet/scorers/kinds.py`.
+This file has the protocol of a scorer, which needs no torch. A package can offer its own scorer by an entry point of
+the group `shardsift.scorers`; see `shardsift/fleet/scorers/kinds.py`.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -26,23 +26,23 @@ Encoded = TypeVar("Encoded")
 
 
 def always(rows: int) -> bool:
-    """A `GoOn` that never stops."""
+    """Return a `GoOn` that never stops."""
     return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedRows:
-    """The token ids of a window: one or more sequences of each text. Rows without a token are in `errors` only."""
+    """The token ids of a window: one or more sequences for each text. Rows without tokens are only in `errors`."""
 
     rows: int  # including those in `errors`
     sequences: Sequences
-    offsets: Int64s  # of each text in `sequences`, and the end of the last
+    offsets: Int64s  # start of each text in `sequences`, and end of the last one
     row_of_text: Indices
     errors: dict[int, str]  # row → why it has no sequence
 
 
 def token_count(encoded: object) -> int:
-    """The tokens that go through the model, without padding. 0 if the scorer has none."""
+    """Count the tokens that go through the model, without padding. 0 for a scorer without tokens."""
     return int(encoded.sequences.batch_lengths.sum()) if isinstance(encoded, EncodedRows) else 0
 
 
@@ -52,7 +52,7 @@ class Scores:
 
     values: npt.NDArray[np.float32]
     errors: dict[int, str] = field(default_factory=dict)  # row → reason
-    missing: Indices = field(default_factory=lambda: _NONE)  # rows whose batch was not reached
+    missing: Indices = field(default_factory=lambda: _NONE)  # rows whose batch was not reached before a stop
 
     @property
     def has_all_rows(self) -> bool:
@@ -60,7 +60,7 @@ class Scores:
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """Mark the rows that are scored or errored, shape (rows,)."""
+        """A mask of the rows that are scored or errored, shape (rows,)."""
         known = np.ones(len(self.values), dtype=np.bool_)
         known[self.missing] = False
         return known
@@ -76,7 +76,7 @@ class Scores:
         return replace(self, values=values, errors=dict(sorted(reasons.items())))
 
     def filled_from(self, earlier: "Scores") -> "Scores":
-        """Take missing rows from an earlier scoring of the same rows, if it has them."""
+        """Fill missing rows from an earlier scoring of the same rows."""
         found = self.missing[earlier.known[self.missing]]
         values = self.values.copy()
         values[found] = earlier.values[found]
@@ -92,16 +92,16 @@ def null_texts(texts: pa.Array) -> dict[int, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerInfo:
-    """The device and settings with which a scorer computes: for the log, and for the receipts of what it scored."""
+    """The device and settings of a scorer, for logs and receipts."""
 
-    device: str = "cpu"  # its name, such as NVIDIA H100 80GB HBM3
-    device_type: str = "cpu"  # its kind, as torch names it
+    device: str = "cpu"  # name, such as NVIDIA H100 80GB HBM3
+    device_type: str = "cpu"  # torch's name for the kind of device
     dtype: str = "float32"
     backend: str = "plain"
     max_batch_tokens: int = 0  # 0 if batches are not counted in tokens
-    matmul_peak: float | None = None  # operations per second of this device on the model's matrices, if measured
-    parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
-    refused_dtypes: tuple[str, ...] = ()  # tried before this one, and refused by the parity gate
+    matmul_peak: float | None = None  # operations per second of the device on the model's matrices, if measured
+    parity: ParityTrial | None = None  # comparison with the plain model's logits, if made
+    refused_dtypes: tuple[str, ...] = ()  # formats that the parity gate refused before this one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,30 +109,30 @@ class Place:
     """The origin of texts: consecutive rows of a shard, from `first_row` on. Most scorers do not need it."""
 
     shard: str
-    source_identity: str  # of the shard's file: it changes with the content
+    source_identity: str  # of the shard's file; changes with the content
     first_row: int
-    text_digests: tuple[str, ...] = ()  # of the window's texts, one for each scoring of the run
+    text_digests: tuple[str, ...] = ()  # digests of the window's texts, one for each scoring of the run
 
 
 class Scorer(Protocol[Encoded]):
     """Scores the rows of a window in two steps, so that one window is encoded while another is on the device.
 
-    Both steps depend on their arguments only: the same texts give the same scores in any worker and any order, or a resumed
-    shard would publish other bytes. They raise MemoryError if memory may be free later, DeviceFault if the process must be
-    replaced, and ShardError if the shard cannot be scored at all.
+    Both steps must depend only on their arguments: the same texts must give the same scores in any worker and any
+    order, because otherwise a resumed shard would publish other bytes. They raise MemoryError if memory may be free
+    later, DeviceFault if the process must be replaced, and ShardError if the shard cannot be scored at all.
     """
 
     @property
     def info(self) -> ScorerInfo: ...
 
     def encode(self, texts: pa.LargeStringArray, place: Place) -> Encoded:
-        """Prepare the texts of a window; null stands for a row without one. Runs in a thread of its own."""
+        """Prepare the texts of a window; null is a row without a text. Runs in its own thread."""
 
     def score_encoded(self, encoded: Encoded, go_on: GoOn, earlier: Scores | None) -> Scores:
-        """The raw outputs of each row. Rows that cannot be scored get a reason in `errors`. Shards run in threads, one at a time.
+        """Compute the raw outputs of each row. Rows that cannot be scored get a reason in `errors`.
 
         Calls `go_on` with the rows done so far after each batch, and stops if it returns False: the rest is `missing`.
-        `earlier` is what an interrupted call for the same rows returned; its rows need not be computed again.
+        `earlier` is the result of an interrupted call for the same rows. Threads call this one at a time.
         """
 
 
@@ -147,42 +147,42 @@ class Hypotheses:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """A way to read texts other than the model's default."""
+    """A way to read texts that differs from the model's default."""
 
     max_tokens: int | None = None  # of a text or passage, with special tokens
     passages: str = "head"  # head+tail, head+middle+tail, stride:N, finepdfs
-    pool: str = "max"  # of the logits of a text's passages: max or mean
+    pool: str = "max"  # how to combine the logits of a text's passages: max or mean
     hypotheses: Hypotheses | None = None
     pairs: bool = False  # the texts are pairs; see `shardsift/fleet/run/text.py`
 
 
 @runtime_checkable
 class ModelScorer(Protocol):
-    """A scorer whose model runs on a device: it can read texts in several ways, and share work with others."""
+    """A scorer whose model can read texts in several ways, and share work with other models."""
 
     def reading(self, reading: Reading) -> Scorer[Any]:
-        """Make a scorer with this reading. Raises ModelError if its model cannot read texts like that."""
+        """Make a scorer with this reading. Raises ModelError if the model does not support it."""
 
     def launch(self, encoded: Any, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
         """Give all batches to the device, as `score_encoded` does. Returns a function that waits for the scores.
 
-        Another thread may call that function, and texts of the next shard may be launched meanwhile.
+        Another thread may call that function, and the next shard's texts may be launched before that.
         """
 
     @property
     def encoding(self) -> Hashable:
-        """A key of the encoding: a scorer can score the texts that another scorer with the same key has encoded."""
+        """A key: scorers with equal keys encode alike, so one can score texts that another has encoded."""
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
-        """Make a scorer of all outputs side by side, if that is cheaper than one scorer after the other; otherwise None."""
+        """Make one scorer with the outputs of all side by side. None if that is not cheaper than separate ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUse:
-    """The use of a device by all processes, as its driver reports it."""
+    """The use of a device by all processes, as reported by its driver."""
 
-    memory_share: float | None = None  # part of its memory in use
-    busy_share: float | None = None  # part of the last second in which it computed anything
+    memory_share: float | None = None  # share of its memory in use
+    busy_share: float | None = None  # share of the last second in which it computed anything
 
 
 class ModelShape(Protocol):
@@ -195,27 +195,27 @@ class ModelShape(Protocol):
         """The matrices of one layer, as (rows, columns, count)."""
 
     def flops(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """The operations that each text costs, from its length in tokens."""
+        """Return the operations for each text, by its length in tokens."""
 
 
 @runtime_checkable
 class MeteredScorer(Protocol):
-    """A scorer that knows what its device could do."""
+    """A scorer that measures its work against the peak of its device."""
 
-    config: Any  # of transformers; None if there is none
+    config: Any  # the transformers config, if there is one
 
     def metered(self, shape: ModelShape | None) -> "Scorer[Any]":
-        """Return a scorer that counts its work from now on. None for a model whose layers are not known.
+        """Return a scorer that counts its work from now on. `shape` is None if the model's layers are unknown.
 
         Takes up to a second to measure the device's matmul peak.
         """
 
     @property
     def seconds_at_peak(self) -> float | None:
-        """The seconds that all batches would have taken at the peak. None if unknown. Any thread may ask."""
+        """The seconds that all batches would have taken at the peak. None if unknown. Thread-safe."""
 
     def device_use(self) -> DeviceUse:
-        """The current use of the device. Any thread may ask."""
+        """Return the current use of the device. Thread-safe."""
 
 
 # Errors of loading and running a model.
@@ -226,15 +226,15 @@ class ModelError(Exception):
 
 
 class NoRoom(ModelError):
-    """The model does not fit on the device, beside those that are loaded."""
+    """The model does not fit on the device beside the loaded ones."""
 
 
 class ParityError(ModelError):
-    """The optimised model does not reproduce the scores of the plain one."""
+    """The optimised model does not reproduce the plain model's scores."""
 
 
 class DeviceFault(RuntimeError):
-    """The device, its driver or a helper process failed. This process can no longer be trusted and must be replaced."""
+    """The device, its driver or a helper process failed. This process must be replaced."""
 
 
 Floats = npt.NDArray[np.float32]
@@ -243,8 +243,8 @@ Floats = npt.NDArray[np.float32]
 def apply(function: str, logits: Floats) -> Floats:
     """Turn logits into scores, both of shape (rows, outputs). "none" returns the logits unchanged.
 
-    The last bits of `exp` depend on the CPU. `exp` is computed in float64, so rounding to float32 drops these bits, and stored
-    logits give the same scores on every CPU.
+    The last bits of `exp` depend on the CPU. It is computed in float64, so that rounding to float32 drops these bits,
+    and stored logits give the same scores on every CPU.
     """
     if function == "none":
         return logits

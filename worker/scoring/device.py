@@ -14,7 +14,7 @@ import torch
 from shardsift.worker.scoring import DeviceUse, ModelError
 from shardsift.worker.scoring.gpus import VISIBLE, visible_gpus
 
-_PACKED_SINCE = (8, 0)  # CUDA capability that the flash attention kernels need
+_PACKED_SINCE = (8, 0)  # the lowest CUDA capability with flash attention kernels
 _CHECK_GPU = (
     "Check nvidia-smi and the driver; set SHARDSIFT_DEVICE=cpu to score on the CPU, which is many times slower."
 )
@@ -40,9 +40,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def _check_no_gpu_is_missing() -> None:
-    """Raise ModelError if the machine has a GPU that a CUDA build of torch cannot find: the machine is faulty.
+    """Raise ModelError if the machine has a GPU that a CUDA build of torch cannot find, because the machine is faulty.
 
-    A torch built without CUDA is either intended or a mistake, so that only logs a warning.
+    For a torch built without CUDA, which may be intended, only log a warning.
     """
     if not (sign := sign_of_a_gpu()):
         return
@@ -52,7 +52,7 @@ def _check_no_gpu_is_missing() -> None:
 
 
 def sign_of_a_gpu() -> str | None:
-    """Say why this process should have a GPU, for a message. Returns None if nothing suggests one."""
+    """Say, for a message, why there should be a GPU. Returns None if nothing suggests one."""
     try:
         gpus = visible_gpus()
     except (OSError, subprocess.TimeoutExpired):
@@ -91,7 +91,7 @@ def has_packed_attention(device: torch.device) -> bool:
 
 
 def device_use(device: torch.device) -> DeviceUse:
-    """Read the use of a GPU. The figures of a CPU would be those of the whole machine."""
+    """Read the use of a GPU. Empty for a CPU, whose figures would be those of the whole machine."""
     if device.type != "cuda":
         return DeviceUse()
     return DeviceUse(
@@ -106,10 +106,10 @@ def _memory_share(device: torch.device) -> float:
 
 
 def _answer_of(ask: Callable[[], float]) -> float | None:
-    """Ask the driver. Returns None if it does not answer.
+    """Ask the driver. Returns None if that fails.
 
-    NVML needs the package nvidia-ml-py, which raises its own errors, and does not report the use of a MIG slice. After a fault
-    of the device, CUDA fails too. No error may end the calling thread, because it renews a lease.
+    NVML needs the package nvidia-ml-py, which has its own errors, and does not report the use of a MIG slice. After a
+    fault of the device, CUDA fails, too. No error may end the calling thread, because it renews a lease.
     """
     try:
         return ask()
@@ -118,36 +118,36 @@ def _answer_of(ask: Callable[[], float]) -> float | None:
 
 
 def default_batch_tokens(device: torch.device) -> int:
-    """Return the default budget: a CPU is fastest while a batch fits in its cache; a GPU needs many rows at once."""
+    """Return the default budget. A CPU is fastest if a batch fits in its cache; a GPU needs many rows at once."""
     return 2_048 if device.type == "cpu" else 32_768
 
 
 def release_memory() -> None:
-    """Free the devices' memory of models that are no longer used."""
+    """Free the memory of models that are no longer used."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """Copy an array to the device. A GPU copies while it still computes the previous batch."""
+    """Copy an array to the device. A GPU copies while it computes the previous batch."""
     tensor = torch.from_numpy(array)
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-# Families without large activations.
+# Families whose activations are small enough for float16.
 _SAFE_IN_FLOAT16 = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "albert", "mpnet")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """The errors that the parity gate accepts, relative to the sample's largest logit, or absolute if that is below 1."""
+    """Limits of the parity gate, relative to the sample's largest logit, or absolute if that is below 1."""
 
-    error: float  # highest of a logit
-    rank_correlation: float  # lowest, Spearman's
-    rounding: float  # the format's epsilon: errors up to this are rounding, and do not count as a change of rank
+    error: float  # highest error of a logit
+    rank_correlation: float  # lowest rank correlation (Spearman's)
+    rounding: float  # the format's epsilon; errors up to this do not count as a change of rank
 
 
 TOLERANCES = {
@@ -157,13 +157,13 @@ TOLERANCES = {
 }
 
 
-# plain: as transformers runs the model; unpadded: and only texts of one length at once
+# plain: as transformers runs the model; unpadded: plain, with only texts of equal length in a batch
 Way = Literal["graphed", "packed", "padded", "plain", "unpadded"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A way to run a model, for the parity gate to try."""
+    """A number format and a way to run a model, for the parity gate to try."""
 
     dtype: str
     way: Way = "padded"
@@ -174,12 +174,12 @@ class Candidate:
 
 
 def _formats(dtype: str, device: torch.device, model_type: str, first: str | None) -> list[str]:
-    """The formats to try, best first: the named one or, for "auto", a 16-bit one if the device is faster with it, then float32.
+    """List the formats to try, best first: the named one or, for "auto", faster 16-bit ones, then float32.
 
-    "auto" begins with `first` if the device is made for that format.
+    "auto" begins with `first` if the device is fast at that format.
 
-    float16 is eight times as precise as bfloat16 but overflows at 65,504. It is tried on models whose activations are
-    known to be small, and given up if a logit of the sample is not finite.
+    float16 is eight times as precise as bfloat16 but overflows at 65,504. It is tried for models whose activations are
+    known to be small, and refused if a logit of the sample is not finite.
     """
     if dtype != "auto":
         return [dtype]
@@ -204,10 +204,10 @@ def candidates(
     ways: Sequence[Way] = ("padded",),
     may_be_plain: bool,
 ) -> list[Candidate]:
-    """The candidates, best first: each format with each of the `ways` to run batches. float32 only runs padded.
+    """List the candidates, best first: each format with each of the `ways` to run batches. float32 only runs padded.
 
-    With `may_be_plain`, plain float32 follows, and at last float32 without padding, which always passes. They are left out if
-    `dtype` is a 16-bit format.
+    With `may_be_plain`, plain float32 and then float32 without padding, which always passes, follow, unless `dtype` is
+    a 16-bit format.
     """
     formats = _formats(dtype, device, model_type, first)
     found = [Candidate(dtype=one, way=way) for one in formats for way in ways if one != "float32" or way == "padded"]
@@ -217,20 +217,20 @@ def candidates(
 
 
 def convert(model: Any, dtype: str) -> None:
-    """Convert the encoder to a format. The head stays in float32."""
+    """Convert a model to a format, except for its head, which stays in float32."""
     model.to(getattr(torch, dtype))
     keep_heads_in_float32(model)
 
 
 def keep_heads_in_float32(model: Any) -> None:
-    """Convert the head. An offloaded part has no weights on a device, and stays as it is."""
+    """Convert the head to float32. An offloaded part, without weights on a device, stays unchanged."""
     for head in _heads(model):
         if not any(weights.is_meta for weights in head.parameters()):
             head.float().register_forward_pre_hook(_inputs_to_float32)
 
 
 def _heads(model: Any) -> list[torch.nn.Module]:
-    """The layers that turn a text's state into logits.
+    """Return the layers that turn a text's state into logits.
 
     They are cheap, and bfloat16 would round a logit of 3 to a multiple of 1/64.
     """

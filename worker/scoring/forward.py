@@ -1,4 +1,4 @@
-"""Run all batches of a window. A batch that does not fit in memory is halved; a row that fails alone is errored."""
+"""Run all batches of a window. A batch that is too large for memory is halved; a single row is errored."""
 
 import threading
 from collections import deque
@@ -27,8 +27,8 @@ _SIGNS_OF_NO_MEMORY = (
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
 )
 
-# Only one thread at a time runs a model, because graphs and joint encoders hold one batch. Two threads may want to: one for each
-# shard in hand, and the one that fetches a window, if it ran out of memory and computes the window again.
+# Only one thread at a time may run a model, because graphs and joint encoders hold one batch. There may be a thread for
+# each shard in hand, and one that computes a window again after memory ran out.
 _DEVICE = threading.Lock()
 
 
@@ -45,15 +45,15 @@ def launch(
 ) -> Callable[[], Scores]:
     """Give all batches to the device. Returns a function that waits for the results; any thread may call it, once.
 
-    That function returns the logits of the texts, in order. `missing` lists the texts of batches that were not reached, or are
-    entirely `known`.
+    That function returns the logits of the texts, in order. `missing` lists the texts of batches that were not reached,
+    or that are entirely `known`.
 
-    The same window must always give the same bytes, so the result depends on nothing that was scored before. A budget
-    that is lowered for lack of memory applies to this window only, and a batch is computed whole or not at all.
-    Results are copied from the device once, at the end. If memory runs out only then, the window is computed again with half the
-    budget. A text with an id that is not in the model's `vocabulary` is errored.
-    Raises MemoryError if a row does not fit in memory although another, at least as long, did: then the machine is
-    short of memory and the row is not at fault. Raises DeviceFault if the device fails.
+    The same window must always give the same bytes, so the result does not depend on what was scored before. A budget
+    that is lowered for lack of memory applies only to this window, and a batch is computed as a whole or not at all.
+    Results are copied from the device once, at the end. If memory runs out only then, the window is computed again with
+    half the budget. A text with an id outside the model's `vocabulary` is errored. Raises MemoryError if a row does not
+    fit in memory although a row at least as long did, because then the machine is short of memory and the row is not at
+    fault. Raises DeviceFault if the device fails.
     """
     run = partial(_run_batches, backend, tokens, vocabulary=vocabulary, go_on=go_on, known=known, work=work)
     done, errors = run(max_batch_tokens)
@@ -82,7 +82,7 @@ def _run_batches(
     known: Known | None,
     work: DeviceWork | None,
 ) -> tuple[list[tuple[Int64s, torch.Tensor]], dict[int, str]]:
-    """Launch all batches. Returns their logits, which the device may still compute, and texts without any: text → reason."""
+    """Launch all batches. Returns their logits, perhaps not yet computed, and the reasons for texts without logits."""
     lengths = tokens.batch_lengths
     pending = deque(plan_batches(lengths, max_batch_tokens=max_batch_tokens))
     done: list[tuple[Int64s, torch.Tensor]] = []
@@ -118,7 +118,7 @@ def _run_batches(
 
 
 def _check_memory(lengths: Int64s, fitted: list[Int64s], errors: dict[int, str]) -> None:
-    """Raise MemoryError if a row did not fit in memory although a row at least as long did: the machine is at fault."""
+    """Raise MemoryError if a row did not fit in memory although a row at least as long did."""
     lost = [row for row, reason in errors.items() if reason == _NO_MEMORY]
     longest_fitted = max((int(lengths[batch].max()) for batch in fitted), default=0)
     if lost and lengths[lost].min() <= longest_fitted:
@@ -130,10 +130,10 @@ def _check_memory(lengths: Int64s, fitted: list[Int64s], errors: dict[int, str])
 def _try(backend: Backend, batch: Tokens, vocabulary: int | None) -> tuple[torch.Tensor | None, str]:
     """Compute a batch. Returns the logits, or the reason why there are none.
 
-    Raises DeviceFault for an error that neither the text nor a lack of memory explains.
+    Raises DeviceFault for an error that is due neither to the text nor to a lack of memory.
     """
     highest = int(batch.ids.max())
-    if vocabulary and highest >= vocabulary:  # on a GPU, such an id ends the process
+    if vocabulary and highest >= vocabulary:  # on a GPU, such an id would end the process
         return None, f"the tokenizer's id {highest} is not among the model's {vocabulary}"
     try:
         with _DEVICE:
@@ -143,7 +143,7 @@ def _try(backend: Backend, batch: Tokens, vocabulary: int | None) -> tuple[torch
     except (RuntimeError, MemoryError) as error:
         if not is_lack_of_memory(error):
             raise DeviceFault(str(error)) from error
-    _empty_cache()  # not inside the except block: its traceback holds the batch's tensors
+    _empty_cache()  # not in the except block, whose traceback holds the batch's tensors
     return None, _NO_MEMORY
 
 
@@ -152,7 +152,7 @@ def _empty_cache() -> None:
         return
     try:
         torch.cuda.empty_cache()
-    except RuntimeError as error:  # the lack of memory was the first sign of a device that has failed
+    except RuntimeError as error:  # the device has failed, and the lack of memory was the first sign
         raise DeviceFault(str(error)) from error
 
 
@@ -174,7 +174,7 @@ def _scores(done: list[tuple[Int64s, torch.Tensor]], errors: dict[int, str], sha
 
 
 def _fetched(logits: list[torch.Tensor]) -> npt.NDArray[np.float32]:
-    """Copy all logits from the device at once. Errors of work that was queued on a GPU surface here.
+    """Copy all logits from the device at once. Errors in work that was queued on a GPU surface here.
 
     Raises MemoryError for a lack of memory, and DeviceFault for any other error.
     """

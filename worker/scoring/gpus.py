@@ -1,4 +1,4 @@
-"""Ask nvidia-smi, and the environment, about the GPUs of this machine. Needs no torch."""
+"""Find this machine's GPUs by nvidia-smi and the environment. Needs no torch."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-_SECONDS = 30.0  # it is slow if the driver is not loaded
+_SECONDS = 30.0  # nvidia-smi is slow if the driver is not loaded
 _CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.(\d+)")
 
 
@@ -18,7 +18,7 @@ def nvidia_smi(*arguments: str) -> subprocess.CompletedProcess[str] | None:
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, by number or UUID. CUDA_VISIBLE_DEVICES may limit them, as Slurm does."""
+    """List the GPUs that this process may use, by number or UUID. CUDA_VISIBLE_DEVICES may limit them."""
     visible = os.environ.get(VISIBLE)
     if visible is not None:
         return [gpu.strip() for gpu in visible.split(",") if gpu.strip() not in ("", "-1", "NoDevFiles")]
@@ -28,7 +28,7 @@ def visible_gpus() -> list[str]:
 
 
 def driver_cuda() -> int | None:
-    """The newest major version of CUDA that the driver supports; None if nvidia-smi does not say."""
+    """Return the newest major version of CUDA that the driver supports. None if unknown."""
     answer = nvidia_smi()
     found = _CUDA.search(answer.stdout) if answer else None
     return int(found[1]) if found else None

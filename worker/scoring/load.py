@@ -1,4 +1,4 @@
-"""Load a sequence classifier onto the best device here, in the fastest way that gives its own scores."""
+"""Load a sequence classifier onto the best device, and run it in the fastest way that keeps its scores."""
 
 import logging
 import os
@@ -46,7 +46,7 @@ from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses, pr
 
 BackendName = Literal["auto", "packed", "padded"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each
-_TIMED_ROWS = 256  # with the largest models, a GPU scores some 100 a second
+_TIMED_ROWS = 256  # a few seconds even with the largest models, of which a GPU scores some 100 rows a second
 logger = logging.getLogger(__name__)
 
 
@@ -65,22 +65,22 @@ def load_classifier(
     sharding: Sharding | None = None,
     load: Callable[[], SavedModel] | None = None,
 ) -> SequenceClassifier:
-    """Load a Hub name or folder onto a device: `auto`, or torch's name of one. Code from the Hub is never run.
+    """Load a Hub model or folder onto a device: `auto`, or torch's name of one. Never runs code from the Hub.
 
-    `parity_rows` sample texts are scored with the plain model too; 0 disables the parity gate, and graphs with it. Raises
-    ModelError for what is no sequence classifier or a missing device, and ParityError if the chosen format or backend does not
-    give the model's own scores.
-    "auto" begins with the format `first` if the device is fast at it. It falls back to float32 as transformers runs it, and at
-    last to float32 without padding, which is never refused.
-    With `sharding` for several devices, the model is divided over them; `backend` and `compile` then do nothing.
-    `load`, if given, returns the model. It is called again for each candidate that is tried.
+    The plain model also scores `parity_rows` sample texts; 0 disables the parity gate and graphs. Raises ModelError for
+    anything but a sequence classifier and for a missing device, and ParityError if the chosen format or backend does
+    not give the model's own scores.
+    "auto" begins with the format `first` if the device is fast at it. It falls back to float32 as transformers runs it,
+    and last to float32 without padding, which is never refused.
+    With `sharding` for several devices, the model is divided over them, and `backend` and `compile` are ignored.
+    `load`, if given, returns the model. It is called once for each candidate that is tried.
     """
     if threads:
         torch.set_num_threads(min(threads, os.cpu_count() or 1))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    # Otherwise batches of many sizes would fragment a GPU's memory.
+    # Prevents batches of many sizes from fragmenting a GPU's memory.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    # cuDNN plans its attention for each new shape of a batch: on an H100, for 6 s of the first window.
+    # cuDNN would plan its attention for each new shape of a batch, which took 6 s of the first window on an H100.
     torch.backends.cuda.enable_cudnn_sdp(False)
     target = choose_device(device)
     if sharding and sharding.devices > 1:
@@ -122,7 +122,7 @@ def load_classifier(
 
 
 def _reference(saved: SavedModel, rows: int, device: torch.device) -> Logits:
-    """Compute the plain model's logits of sample texts. If float32 does not fit on the device, use the CPU and fewer texts."""
+    """Compute the plain model's logits of sample texts. Uses the CPU, and fewer texts, if float32 does not fit."""
     plain = replace(saved, model=saved.model.float())
     try:
         with _room_for(saved.model.name_or_path, device):
@@ -175,7 +175,7 @@ def _backend(
 
 
 def _check_faster(one: SequenceClassifier, other: SequenceClassifier) -> None:
-    """Raise RuntimeError, with the figures, if `other` scores the sample faster."""
+    """Raise RuntimeError, with both times, if `other` scores the sample faster."""
     encoded = one.encode(sample_texts(_PARITY_ROWS_GPU))
     ours, theirs = (_seconds(partial(scorer.score_encoded, encoded)) for scorer in (one, other))
     if ours > theirs:
@@ -183,7 +183,7 @@ def _check_faster(one: SequenceClassifier, other: SequenceClassifier) -> None:
 
 
 def with_tokenizer_processes(scorer: SequenceClassifier, read: Callable[[], Any]) -> SequenceClassifier:
-    """Let processes tokenize if a trial shows that one thread cannot keep up with the device."""
+    """Let several processes tokenize if a trial shows that one thread is too slow for the device."""
     if not scorer.tokenizer.can_use_processes:
         return scorer
     texts = pa.array(sample_texts(_TIMED_ROWS), pa.large_string())

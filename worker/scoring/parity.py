@@ -1,6 +1,6 @@
-"""The parity gate: a worker serves a model only if the optimised model reproduces the scores of the plain one.
+"""The parity gate: a worker serves a model only if the optimised model reproduces the plain model's scores.
 
-The plain model works like a pipeline: it is called in float32 with one text at a time, so there is no padding.
+The plain model is called as in a pipeline: in float32, with one text at a time and so without padding.
 """
 
 import logging
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def float32_logits(saved: SavedModel, texts: list[str], device: torch.device | None = None) -> Logits:
-    """The logits of the plain model, which must be in float32. `device` takes the inputs of a model that is on several.
+    """Compute the logits of a plain float32 model. `device` takes the inputs of a model that is on several devices.
 
     Raises ModelError if a logit is not finite, and NoRoom if memory is short.
     """
@@ -69,7 +69,7 @@ def checked_scorer(
     device: torch.device,
     max_batch_tokens: int,
 ) -> SequenceClassifier:
-    """Make the scorer of a loaded model. Raises ParityError if it does not reproduce the plain model's logits of the sample."""
+    """Make the scorer of a loaded model. Raises ParityError if the plain model's logits of the sample differ."""
     scorer = SequenceClassifier(
         model=name,
         revision=saved.revision,
@@ -91,7 +91,7 @@ def checked_scorer(
 def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Candidate) -> None:
     """Raise ParityError, with the figures, if the logits differ by more than the tolerance of the candidate's format.
 
-    An `unpadded` candidate is the plain model itself, so it is refused only if a logit is not finite.
+    An `unpadded` candidate is the plain model itself, so it is refused only for logits that are not finite.
     """
     tolerance = TOLERANCES[candidate.dtype]
     limit = tolerance.error * parity.scale
@@ -114,10 +114,10 @@ def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Ca
 def first_faithful(
     candidates: Sequence[Candidate], load: Callable[[Candidate], SequenceClassifier]
 ) -> SequenceClassifier:
-    """Load the first candidate that passes the gate. Logs why others are refused; `refused_dtypes` names their formats.
+    """Load the first candidate that passes the gate. Logs why others are refused; `refused_dtypes` has their formats.
 
-    Graphed and packed candidates that fail to compile or to run are skipped too. Raises ParityError if no candidate passes. Its
-    message says which options to leave out, so that the plain model is tried too.
+    Graphed and packed candidates that fail to compile or run are skipped. If no candidate passes, raises ParityError
+    that says which options to leave out, so that the plain model is tried as well.
     """
     refused: list[str] = []
     for candidate in candidates:

@@ -1,4 +1,4 @@
-"""Compare the logits of the optimised model with those of the plain one. Needs no torch."""
+"""Compare the logits of the optimised model with the plain model's. Needs no torch."""
 
 from dataclasses import dataclass
 from pydoc_data.topics import topics
@@ -11,7 +11,7 @@ Logits = npt.NDArray[np.float32]  # shape (rows, outputs)
 
 @dataclass(frozen=True, kw_only=True)
 class ParityTrial:
-    """The logits that the plain and the optimised model give to the same texts."""
+    """The logits of the plain and the optimised model for the same texts."""
 
     reference: Logits
     fast: Logits
@@ -31,15 +31,15 @@ class ParityTrial:
 
     @property
     def scale(self) -> float:
-        """The size to which errors are relative: the largest absolute logit, but at least 1."""
+        """What errors are relative to: the largest absolute logit, but at least 1."""
         return max(1.0, float(np.abs(self.reference).max(initial=0)))
 
     def rank_correlation(self, rounding: float = 0.0) -> float:
-        """Spearman's rank correlation of each row's highest logit; 1 if the reference gives all rows the same score.
+        """Compute Spearman's rank correlation of the rows' highest logits; 1 if all rows have the same reference.
 
-        Errors up to `rounding` × `scale` count as 0, and larger ones are reduced by as much: rows whose logits differ by less
-        than the format's own error may change ranks. With the reference r, the fast logits f and
-        d = `rounding` × `scale`, the ranks of r are compared with those of r + sign(f - r) · max(|f - r| - d, 0).
+        Rows whose logits differ by less than the format's precision may change ranks. So d = `rounding` × `scale` is
+        subtracted from each error: with the reference r and the fast logits f, the ranks of r are compared with those
+        of r + sign(f - r) · max(|f - r| - d, 0).
         """
         reference, fast = (logits.max(axis=1).astype(np.float64) for logits in (self.reference, self.fast))
         error = fast - reference
@@ -60,14 +60,14 @@ def _ranks(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return (np.cumsum(sizes) - (sizes - 1) / 2)[group]
 
 
-# Sample texts for testing a model without data: English prose from Python's own help, in lengths typical of web pages.
+# Sample texts to test a model with: English prose from Python's help, with the lengths of typical web pages.
 
-_MEAN_CHARS, _SPREAD = 3_400, 1.0  # as in FineWeb: log-normal; the spread is the standard deviation of the logarithm
+_MEAN_CHARS, _SPREAD = 3_400, 1.0  # log-normal as in FineWeb; spread: standard deviation of the logarithm
 _SHORTEST, _LONGEST = 40, 40_000
 
 
 def sample_texts(count: int, *, seed: int = 0) -> list[str]:
-    """Make sample texts: the same for the same arguments and Python version."""
+    """Make sample texts. The same arguments and Python version always give the same texts."""
     prose = "\n".join(topics[name] for name in sorted(topics))
     rng = np.random.default_rng(seed)
     lengths = rng.lognormal(np.log(_MEAN_CHARS) - _SPREAD**2 / 2, _SPREAD, count)

@@ -1,7 +1,7 @@
 """Measure a model's work as a share of the device's matmul peak, with matrices of the model's own shapes.
 
-A datasheet's peak is no useful reference: a laptop, a throttled GPU or a shared core never reaches it. On a CPU the products
-are oneDNN's, as in the scorer: torch's own float32 products use a library that is slower on some, so shares could pass 1.
+A datasheet's peak is no useful reference, because a laptop, a throttled GPU or a shared core never reaches it. On a CPU
+the products are oneDNN's, as in the scorer. torch's own are slower on some CPUs, so that shares could exceed 1.
 """
 
 import logging
@@ -17,16 +17,16 @@ from shardsift.worker.scoring import ModelShape
 from shardsift.worker.scoring.backends.cpu import fuse_linear_layers
 
 _TOKENS_CPU, _TOKENS_GPU = 512, 32_768  # rows of the left matrix
-_SECONDS = 0.03  # how long each product is repeated, after a warm-up of the same length
+_SECONDS = 0.03  # for which each product is repeated, after a warm-up of the same length
 logger = logging.getLogger(__name__)
 
 
 class DeviceWork:
-    """A count of the work of a model. `peak` is in operations per second. One thread at a time adds batches; others may read.
+    """The work of a model so far. `peak` is in operations per second. One thread may add batches while others read.
 
-    `seconds_at_peak` of some work, divided by the seconds that it took, is the model's share of the peak, which others
-    call MFU: Chowdhery et al., PaLM, 2022, appendix B, https://arxiv.org/abs/2204.02311. It counts the operations that the
-    texts' own tokens need, so padding and waiting lower the share, and work that a backend saves raises it.
+    `seconds_at_peak` divided by the seconds that the work took is the share of the peak, also known as MFU (Chowdhery
+    et al., PaLM, 2022, appendix B, https://arxiv.org/abs/2204.02311). Only operations on the texts' own tokens count,
+    so padding and waiting lower the share, and work that a backend saves raises it.
     """
 
     def __init__(self, shape: ModelShape, peak: float) -> None:
@@ -35,24 +35,24 @@ class DeviceWork:
         self._shape = shape
 
     def add(self, lengths: npt.NDArray[np.int64]) -> None:
-        """Count a batch. `lengths` has the tokens of each text. A GPU may still be computing the last batches."""
+        """Count a batch, by the tokens of each text. A GPU may still be computing it."""
         self.seconds_at_peak += float(self._shape.flops(lengths).sum()) / self.peak
 
 
 def measured_work(shape: ModelShape | None, dtype: str, device: torch.device) -> DeviceWork | None:
-    """Begin to count. Returns None for a model of unknown layers, or if the peak cannot be measured."""
+    """Start counting. Returns None if the model's layers are unknown, or the peak cannot be measured."""
     if shape is None:
         return None
     try:
         return DeviceWork(shape, matmul_peak(shape, getattr(torch, dtype), device))
-    except RuntimeError as error:  # no memory left, or a type that the device cannot multiply
+    except RuntimeError as error:  # no memory left, or a format that the device cannot multiply
         logger.warning("The matmul peak of this device is not known: %s", error)
         return None
 
 
 @lru_cache(maxsize=32)
 def matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> float:
-    """Measure the operations per second of the products of one layer, once per process, in a fraction of a second."""
+    """Measure the operations per second of one layer's products, in a fraction of a second. Cached per process."""
     tokens = _TOKENS_GPU if device.type == "cuda" else _TOKENS_CPU
     operations = sum(2 * tokens * rows * columns * count for rows, columns, count in shape.matrices)
     spent = sum(count * _seconds(tokens, rows, columns, dtype, device) for rows, columns, count in shape.matrices)
@@ -61,7 +61,7 @@ def matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> 
 
 @torch.inference_mode()
 def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> float:
-    """Time one product, the fastest of several: disturbances only make it slower."""
+    """Time one product. Returns the fastest of several runs, because disturbances only make it slower."""
     states = torch.randn(tokens, rows, device=device).to(dtype)
     layer = torch.nn.Sequential(torch.nn.Linear(rows, columns, bias=False, device=device).to(dtype))
     if device.type == "cpu":
@@ -76,7 +76,7 @@ def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: t
 
     first = multiply(1)
     times = max(1, int(_SECONDS / 5 / first))
-    if first < _SECONDS:  # otherwise that product was warm-up enough
+    if first < _SECONDS:  # otherwise the first product was enough to warm up
         _repeat(lambda: multiply(times))
     return min(_repeat(lambda: multiply(times)))
 
@@ -90,7 +90,7 @@ def _repeat(measure: Callable[[], float]) -> list[float]:
 
 
 def finish(device: torch.device) -> None:
-    """Wait for the device. A GPU is still working when a call returns."""
+    """Wait until the device has finished its work. Calls to a GPU return before that."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

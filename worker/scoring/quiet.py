@@ -5,11 +5,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_NOISY = ("torchao", "torch.utils._pytree")  # name each kernel that is not for this machine
+_NOISY = ("torchao", "torch.utils._pytree")  # they log each kernel that does not suit this machine
 
 
 def quieten_imports() -> None:
-    """Quieten torch and transformers before they are imported, in a process of our own."""
+    """Quieten torch and transformers before they are imported, in our own processes."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -17,7 +17,7 @@ def quieten_imports() -> None:
 
 @contextmanager
 def quiet_imports() -> Iterator[None]:
-    """Quieten torch and transformers during a block, in a user's process."""
+    """Quieten torch and transformers for the length of a block, in a user's process."""
     loggers = [logging.getLogger(name) for name in _NOISY]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -31,7 +31,7 @@ def quiet_imports() -> Iterator[None]:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Suppress progress bars and warnings, such as that a head is new. The caller's own settings are restored."""
+    """Suppress progress bars and warnings, such as that a head is new, for the length of a block."""
     from transformers.utils import logging as transformers_logging
 
     level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()

@@ -1,6 +1,6 @@
-"""Read each text as one or several sequences, and combine their logits: passages of a long text, or a text with hypotheses.
+"""Read each text as one or several sequences (passages, or text and hypotheses), and combine their logits.
 
-Zero-shot classification asks a model of natural language inference: does a text entail "This example is about sport."?
+Zero-shot classification asks a model of natural language inference whether a text entails "This example is sport."
 Source: Yin, Hay and Roth, 2019, https://arxiv.org/abs/1909.00161, as in transformers' `zero-shot-classification` pipeline.
 """
 
@@ -16,12 +16,12 @@ from shardsift.worker.scoring.tokenizing.frames import SequenceEncoder, TooLong
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 from shardsift.worker.scoring.tokenizing.tokens import Int64s, Tokens
 
-Combine = Callable[[Logits, Int64s], Logits]  # (sequences, model's outputs), offsets of texts → (texts, outputs)
+Combine = Callable[[Logits, Int64s], Logits]  # (sequences, model's outputs), texts' offsets → (texts, outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextReader:
-    """The sequences of texts, and how the logits of a text's sequences become its outputs."""
+    """A way to encode texts as sequences, and to combine the logits of a text's sequences into its outputs."""
 
     encoder: SequenceEncoder
     combine: Combine
@@ -29,10 +29,10 @@ class TextReader:
 
 
 def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, model: str) -> TextReader:
-    """The reader of passages, hypotheses or both, for a model with this many outputs. Raises ModelError if it cannot.
+    """Make a reader of passages, hypotheses or both for a model with this many outputs. Raises ModelError.
 
-    Passages are pooled for each output, before any activation. A reader of hypotheses has one output for each, a logit: softmax
-    over them gives the pipeline's scores or, if `multi_label`, sigmoid does. All hypotheses are tested on each passage.
+    Logits of passages are pooled for each output, before any activation. A reader of hypotheses has one logit for each:
+    softmax over them (or sigmoid with `multi_label`) gives the pipeline's scores. All are tested on each passage.
     """
     hypotheses, pool = reading.hypotheses, POOLS[reading.pool]
     try:
@@ -48,12 +48,12 @@ def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, mod
 
 
 def one_sequence_each(tokenizer: TextTokenizer, outputs: int) -> TextReader:
-    """Read each text, or its beginning, as one sequence."""
+    """Make a reader that reads each text, or its beginning, as one sequence."""
     return TextReader(encoder=_Whole(tokenizer=tokenizer), combine=lambda logits, _offsets: logits, outputs=outputs)
 
 
 def texts_with(sequences: Int64s, offsets: Int64s) -> Indices:
-    """The index of each text that these sequences belong to, once."""
+    """Return the indices of the texts that these sequences belong to, each once."""
     return np.unique(np.searchsorted(offsets, sequences, side="right") - 1)
 
 
@@ -79,13 +79,13 @@ POOLS: dict[str, Combine] = {"max": _max, "mean": _mean}
 
 
 def _logit_of_each(hypotheses: Hypotheses, pool: Combine) -> Combine:
-    """Compute the logit of each label from the outputs of its pairs, pooled over the passages of a text.
+    """Make a function that computes each label's logit from the outputs of its pairs, pooled over a text's passages.
 
-    The softmax over entailment and contradiction is the sigmoid of their difference, so with `multi_label` that difference is
-    the logit.
+    The softmax over entailment and contradiction is the sigmoid of their difference, so with `multi_label` that
+    difference is the logit.
     """
     labels = len(hypotheses.texts)
-    contradiction = -1 if hypotheses.entailment == 0 else 0  # as the pipeline chooses it
+    contradiction = -1 if hypotheses.entailment == 0 else 0  # as in the pipeline
 
     def combine(logits: Logits, offsets: Int64s) -> Logits:
         of_pairs = logits.reshape(offsets[-1] // labels, labels, -1)

@@ -1,6 +1,6 @@
-"""A sequence classifier and its tokenizer, as they were saved: a Hub name or folder becomes a model of transformers.
+"""Load a sequence classifier and its tokenizer, from the Hub or a folder, with transformers.
 
-Some repositories ask for code of their own. Adapters load their weights with small classes of ours; that code is never run.
+Some repositories ask for their own code. It is never run: adapters load such weights into small classes of ours.
 """
 
 import re
@@ -27,8 +27,8 @@ from shardsift.worker.scoring.tokenizing.processes import read_tokenizer
 
 _UNLIMITED = 1 << 30  # tokens
 _REST_OF_ERROR = re.compile(r"\n\s*\n|\nException raised from ")
-_TEXT_PARTS = ("text_encoder", "decoder", "generator", "text_config")  # transformers' `get_text_config`
-_NO_PARSER = "`tiktoken` is required"  # also for SentencePiece's files, if protobuf or sentencepiece is missing
+_TEXT_PARTS = ("text_encoder", "decoder", "generator", "text_config")  # as in transformers' `get_text_config`
+_NO_PARSER = "`tiktoken` is required"  # transformers says this even if protobuf or sentencepiece is missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class SavedModel:
     revision: str | None  # as requested
     max_tokens: int
     outputs: int
-    read_tokenizer: Callable[[], Any] | None = None  # for another process: a tokenizer with the same ids
+    read_tokenizer: Callable[[], Any] | None = None  # reads an equal tokenizer in another process
 
 
 def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
-    """Load a classifier in its own number format onto the CPU, unless `placing`, arguments of `from_pretrained`, says otherwise.
+    """Load a classifier onto the CPU in its own number format. `placing` has other arguments for `from_pretrained`.
 
-    Code from the Hub is never run. Raises ModelError for what is no sequence classifier, or has no head or no tokenizer.
+    Never runs code from the Hub. Raises ModelError for anything but a sequence classifier with head and tokenizer.
     """
     try:
         config, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
@@ -59,13 +59,13 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
             revision=revision,
             output_loading_info=True,
             trust_remote_code=False,
-            ignore_mismatched_sizes=True,  # they are reported below
+            ignore_mismatched_sizes=True,  # reported below
             **asked,
         )
         # With an adapter, the type in config.json may be unknown to transformers.
         read = partial(read_tokenizer, model, revision, by_files_alone=adapter is not None)
         tokenizer = read()
-    except Exception as error:  # every model class has its own ways to fail on files that are not its own
+    except Exception as error:  # model classes raise any error for files that do not fit
         hint = (
             " For a *.model file of SentencePiece: pip install protobuf sentencepiece"
             if _NO_PARSER in str(error)
@@ -88,7 +88,7 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
     return SavedModel(
         model=loaded.eval(),
         tokenizer=tokenizer,
-        revision=revision,  # transformers 5 does not return the commit, and in an old config.json is that of another model
+        revision=revision,  # transformers 5 does not return the commit; an old config.json may lie
         max_tokens=(adapter.max_tokens or loaded.config.max_position_embeddings)
         if adapter
         else tokens_taken(tokenizer, loaded),
@@ -98,7 +98,7 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
 
 
 def _reason(error: Exception) -> str:
-    """The first paragraph of an error, without the trace that torch's C++ adds."""
+    """Return the first paragraph of an error, without the trace that torch's C++ adds."""
     return " ".join(_REST_OF_ERROR.split(str(error))[0].split())
 
 
@@ -107,7 +107,7 @@ def _shape(sizes: Any) -> str:
 
 
 def _settle(config: Any) -> None:
-    """Make the model return its outputs by name, and delete unused parts of its config that are not configs."""
+    """Make the model return named outputs, and delete parts of its config that have the wrong type."""
     config.return_dict = True
     for part in _TEXT_PARTS:
         if not isinstance(getattr(config, part, None), PreTrainedConfig | None):
@@ -115,16 +115,16 @@ def _settle(config: Any) -> None:
 
 
 def check_tokenizer(name: str, tokenizer: Any) -> None:
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # transformers makes one if there are no files
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # made by transformers if there are no files
         raise ModelError(f"The model {name} has no tokenizer. Save its tokenizer files beside the model.")
 
 
 def agree_on_padding(model: Any, tokenizer: Any) -> None:
     """Give the model and the tokenizer the same padding token, which training needs.
 
-    GPT-2's and Llama's tokenizers have none, or one that was added to the tokenizer alone.
+    GPT-2's and Llama's tokenizers have none, or one that the model does not know.
     """
-    config = model.config.get_text_config()  # where transformers reads it from
+    config = model.config.get_text_config()  # from which transformers reads it
     vocabulary = getattr(config, "vocab_size", None) or _UNLIMITED
     if tokenizer.pad_token is None or tokenizer.pad_token_id >= vocabulary:
         tokenizer.pad_token = tokenizer.eos_token
@@ -133,9 +133,9 @@ def agree_on_padding(model: Any, tokenizer: Any) -> None:
 
 
 def _keep_last_token(model: Any, tokenizer: Any) -> None:
-    """Set the padding token of a config to -1 if it is not in the vocabulary.
+    """Set the config's padding token to -1 if it is not in the vocabulary.
 
-    A decoder's head then reads the last token of a text. With a padding token, it reads the last other token.
+    A decoder's head then reads the last token of a text. With a padding token, it reads the last token before padding.
     """
     config = model.config.get_text_config()
     vocabulary, pad_id = getattr(config, "vocab_size", None) or _UNLIMITED, config.pad_token_id
@@ -146,10 +146,10 @@ def _keep_last_token(model: Any, tokenizer: Any) -> None:
 
 
 def tokens_taken(tokenizer: Any, model: Any) -> int:
-    """The longest input that both the tokenizer and the positions allow. Raises ModelError if there is no room for a text."""
+    """Return the longest input that tokenizer and positions allow. Raises ModelError if there is no room for a text."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 0
     allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
-    own = tokenizer.model_max_length  # whatever tokenizer_config.json has there
+    own = tokenizer.model_max_length  # any value from tokenizer_config.json
     if isinstance(own, bool) or not isinstance(own, (int, float)) or not own > 0:
         raise ModelError(f"The tokenizer has model_max_length={own!r}, which is no number of tokens.")
     taken, added = int(min(own, allowed, _UNLIMITED)), tokenizer.num_special_tokens_to_add()
@@ -163,24 +163,24 @@ def tokens_taken(tokenizer: Any, model: Any) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """Loads the weights of a repository into classes of transformers, or into a small class of ours.
+    """A way to load a repository's weights into classes of transformers, or into a small class of ours.
 
-    `config` raises ModelError if this version of transformers, or a setting of the repository, is not supported.
+    `config` raises ModelError for an unsupported version of transformers, or an unsupported setting in the repository.
     """
 
     serves: Callable[[Mapping[str, Any]], bool]  # whether a config.json asks for this adapter
     config: Callable[[Mapping[str, Any]], Any]  # config.json → the config of the class
     classifier: Any  # a class with transformers' `from_pretrained`
-    max_tokens: int | None = None  # limit in the authors' code, special tokens included; None: the model's positions
+    max_tokens: int | None = None  # the limit in the authors' code, with special tokens; None: the model's positions
 
 
 # NVIDIA's DeBERTa classifiers: a linear layer `fc` on the last state of the first token.
 #
-# The repository's config.json names a backbone and the labels, and nothing else of the network. Its weights are `model.*`, those
-# of the backbone, and `fc.*`. Source: the code on the card of https://huggingface.co/nvidia/quality-classifier-deberta and NeMo
-# Curator's nemo_curator/stages/text/classifiers/base.py, which reads up to 1,024 tokens of a text.
+# The repository's config.json only names a backbone and the labels. Its weights are `model.*`, for the backbone, and
+# `fc.*`. Source: the code on the card of https://huggingface.co/nvidia/quality-classifier-deberta, and NeMo Curator's
+# nemo_curator/stages/text/classifiers/base.py, which reads up to 1,024 tokens of a text.
 
-# DeBERTa v3 has relative positions only, and treats distances above 512 tokens like 512.
+# DeBERTa v3 only has relative positions, and treats distances above 512 tokens like 512.
 _CONTEXT_TOKENS = 1_024
 _DEBERTA_V3_BASE = {
     "hidden_size": 768,
@@ -234,10 +234,10 @@ FIRST_TOKEN = Adapter(
 )
 
 
-# Models of the type `new`, such as the WebOrganizer classifiers, in transformers' `gte`: the same network by another name.
+# Load models of the type `new`, such as the WebOrganizer classifiers, as transformers' `gte`, the same network.
 #
-# transformers renames the weights itself. What is left is the config: NTK scaling of the rotary embedding divides the frequencies
-# of a larger base by a constant, which is transformers' linear scaling with that base.
+# transformers renames the weights itself, so only the config is converted: NTK scaling of the rotary embedding divides
+# the frequencies of a larger base by a constant, which is transformers' linear scaling with that base.
 # Sources: modeling.py of https://huggingface.co/Alibaba-NLP/new-impl, docs/source/en/model_doc/gte.md of transformers.
 
 _SAME = {
@@ -247,7 +247,7 @@ _SAME = {
     "pack_qkv": True,
 }
 _NOT_OF_GTE = {*_SAME, "auto_map", "model_type", "rope_theta", "rope_scaling", "logn_attention_clip1", "unpad_inputs"}
-_DEFAULT_THETA = 10_000.0  # of the type `new`
+_DEFAULT_THETA = 10_000.0  # default of the type `new`
 
 
 def _new_config(config: Mapping[str, Any]) -> Any:
@@ -280,8 +280,8 @@ NEW = Adapter(
 
 # utter-project/EuroFilter-v1: mDeBERTa with two heads on one pooled state, `regressor` and `binary_classifier`.
 #
-# Served is the score of `regressor`, from 0 to 5, which is `logits` in the repository's code. Its `binary_logits` are left out,
-# because a model's outputs are labels of one kind here. Source: modeling_custom.py of the repository.
+# Only the score of `regressor`, from 0 to 5, is served; it is `logits` in the repository's code. `binary_logits` are
+# left out, because all outputs of a model must be of one kind. Source: modeling_custom.py of the repository.
 
 _CODE = "modeling_custom.DebertaV2ForSequenceClassification"
 

@@ -43,22 +43,22 @@ class SequenceClassifier:
     """A sequence classifier on a device. `encode` may run in one thread while another is in `score_encoded`."""
 
     model: str  # a Hub name or a folder
-    revision: str | None  # of a Hub model, as it was asked for; a worker asks for a commit
+    revision: str | None  # of a Hub model, as requested; a worker requests a commit
     backend: Backend
     tokenizer: TextTokenizer
     device: torch.device
     dtype: str
     outputs: int  # of the model
     max_batch_tokens: int
-    parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
-    refused_dtypes: tuple[str, ...] = ()  # tried before this one, and refused by the parity gate
-    config: Any = None  # of transformers
-    work: DeviceWork | None = None  # since `metered`. Of classifiers that share an encoder, the first counts it
-    reader: TextReader | None = None  # of the sequences of each text; None: each text is one
+    parity: ParityTrial | None = None  # comparison with the plain model's logits, if made
+    refused_dtypes: tuple[str, ...] = ()  # formats that the parity gate refused before this one
+    config: Any = None  # the transformers config
+    work: DeviceWork | None = None  # since `metered`; for classifiers that share an encoder, counted by the first
+    reader: TextReader | None = None  # None: each text is one sequence
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False)  # see `_remembered`
 
     def __repr__(self) -> str:
-        """Fit in one line: a dataclass would print the whole network."""
+        """Describe the classifier in one line. A dataclass's own repr would print the whole network."""
         named = {
             "revision": self.revision,
             "dtype": self.dtype,
@@ -82,14 +82,14 @@ class SequenceClassifier:
         )
 
     def score(self, texts: AnyTexts, go_on: GoOn = always) -> Scores:
-        """The logits of `pipeline("text-classification", function_to_apply="none", truncation=True)`, in row order.
+        """Compute the logits of `pipeline("text-classification", function_to_apply="none", truncation=True)`, in order.
 
         `go_on` is called after each batch. If it returns False, the remaining rows are `missing`.
         """
         return self.score_encoded(self.encode(texts), go_on)
 
     def encode(self, texts: AnyTexts, place: Place | None = None) -> EncodedRows:
-        """The sequences of the texts. Null texts, and texts without a token, are errored."""
+        """Encode the texts as sequences. Null texts, and texts without tokens, are errored."""
         column = plain_texts(texts)
         errors = null_texts(column)
         present = np.setdiff1d(np.arange(len(column)), list(errors))
@@ -110,9 +110,9 @@ class SequenceClassifier:
         )
 
     def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
-        """Score encoded rows. A batch is skipped if an `earlier`, interrupted scoring of the same rows has all of its rows.
+        """Score encoded rows. Skips a batch if an `earlier`, interrupted scoring of the same rows has all of its rows.
 
-        A text is errored if any of its sequences cannot be scored, and missing if any was not reached.
+        A text is errored if one of its sequences cannot be scored, and missing if one was not reached.
         """
         return self.launch(encoded, go_on, earlier)()
 
@@ -146,7 +146,7 @@ class SequenceClassifier:
         return scores if earlier is None else scores.filled_from(earlier)
 
     def with_budget(self, max_batch_tokens: int) -> "SequenceClassifier":
-        """Change the budget of a batch. A graph is of one size, so another one is compiled."""
+        """Change the token budget of a batch. A graph has a fixed size, so a new one is compiled."""
         backend = self.backend.of_size(max_batch_tokens) if isinstance(self.backend, Graphed) else self.backend
         return replace(self, max_batch_tokens=max_batch_tokens, backend=backend)
 
@@ -159,14 +159,14 @@ class SequenceClassifier:
         return self.tokenizer.identity
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> "SequenceClassifier | None":
-        """Join classifiers that have the same encoder. Compared once for the same classifiers."""
+        """Join classifiers that have the same encoder. The comparison is cached."""
         classifiers = (self, *(other for other in others if isinstance(other, SequenceClassifier)))
         if len(classifiers) < 1 + len(others):
             return None
         return self._remembered(classifiers[1:], lambda: _joined(classifiers))
 
     def metered(self, shape: ModelShape | None) -> "SequenceClassifier":
-        if isinstance(self.backend, Sharded):  # the peak is that of one device
+        if isinstance(self.backend, Sharded):  # the peak can only be measured for one device
             return self
         return replace(self, work=measured_work(shape, self.dtype, self.device))
 
@@ -178,11 +178,11 @@ class SequenceClassifier:
         return device_use(self.device)
 
     def reading(self, reading: Reading) -> "SequenceClassifier":
-        """Make a scorer with this reading. Cached, because that takes a fraction of a second."""
+        """Make a scorer with this reading. Cached, because it takes a fraction of a second."""
         return self._remembered(reading, lambda: _reading(self, reading))
 
     def _remembered(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Cache a classifier made from this one, in this one: both are freed together, for example in a notebook."""
+        """Cache a classifier made from this one. The cache is freed together with this classifier."""
         if key not in self._made:
             made = make()
             if len(self._made) == _MOST_MADE:
@@ -206,10 +206,10 @@ def _reading(classifier: SequenceClassifier, reading: Reading) -> SequenceClassi
 
 
 def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | None:
-    """Join classifiers of one encoder. Returns None if their encoders or their tokenizers differ.
+    """Join classifiers with the same encoder. Returns None if their encoders or tokenizers differ.
 
-    The weights are compared tensor by tensor, and sample texts must get equal scores to the last bit. From then on, the
-    classifiers hold the weights of their encoder once.
+    Weights are compared tensor by tensor, and sample texts must get equal scores to the last bit. After this, the
+    classifiers share one copy of the encoder's weights.
     """
     classifiers = [_without_graph(classifier) for classifier in classifiers]
     first, *others = classifiers
@@ -236,7 +236,7 @@ def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | N
 
 
 def _without_graph(classifier: SequenceClassifier) -> SequenceClassifier:
-    """Run without a graph, which holds one model only."""
+    """Remove a classifier's graph, because a graph holds only one model."""
     backend = classifier.backend
     return replace(classifier, backend=backend.packed) if isinstance(backend, Graphed) else classifier
 

@@ -1,6 +1,6 @@
-"""Run classifiers that have the same encoder at once: the encoder one time, and then the head of each.
+"""Run classifiers that have the same encoder together: the encoder once, then the head of each.
 
-Such classifiers are heads that were trained on one frozen encoder, such as FineWeb-Edu's and NeMo Curator's on
+Such classifiers were trained as heads on one frozen encoder, for example FineWeb-Edu's and NeMo Curator's on
 snowflake-arctic-embed-m.
 """
 
@@ -20,10 +20,10 @@ from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 @dataclass(frozen=True, kw_only=True)
 class JointBackend:
-    """The logits of several classifiers side by side. The modules that they have in common run once for each batch."""
+    """Computes the logits of several classifiers side by side. Modules that they share run once for each batch."""
 
     backends: tuple[Padded | Packed, ...]
-    parts: tuple[str, ...]  # the paths of these modules: the whole encoder, or all of it but its pooler
+    parts: tuple[str, ...]  # paths of the shared modules: the whole encoder, or all of it except its pooler
 
     @property
     def name(self) -> str:
@@ -34,7 +34,7 @@ class JointBackend:
             return torch.cat([backend.logits(batch) for backend in self.backends], dim=1)
 
     def hold_once(self) -> None:
-        """Drop duplicate copies of the weights."""
+        """Share one copy of the equal weights."""
         first, *others = (backend.model for backend in self.backends)
         for other in others:
             for part in self.parts:
@@ -42,7 +42,7 @@ class JointBackend:
 
     @contextmanager
     def _parts_run_once(self) -> Iterator[None]:
-        """Let the first model compute each part during the block, and give the others its results."""
+        """During a block, let the first model compute each part, and the others use its results."""
         replaced = []
         for part in self.parts:
             results: list[Any] = []
@@ -57,9 +57,9 @@ class JointBackend:
 
 
 def joint_backend(backends: Sequence[Backend]) -> JointBackend | None:
-    """The backend of models with equal weights in their encoders. None if these differ.
+    """Make the backend of models whose encoders have equal weights. Returns None if they differ.
 
-    A pooler belongs to the head that it was trained with.
+    Poolers may differ, because each is trained together with its head.
     """
     plain = tuple(one for one in backends if isinstance(one, Packed) or (isinstance(one, Padded) and not one.by_length))
     models = [backend.model for backend in plain]

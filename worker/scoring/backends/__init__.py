@@ -1,4 +1,4 @@
-"""Ways to run a model over a batch of texts. All give the same logits; they differ in how much padding they compute."""
+"""Ways to run a model over a batch of texts. All give the same logits, but differ in speed."""
 
 from typing import Protocol
 
@@ -15,4 +15,4 @@ class Backend(Protocol):
         """The name recorded in receipts."""
 
     def logits(self, batch: Tokens) -> torch.Tensor:
-        """Float32 logits of shape (texts, outputs), on the device. A GPU may still be computing them on return."""
+        """Return float32 logits of shape (texts, outputs), on the device. A GPU may still be computing them."""

@@ -1,7 +1,7 @@
-"""Run the linear layers of an encoder on a CPU by oneDNN's fused product: weights in its own layout, bias and GELU included.
+"""Run an encoder's linear layers on a CPU by oneDNN's fused product, which includes bias and GELU.
 
-torch's linear layer reorders the weights in each call, copies the bias into place before the product, and GELU reads and
-writes all states again. `--compile` saves the same and more, but takes a minute or two at each start.
+torch's linear layer reorders the weights in each call and copies the bias into place before the product, and GELU reads
+and writes all states again. `--compile` avoids the same and more, but takes a minute or two at each start.
 """
 
 from typing import Any, TypeGuard
@@ -13,14 +13,14 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
 ONEDNN_FAMILIES = ("bart", "bert", "deberta-v2", "distilbert", "modernbert", "roberta", "xlm-roberta")
-_ROWS = 2_048  # of a typical batch: oneDNN chooses the layout of the weights for it. Others work too
-_GELU_AFTER = (("dense", "intermediate_act_fn"), ("fc1", "activation_fn"), ("lin1", "activation"))  # sibling modules
+_ROWS = 2_048  # of a typical batch, for which oneDNN chooses the layout of the weights; other batches work too
+_GELU_AFTER = (("dense", "intermediate_act_fn"), ("fc1", "activation_fn"), ("lin1", "activation"))  # (linear, GELU)
 
 
 def fuse_linear_layers(encoder: torch.nn.Module) -> bool:
-    """Replace the linear layers, in float32 or bfloat16. Returns whether that works here.
+    """Replace the linear layers, in float32 or bfloat16. Returns whether that works on this machine.
 
-    The model must be of one of `ONEDNN_FAMILIES`: they only call their layers, and do not read the weights.
+    The model must be of one of `ONEDNN_FAMILIES`, which only call their layers and do not read the weights.
     """
     if not _works(next(encoder.parameters()).dtype):
         return False
@@ -35,7 +35,7 @@ def fuse_linear_layers(encoder: torch.nn.Module) -> bool:
 
 
 def plain_weights(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in torch's own layout."""
+    """Return the tensor in torch's own layout."""
     return tensor.to_dense() if tensor.is_mkldnn else tensor
 
 
@@ -53,7 +53,7 @@ class _Linear(torch.nn.Module):
 
 
 def _followed_by_gelu(module: torch.nn.Module) -> dict[str, str]:
-    """The linear layers whose output goes to an exact GELU and nowhere else, and the name of that GELU."""
+    """Find the linear layers whose output only goes to an exact GELU. Returns the GELU's name by the layer's."""
     children = dict(module.named_children())
     return {
         linear: gelu
@@ -67,7 +67,7 @@ def _is_plain(module: torch.nn.Module | None) -> TypeGuard[torch.nn.Linear]:
 
 
 def _works(dtype: torch.dtype) -> bool:
-    """Try the operators, which torch does not document: this torch or this CPU may lack them."""
+    """Try the operators. torch does not document them, so another version or CPU may lack them."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     try:
@@ -80,17 +80,17 @@ def _works(dtype: torch.dtype) -> bool:
 
 # Attention in bfloat16 on a CPU by batched products, for models whose linear layers are fused.
 #
-# Without AMX, torch's own kernel multiplies in bfloat16 at about half the speed of oneDNN's batched products. Here the scores of
-# a few texts at a time are computed, turned into shares in place, and multiplied with the values, while they are in the cache.
-# Scores are rounded to bfloat16, which torch's kernel does only to the shares; the linear layers round all other states alike.
+# Without AMX, torch's own kernel multiplies in bfloat16 at about half the speed of oneDNN's batched products. Here, the
+# scores of a few texts at a time are computed, turned into shares in place and multiplied with the values, all in the
+# cache. Scores are rounded to bfloat16; torch's kernel rounds only the shares.
 
 CPU_ATTENTION = "shardsift_cpu"  # our name among transformers' attention implementations
-_SCORES_AT_ONCE = 1 << 19  # of all heads: 1 MiB, or one text
-_MOST_SCORES = 1 << 24  # of one text: 32 MiB, 1,182 tokens with 12 heads. Torch's kernel does not hold them all
+_SCORES_AT_ONCE = 1 << 19  # for all heads: 1 MiB, unless one text has more
+_MOST_SCORES = 1 << 24  # for one text: 32 MiB, or 1,182 tokens with 12 heads; more go to torch's kernel
 
 
 def products_are_faster(dtype: str) -> bool:
-    """Return whether this attention is faster than torch's here, which it is on CPUs with AVX512-BF16 and without AMX."""
+    """Return whether this attention is faster than torch's: on CPUs with AVX512-BF16 but without AMX."""
     has_amx, has_bfloat16 = (
         getattr(torch.cpu, name, bool) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     )
@@ -98,7 +98,7 @@ def products_are_faster(dtype: str) -> bool:
 
 
 def attend_by_products(model: Any) -> bool:
-    """Switch a model of one of `ONEDNN_FAMILIES` to this attention. Returns whether it can: DeBERTa's attention is its own."""
+    """Switch a model of one of `ONEDNN_FAMILIES` to this attention. Returns False for DeBERTa, which has its own."""
     if model.config.model_type == "deberta-v2":
         return False
     AttentionInterface.register(CPU_ATTENTION, attend)
@@ -119,8 +119,8 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """Compute the attention of each text's queries to its keys.
 
-    `query`, `key` and `value` have shape (texts, heads, tokens, width), `mask`, which is added to the scores, (texts, 1,
-    queries, keys), and the result (texts, queries, heads, width).
+    Shapes: `query`, `key` and `value` (texts, heads, tokens, width); `mask`, which is added to the scores, (texts, 1,
+    queries, keys); result (texts, queries, heads, width).
     """
     texts, heads, queries, width = query.shape
     keys = key.shape[2]
@@ -138,7 +138,7 @@ def attend(
 
 
 def _shares(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """The softmax of the scores of all keys for each query: shape (texts * heads, queries, keys)."""
+    """Compute the softmax over the keys for each query: shape (texts * heads, queries, keys)."""
     texts, heads, queries, _width = query.shape
     scores = query.new_empty(texts, heads, queries, key.shape[2])
     scores = (scores if mask is None else scores.copy_(mask)).flatten(0, 1)
@@ -147,6 +147,6 @@ def _shares(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -
 
 
 def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
-    """Halve transformers' mask of zeros and lowest values: a score must not take the sum below the lowest value."""
+    """Halve transformers' mask of zeros and lowest values, so that adding a score cannot overflow."""
     mask: torch.Tensor | None = eager_mask(*args, **kwargs)
     return mask if mask is None else mask / 2

@@ -1,7 +1,7 @@
 """Run packed batches at fixed sizes: compiled once and, on a GPU, recorded as a CUDA graph, so that a batch is one launch.
 
-A batch is filled up with dummy texts to a number of tokens, and with empty texts to a number of texts. Compiling for a size
-joins the products of query, key and value, and fuses GELU and the normalisations.
+Dummy texts fill a batch up to the number of tokens, and empty texts up to the number of texts. Compiling for a fixed
+size joins the products of query, key and value, and fuses GELU and the normalisations.
 """
 
 import logging
@@ -18,16 +18,16 @@ from shardsift.worker.scoring.backends.packed import Inputs, Packed
 from shardsift.worker.scoring.device import to_device
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
-# Average and maximum tokens of a text in a batch. Other batches run packed. For every text, the attention kernel starts as many
-# blocks as the longest text needs (one per 128 tokens), so batches of many texts and of long texts use different sizes.
+# Average and maximum tokens of a text in a batch; other batches run packed. The attention kernel starts as many blocks
+# for each text as the longest one needs (one per 128 tokens), so there is a size for many texts and one for long ones.
 _SIZES = ((64, 512), (16, 128))
-_FULL_ENOUGH = 0.5  # of the tokens; smaller batches run packed, which is faster for them
-_MOST_ERROR = 0.05  # of a logit, as for bfloat16
+_FULL_ENOUGH = 0.5  # share of the tokens; smaller batches are faster if they run packed
+_MOST_ERROR = 0.05  # of a logit, as in bfloat16
 logger = logging.getLogger(__name__)
 
 
 class Graphed:
-    """A packed model at a size of `tokens`, for texts of up to `longest` tokens. A new size takes a minute to compile.
+    """A packed model for batches of `tokens`, with texts of up to `longest`. Another size takes a minute to compile.
 
     With a CUDA graph, logits are copied before the next batch overwrites them.
     """
@@ -41,7 +41,7 @@ class Graphed:
         self._sizes = [(tokens // average, min(longest, most, tokens)) for average, most in _SIZES]
         # Without max_autotune: on an H100, cuBLAS won all large products, and trying the others took minutes.
         self._run = torch.compile(packed.run, dynamic=False, fullgraph=True)
-        self._graphs: dict[Hashable, _Graph | None] = {}  # by the inputs' shapes; None: it cannot be recorded
+        self._graphs: dict[Hashable, _Graph | None] = {}  # by the inputs' shapes; None if recording failed
 
     def of_size(self, tokens: int) -> "Graphed":
         return Graphed(self.packed, tokens=tokens, longest=self._longest)
@@ -60,7 +60,7 @@ class Graphed:
     def _filled(self, batch: Tokens, texts: int, longest: int) -> Tokens | None:
         """Pad the batch to a fixed size. Returns None if it does not fit, or is too small."""
         taken = len(batch.ids)
-        dummies = np.arange(taken, self._tokens, longest)  # where they start
+        dummies = np.arange(taken, self._tokens, longest)  # starts of the dummy texts
         fits = len(batch) + len(dummies) <= texts and batch.lengths.max() <= longest
         if not (fits and _FULL_ENOUGH * self._tokens <= taken <= self._tokens):
             return None
@@ -72,13 +72,13 @@ class Graphed:
         return Tokens(ids=np.pad(batch.ids, free), offsets=offsets, types=types)
 
     def _graph_of(self, inputs: Inputs, *, texts: int, longest: int) -> "_Graph | None":
-        """The graph for inputs of these shapes. Raises if the first one cannot be recorded: the trial goes on without graphs."""
+        """Return the graph for inputs of these shapes. Raises if the first graph fails: the gate then skips graphs."""
         kind = (len(inputs["starts"]), frozenset(inputs))  # with or without token types
         if kind in self._graphs:
             return self._graphs[kind]
         self._graphs[kind] = None
         try:
-            # Freezing comes too late as an option of torch.compile. All models and sizes of a process compile the same function.
+            # An option of torch.compile would set freezing too late. All models and sizes compile the same function.
             with inductor.patch(freezing=True), dynamo.patch(recompile_limit=256):
                 graph = _Graph(partial(self._run, longest=longest), inputs, self.packed.device)
             _check_close(graph.replay(inputs)[:texts], self.packed.run(inputs, longest=longest)[:texts])
@@ -92,14 +92,14 @@ class Graphed:
 
 
 def _check_close(logits: torch.Tensor, expected: torch.Tensor) -> None:
-    """Raise RuntimeError if the logits differ from the model's. The parity gate may not have tried a batch of each size."""
+    """Raise RuntimeError if the logits differ from the model's. The parity gate may not have tried every size."""
     error = float((logits - expected).abs().max())
     if not error <= _MOST_ERROR * max(1.0, float(expected.abs().max())):
         raise RuntimeError(f"a logit differs by {error:.3g}")
 
 
 class _Graph:
-    """A recorded run, whose inputs and output have fixed addresses on the device. On a CPU the run is only compiled."""
+    """A recorded run, with fixed addresses for inputs and output. On a CPU the run is only compiled."""
 
     def __init__(self, run: Any, inputs: Inputs, device: torch.device) -> None:
         self._run = run
@@ -108,7 +108,7 @@ class _Graph:
         if device.type != "cuda":
             run(self._inputs)
             return
-        # Compiled, warmed up and recorded on one stream, which is left even if recording fails.
+        # Compile, warm up and record on one side stream.
         side = torch.cuda.Stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):

@@ -1,7 +1,7 @@
-"""Compute the last layer for the first token of each text only. The logits stay the same.
+"""Compute the last layer only for the first token of each text. The logits stay the same.
 
-The heads of these families read the first token's state alone, so the last layer needs only keys and values of the
-other tokens. This saves 7 % of the work of BERT-base and 14 % of that of a six-layer model.
+The heads of these families only read the first token's state, so the last layer needs just keys and values of the
+other tokens. This saves 7 % of the work of BERT-base, and 14 % for a model of six layers.
 """
 
 from collections.abc import Callable
@@ -14,16 +14,16 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 @dataclass(frozen=True, kw_only=True)
 class _LayerParts:
-    layers: Callable[[Any], torch.nn.ModuleList]  # of the encoder
+    layers: Callable[[Any], torch.nn.ModuleList]  # encoder → its layers
     attention: Callable[[Any], Any]
-    projections: tuple[str, str, str]  # attributes of the attention: query, key, value
+    projections: tuple[str, str, str]  # names of the attention's layers for query, key and value
     rest: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]  # layer, attended, input states → output states
 
 
 def reduce_last_layer(model: Any) -> bool:
     """Replace the model's last layer, if its family is supported. Returns whether it did.
 
-    From then on, `last_hidden_state` has one state per text.
+    After this, `last_hidden_state` has one state per text.
     """
     parts = _FAMILIES.get(model.config.model_type)
     if parts is None:
@@ -91,17 +91,17 @@ _DISTILBERT = _LayerParts(
 _FAMILIES = {"bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT, "distilbert": _DISTILBERT}
 
 
-# Compute BART's last decoder layer for the position that its head reads, only. The logits stay the same.
+# Compute BART's last decoder layer only for the position that its head reads. The logits stay the same.
 #
-# For a single query, keys and values need not be computed either. With keys K·x + k and values V·x + v of the states x:
-# query · (K·x + k) = (Kᵀ·query) · x + a constant, which softmax ignores; and since the weights of attention add up to 1, the
-# attended value is V · (weighted sum of x) + v. What is left of the layer costs almost nothing: a tenth of BART is saved.
+# For a single query, even keys and values need not be computed. With keys K·x + k and values V·x + v of the states x:
+# query · (K·x + k) = (Kᵀ·query) · x + a constant, which softmax ignores; and because attention weights add up to 1, the
+# attended value is V · (weighted sum of x) + v. The rest of the layer costs almost nothing: this saves a tenth of BART.
 
 
 def reduce_last_decoder_layer(model: Any) -> bool:
     """Replace the layer, if the model is a BART whose weights are not quantised. Returns whether it did.
 
-    From then on, the last hidden states are those of the head's position, at every position.
+    After this, the last hidden state is that of the head's position at every position.
     """
     if model.config.model_type != "bart":
         return False
@@ -115,7 +115,7 @@ def reduce_last_decoder_layer(model: Any) -> bool:
 
 
 def _with_head_position(bart: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Pass the layer the position of each text's last end-of-sequence token, which the head reads."""
+    """Pass the position of each text's last end-of-sequence token, which the head reads, to the layer."""
     is_end = args[0].eq(bart.config.eos_token_id)
     last = is_end.shape[1] - 1 - is_end.int().flip(1).argmax(1)
     return args, kwargs | {"head_position": last}
@@ -163,7 +163,7 @@ class _OneQueryAttention(torch.nn.Module):
         self.value_bias = _constant(attention.v_proj.bias)
 
     def forward(self, one: torch.Tensor, states: torch.Tensor, seen: torch.Tensor | None) -> torch.Tensor:
-        """`one` has shape (texts, width), `states` (texts, tokens, width), and `seen` (texts, tokens)."""
+        """Attend with one query: `one` (texts, width), `states` (texts, tokens, width), `seen` (texts, tokens)."""
         heads = self.of_keys.shape[:2]
         query = (self.q_proj(one) * self.scaling).unflatten(1, heads).transpose(0, 1)
         scores = ((query @ self.of_keys).transpose(0, 1) @ states.mT).float()  # shape (texts, heads, tokens)

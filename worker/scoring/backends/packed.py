@@ -1,7 +1,7 @@
 """Run the texts of a batch end to end in one row, without padding. Supports the model families in FAMILIES.
 
-The encoder or decoder runs over all tokens of a batch at once. Attention is limited to the tokens of the same text, and the
-head gets one state per text. A test for each family checks that the logits equal those of padded batches.
+The model runs over all tokens of a batch at once. Attention is limited to the tokens of the same text, and the head
+gets one state per text. A test for each family checks that the logits equal those of padded batches.
 """
 
 from collections.abc import Callable
@@ -24,20 +24,20 @@ Attention = Callable[..., torch.Tensor]
 
 
 def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: tuple[int, int]) -> torch.Tensor:
-    """Attention within each text by torch's own kernel. Works on CUDA only, with 16-bit formats.
+    """Compute attention within each text by torch's own kernel, which works only on CUDA and in 16-bit formats.
 
-    `query`, `key` and `value` have shape (tokens, heads, width); keys and values may have fewer heads. The starts are the
-    offset of each text, and the end of the last one. The most queries and keys are the maxima per text. `window_size` is the
-    number of keys visible before and after a query; -1: all.
+    `query`, `key` and `value` have shape (tokens, heads, width); keys and values may have fewer heads. The starts are
+    the offset of each text, and the end of the last one. The most queries and keys are maxima per text. `window_size`
+    is the number of keys visible before and after a query; -1: all.
     """
     before, after = window_size
     is_causal = window_size == (-1, 0)
-    # What `torch.nn.attention.varlen` calls. That would copy queries, keys and values when it is compiled.
+    # `torch.nn.attention.varlen` calls the same, but copies queries, keys and values when it is compiled.
     attended: torch.Tensor = torch.ops.aten._flash_attention_forward(
         *states_and_lengths,
         0.0,  # dropout
         is_causal,
-        False,  # a mask, for debugging
+        False,  # no debug mask
         scale=scale,
         window_size_left=before,
         window_size_right=after,
@@ -56,7 +56,7 @@ class Packed:
     device: torch.device
     family: "Family"
     first_position: int
-    first_only: bool  # the last layer returns one state per text
+    first_only: bool  # whether the last layer returns one state per text
     name: str = "packed"
 
     @torch.inference_mode()
@@ -65,9 +65,9 @@ class Packed:
         return self.run(inputs, longest=int(batch.lengths.max()))
 
     def inputs(self, batch: Tokens, filled: Tokens) -> dict[str, npt.NDArray[Any]]:
-        """The arguments of `run`, as arrays of shape (tokens,), (texts,) or (texts + 1,).
+        """Make the arguments of `run`, as arrays of shape (tokens,), (texts,) or (texts + 1,).
 
-        `filled` is the batch, or begins with its texts.
+        `filled` is the batch, perhaps with dummy texts added.
         """
         positions = np.arange(len(filled.ids)) - np.repeat(filled.offsets[:-1], filled.lengths)
         places = self.family.places(batch, self.model.config.pad_token_id)
@@ -77,13 +77,13 @@ class Packed:
             "starts": filled.offsets.astype(np.int32),
             "places": np.pad(places, (0, len(filled) - len(batch))),
         }
-        # Single texts are of type 0, as is the model's default.
+        # Single texts have type 0, which is the model's default.
         if filled.types is not None and self.model.config.to_dict().get("type_vocab_size", 0) > 1:
             inputs["types"] = filled.types
         return inputs
 
     def run(self, inputs: Inputs, *, longest: int) -> torch.Tensor:
-        """Float32 logits of shape (texts, outputs). `longest` is not less than the tokens of any text."""
+        """Compute float32 logits of shape (texts, outputs). No text has more than `longest` tokens."""
         starts, places, types = inputs["starts"], inputs["places"], inputs.get("types")
         states = self.model.base_model(
             input_ids=inputs["ids"][None],
@@ -102,7 +102,7 @@ class Packed:
 def packed(
     model: Any, device: torch.device, *, first_only: bool = False, attention: Attention = flash_attention
 ) -> Packed:
-    """Switch the model to packed attention. Raises KeyError for a family that is not in FAMILIES.
+    """Switch a model to packed attention. Raises KeyError for a family that is not in FAMILIES.
 
     Set `first_only` if `reduce_last_layer` has replaced the model's last layer.
     """
@@ -119,7 +119,7 @@ def packed(
 
 
 def positions_before_the_first(model: Any) -> int:
-    """Positions of RoBERTa and its descendants start after the padding index; those of other models start at 0."""
+    """Return the model's first position: after the padding index for RoBERTa and its descendants, otherwise 0."""
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Embedding) and "position" in name and module.padding_idx is not None:
             return module.padding_idx + 1
@@ -129,7 +129,7 @@ def positions_before_the_first(model: Any) -> int:
 def _interface_to(attention: Attention) -> Callable[..., tuple[torch.Tensor, None]]:
     """Adapt `attention` to the signature that transformers calls.
 
-    Its input has shape (1, heads, tokens, width), its output (1, tokens, heads, width).
+    The adapter's input has shape (1, heads, tokens, width), its output (1, tokens, heads, width).
     """
 
     def attend(
@@ -143,7 +143,7 @@ def _interface_to(attention: Attention) -> Callable[..., tuple[torch.Tensor, Non
         longest: int,
         first_only: bool = False,  # `query` holds only the first token of each text
         scaling: float | None = None,
-        sliding_window: int | None = None,  # one more than the tokens visible before it and, in an encoder, after it
+        sliding_window: int | None = None,  # visible tokens before the query and, in an encoder, after it, plus one
         **_: Any,
     ) -> tuple[torch.Tensor, None]:
         seen = -1 if sliding_window is None else sliding_window - 1
@@ -167,7 +167,7 @@ def _first_places(batch: Tokens, _pad: int | None) -> npt.NDArray[np.int64]:
 
 
 def _last_places(batch: Tokens, pad: int | None) -> npt.NDArray[np.int64]:
-    """The position of each text's last token that is not padding, as transformers chooses it; else of its first token."""
+    """Find each text's last token that is not padding, as transformers does; its first token if all are padding."""
     places = np.arange(len(batch.ids))
     starts = np.repeat(batch.offsets[:-1], batch.lengths)
     last: npt.NDArray[np.int64] = np.maximum.reduceat(np.where(batch.ids == pad, starts, places), batch.offsets[:-1])
@@ -196,7 +196,7 @@ def _distilbert_head(model: Any, states: torch.Tensor, _starts: torch.Tensor, pl
 def _modernbert_head(model: Any, states: torch.Tensor, starts: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     if model.config.classifier_pooling == "cls":
         pooled = states[places]
-    else:  # unsafe: skips the check of the starts, which would wait for the GPU
+    else:  # `unsafe` skips a check of the starts that would wait for the GPU
         pooled = torch.segment_reduce(states.float(), "mean", offsets=starts.long(), unsafe=True).to(states.dtype)
     logits: torch.Tensor = model.classifier(model.head(pooled))
     return logits
@@ -209,11 +209,11 @@ def _decoder_head(model: Any, states: torch.Tensor, _starts: torch.Tensor, place
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """The head of a model family, and the token that it reads."""
+    """A model family: how its head computes logits, and which token of a text the head reads."""
 
     head: HeadFunction
     places: Callable[[Tokens, int | None], npt.NDArray[np.int64]] = _first_places
-    has_cache: bool = False  # the model would keep keys and values for a next token, but there is none
+    has_cache: bool = False  # whether to turn off a cache of keys and values, which only generation needs
 
 
 _DECODER = Family(head=_decoder_head, places=_last_places, has_cache=True)

@@ -1,6 +1,6 @@
-"""Pad every text of a batch to the longest. With `by_length`, pad none, and compute texts of equal length together.
+"""Pad every text of a batch to the longest one or, with `by_length`, run texts of equal length without padding.
 
-Padding always follows the text, even if the tokenizer pads on the left, so that the text keeps its own positions.
+Padding always follows the text, even if the tokenizer pads on the left, so that the text keeps its positions.
 """
 
 import logging
@@ -15,20 +15,20 @@ import torch
 from shardsift.worker.scoring.device import to_device
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
-# Encoders whose attention sees all tokens of a text in every layer.
+# Encoders in which every layer's attention sees all tokens of a text.
 _MASKED_BY_KEY = {"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}
-Filled = npt.NDArray[np.bool_]  # which places of a padded batch hold a token
+Filled = npt.NDArray[np.bool_]  # mask of the places of a padded batch that hold a token
 
 
 @dataclass(frozen=True, kw_only=True)
 class Padded:
     model: Any
     device: torch.device
-    pad_id: int | None  # None: the head reads the last token, so pad with a token that ends no text of the batch
-    takes_token_types: bool  # the model expects token type ids; they are all zero for single texts
-    has_cache: bool  # the model would keep keys and values for a next token, but there is none
-    masks_keys: bool = False  # the mask has the shape that attention takes, see `without_waiting`
-    by_length: bool = False  # for models into whose scores padding leaks
+    pad_id: int | None  # None: the head reads the last token, so pad with one that is no text's last token
+    takes_token_types: bool  # whether the model expects token type ids, which are all 0 for single texts
+    has_cache: bool  # whether to turn off a cache of keys and values, which only generation needs
+    masks_keys: bool = False  # whether masks have the shape that attention takes; see `without_waiting`
+    by_length: bool = False  # for models whose scores depend on padding
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Padded:
         return logits.float()
 
     def _filler(self, batch: Tokens, filled: Filled) -> int:
-        """The padding token, which is passed to the model's head."""
+        """Choose the padding token, and note it in the config, where the model's head looks for it."""
         if self.pad_id is not None:
             return self.pad_id
         lasts = set(batch.ids[batch.offsets[1:] - 1].tolist())
@@ -80,19 +80,19 @@ class Padded:
 
 
 def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None, by_length: bool = False) -> Padded:
-    """The backend for a model and its tokenizer. `run` computes in place of the model, if given.
+    """Make the backend of a model and its tokenizer. `run`, if given, computes instead of the model.
 
-    The padding token is that of the model: its head looks for it.
+    Padding uses the model's padding token, not the tokenizer's, because the model's head looks for it.
     """
     config = model.config.get_text_config()
     own_pad_id = config.pad_token_id
     reads_last = own_pad_id == -1
-    reads_last_place = getattr(config, "summary_type", None) == "last"  # XLNet's head, even of a padded text
+    reads_last_place = getattr(config, "summary_type", None) == "last"  # XLNet's head reads even padding there
     return Padded(
         model=run or model,
         device=device,
         pad_id=(-1 if run else None) if reads_last else own_pad_id,
-        # Only this process could pass the head another token.
+        # A filler token can be passed to the head only in this process.
         by_length=by_length or reads_last_place or bool(run and reads_last),
         takes_token_types="token_type_ids" in tokenizer.model_input_names,
         has_cache="use_cache" in signature(model.forward).parameters,
@@ -100,7 +100,7 @@ def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None,
 
 
 def restore_attention(model: Any) -> None:
-    """Restore BigBird's sparse attention, which it replaces by full attention for good after a short text."""
+    """Restore BigBird's sparse attention, which the model permanently replaces by full attention after a short text."""
     encoder: Any = getattr(model, "base_model", None)
     wanted = getattr(getattr(model, "config", None), "attention_type", None)
     if wanted != getattr(encoder, "attention_type", wanted):
@@ -110,20 +110,20 @@ def restore_attention(model: Any) -> None:
 def without_waiting(batches: Padded) -> Padded:
     """Pass masks of shape (texts, 1, 1, tokens), if the model's attention takes them.
 
-    transformers looks into a mask of shape (texts, tokens), for which it waits for a GPU in every batch.
+    With a mask of shape (texts, tokens), transformers reads its values, and so waits for the GPU in every batch.
     """
     config = batches.model.config.get_text_config()
     takes_keys = config.model_type in _MASKED_BY_KEY and config._attn_implementation == "sdpa"
     return replace(batches, masks_keys=takes_keys)
 
 
-# Compile a model in place with torch.compile. If that cannot work here, log a warning and leave the model as it is.
+# Compile a model with torch.compile.
 
 logger = logging.getLogger(__name__)
 
 
 def compile_in_place(module: torch.nn.Module, device: torch.device) -> None:
-    """The model compiles on its first call, for all input sizes at once. That takes a minute or two."""
+    """Compile the model at its first call, for all input sizes, in a minute or two. Warns if that is not possible."""
     if not _compiles(device):
         return
     module.compile(dynamic=True)
@@ -134,7 +134,7 @@ def is_compiled(module: torch.nn.Module) -> bool:
 
 
 def _compiles(device: torch.device) -> bool:
-    """Compile a trivial function. Only a trial shows whether the C++ compiler, Triton and their dependencies work."""
+    """Compile a trivial function: only a trial shows whether the C++ compiler, Triton and their dependencies work."""
     try:
         torch.compile(torch.sin)(torch.ones(8, device=device))
     except Exception as error:  # each missing part raises its own exception type

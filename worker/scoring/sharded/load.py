@@ -25,9 +25,9 @@ from shardsift.worker.scoring.sharded import Sharded, Sharding
 from shardsift.worker.scoring.sharded.tensor import load_by_tensor
 
 _PARITY_ROWS = 16  # in float32 the model may not fit on the devices, and offloaded layers are slow
-# A large model leaves less memory for batches, and its matrices are large enough with fewer tokens.
+# A large model leaves less memory for batches, and needs fewer tokens to keep the devices busy.
 _MOST_BATCH_TOKENS = 8_192
-_DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size")  # among the ranks, if a config has them
+_DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size")  # must be multiples of the ranks
 logger = logging.getLogger(__name__)
 
 
@@ -42,7 +42,7 @@ def load_sharded(
     max_batch_tokens: int,
     parity_rows: int | None,
 ) -> SequenceClassifier:
-    """Load a model as `load_classifier` does, over several devices."""
+    """Load a model over several devices. See `load_classifier` for the arguments."""
     config = _config(model, revision)
     by_tensor = sharding.way != "layers" and _divides_by_tensor(model, config, sharding, device)
     texts = sample_texts(_PARITY_ROWS if parity_rows is None else parity_rows)
@@ -68,10 +68,10 @@ def load_sharded(
 
 
 def _config(model: str, revision: str | None) -> Any:
-    """Read the config. Returns None if transformers does not know its type: an adapter may load the model."""
+    """Read the config. Returns None if transformers does not know its type; an adapter may."""
     try:
         return AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
-    except Exception:  # each kind of config has its own ways to fail
+    except Exception:  # configs raise any error
         return None
 
 
@@ -85,7 +85,7 @@ def _divides_by_tensor(model: str, config: Any, sharding: Sharding, device: torc
 
 def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
     """Return why a model cannot be divided by tensor among this many ranks; None if it can."""
-    if device.type != torch._C._get_accelerator().type:  # transformers takes the machine's accelerator
+    if device.type != torch._C._get_accelerator().type:  # transformers always uses the machine's accelerator
         return f"transformers would not use the device {device.type}"
     if torch.distributed.is_initialized():
         return "this process has a model that is divided by tensor already"
@@ -98,7 +98,7 @@ def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
 
 
 def _reference(model: str, revision: str | None, texts: list[str], sharding: Sharding, device: torch.device) -> Logits:
-    """Compute the logits of the plain model in float32, divided by layers: the CPU and the disk take what does not fit."""
+    """Compute the plain model's logits in float32, divided by layers, with the rest on the CPU and the disk."""
     saved, backend = load_by_layers(model, "float32", revision, sharding, device)
     try:
         return float32_logits(saved, texts, device)
@@ -108,7 +108,7 @@ def _reference(model: str, revision: str | None, texts: list[str], sharding: Sha
         release_memory()
 
 
-# Divide a model by layers: accelerate's `device_map="auto"`. Layers that fit on no device go to the CPU, then to the disk.
+# Divide a model by layers with accelerate's `device_map="auto"`. Other layers go to the CPU, then to the disk.
 
 
 def load_by_layers(
@@ -125,12 +125,12 @@ def load_by_layers(
     )
     keep_heads_in_float32(saved.model)
     batches = padded(saved.model, saved.tokenizer, device)
-    devices_used = set(getattr(saved.model, "hf_device_map", {"": device}).values())  # no map: nothing was divided
+    devices_used = set(getattr(saved.model, "hf_device_map", {"": device}).values())  # no map if nothing was divided
     return saved, Sharded(padded=batches, division=f"layers over {len(devices_used)}", close=folder.cleanup)
 
 
 def _free_memory(devices: int, device: torch.device) -> dict[int | str, int]:
-    """Measure the free memory of the first GPUs and the CPU. Without a limit, accelerate would use every GPU that it sees."""
+    """Measure the free memory of the first GPUs and the CPU, as a limit: accelerate would use every GPU it sees."""
     from accelerate.utils import get_max_memory
 
     wanted = {"cpu", *(range(devices) if device.type == "cuda" else ())}

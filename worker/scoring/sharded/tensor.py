@@ -1,11 +1,11 @@
-"""Divide a model by tensor: each device has a part of every matrix, and a process of its own, a rank of `torch.distributed`.
+"""Divide a model by tensor: each device has a part of every matrix and its own process, a rank of `torch.distributed`.
 
-Rank 0 is the process that loads the scorer. The others wait in a broadcast for the next batch. Each computes its share of every
-batch, and gets the whole result. All must take the same steps, because each step waits for all.
+Rank 0 is the process that loads the scorer. The others wait in a broadcast for the next batch. Each computes its share
+of every batch, and gets the whole result. All must take the same steps, because each step waits for all.
 
-If a rank dies, the group cannot go on, so `on_lost_rank` is called. No rank outlives rank 0: rank 0 kills the others when it
-closes, and on Linux the kernel kills them when it dies, even if they hang. They ignore SIGTERM and SIGINT, which a process group
-gets together: rank 0 may still need them for a batch.
+If a rank dies, the group cannot continue, so `on_lost_rank` is called. No rank outlives rank 0: it kills the others
+when it closes, and on Linux the kernel kills them when it dies, even if they hang. They ignore SIGTERM and SIGINT,
+which the whole process group receives, because rank 0 may still need them for a batch.
 """
 
 import os
@@ -32,8 +32,8 @@ from shardsift.worker.scoring.quiet import quiet_transformers, quieten_imports
 from shardsift.worker.scoring.saved_model import SavedModel, saved_model
 from shardsift.worker.scoring.sharded import Sharded, Sharding
 
-_STEP_LIMIT = timedelta(hours=2)  # longer than any load. A worker's watchdog ends a rank that hangs much earlier
-_IDLE_LIMIT = timedelta(days=20)  # after so long without a batch, a worker starts its processes again
+_STEP_LIMIT = timedelta(hours=2)  # longer than any load; a worker's watchdog ends a rank that hangs much earlier
+_IDLE_LIMIT = timedelta(days=20)  # after this time without a batch, a worker restarts its processes
 
 
 def load_by_tensor(
@@ -56,11 +56,11 @@ def load_by_tensor(
 
 
 class _Divided:
-    """The divided model, as rank 0 calls it. A process can have one at a time."""
+    """The divided model in rank 0. A process can have one at a time."""
 
     def __init__(self, group: "_Group", on_lost: Callable[[str], None] | None) -> None:
         end_others = _start_others(group, on_lost)
-        self.close = Finalize(self, end_others, exitpriority=1)  # at exit, multiprocessing would wait for the ranks
+        self.close = Finalize(self, end_others, exitpriority=1)  # multiprocessing would wait for the ranks at exit
         try:
             self.part = _Part(group, rank=0)
         except BaseException:
@@ -68,10 +68,10 @@ class _Divided:
             raise
 
     def __call__(self, **inputs: Any) -> Any:
-        """The model's output for a batch, whose tensors are on the CPU. Raises DeviceFault if the group has failed.
+        """Compute the model's output for a batch with tensors on the CPU. Raises DeviceFault if the group has failed.
 
-        transformers raises ValueError for a text that it cannot handle, in every rank alike. After any other error the ranks
-        may be at different steps, and would mix up their batches.
+        For a text that transformers cannot handle, every rank raises ValueError. After any other error the ranks may be
+        at different steps and mix up their batches.
         """
         try:
             return self.part.next_output(inputs)
@@ -81,7 +81,7 @@ class _Divided:
                 "or memory is short: then lower SHARDSIFT_MAX_BATCH_TOKENS."
             ) from error
 
-    forward = __call__  # `Padded` calls `forward` for some sizes, because of torch.compile
+    forward = __call__  # which `Padded` calls for some sizes, because of torch.compile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +91,13 @@ class _Group:
     revision: str | None
     ranks: int
     device_type: str
-    threads: int  # of each rank, on a CPU
-    meeting_file: str  # a file that does not exist yet, in a folder that only this user can read
+    threads: int  # per rank, on a CPU
+    meeting_file: str  # must not exist yet; its folder is private to this user
 
 
 class _Part:
     def __init__(self, group: _Group, *, rank: int) -> None:
-        """Meet the other ranks and load the part. Returns when all have theirs. Raises ModelError as `saved_model` does."""
+        """Meet the other ranks, and load a part. Returns when all have loaded theirs. Raises ModelError."""
         from transformers.distributed.configuration_utils import DistributedConfig
 
         self.device = _prepared_device(group, rank)
@@ -118,7 +118,7 @@ class _Part:
 
     @torch.inference_mode()
     def next_output(self, batch: dict[str, Any] | None = None) -> Any:
-        """The output of the whole model for the next batch, which rank 0 sends between CPUs."""
+        """Receive the next batch from rank 0, over the CPUs, and return the whole model's output for it."""
         sent = [batch]
         distributed.broadcast_object_list(sent, src=0, group=self._batches)
         inputs = sent[0] or {}
@@ -127,7 +127,7 @@ class _Part:
 
 
 def _prepared_device(group: _Group, rank: int) -> torch.device:
-    """Choose the device of a rank. Keeps Gloo, which connects the processes, from listening to other machines."""
+    """Choose the device of a rank. Also limits Gloo, which connects the processes, to this machine."""
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if group.device_type != "cuda":
@@ -140,8 +140,8 @@ def _prepared_device(group: _Group, rank: int) -> torch.device:
 def _start_others(group: _Group, on_lost: Callable[[str], None] | None) -> Callable[[], None]:
     """Start the other ranks, and a thread that calls `on_lost` if one dies. Returns the function that ends them.
 
-    The thread is needed because rank 0 would wait for a dead rank in its next NCCL collective. The kernel kills a rank when the
-    thread that started it ends, so only ranks of a main thread ask for that.
+    The thread is needed because rank 0 would wait forever for a dead rank in its next NCCL collective. The kernel would
+    kill a rank when the thread that started it ends, so this protection is only used from the main thread.
     """
     parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
     from shardsift.fleet.process.children import (
@@ -173,14 +173,14 @@ def _start_others(group: _Group, on_lost: Callable[[str], None] | None) -> Calla
 
 
 def _serve(index: int, parent: int, group: _Group) -> NoReturn:
-    """Compute each batch that rank 0 sends. Rank 0 reports a text that transformers cannot handle."""
+    """Compute each batch that rank 0 sends. Ignores ValueErrors, which rank 0 reports."""
     from shardsift.fleet.process.children import end_with_parent
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     if parent:
         end_with_parent(parent, signal.SIGKILL)
-    os.environ["LOCAL_RANK"] = str(index + 1)  # by which transformers chooses the GPU
+    os.environ["LOCAL_RANK"] = str(index + 1)  # transformers chooses the GPU by it
     quieten_imports()
 
     with quiet_transformers():

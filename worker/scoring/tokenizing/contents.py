@@ -1,4 +1,4 @@
-"""The ids of the beginnings of texts, without special tokens. Knows nothing of models or batches."""
+"""Tokenize the beginnings of texts, without special tokens. Knows nothing of models or batches."""
 
 import copy
 import json
@@ -14,30 +14,30 @@ import pyarrow.compute as pc
 
 from shardsift.worker.scoring.tokenizing.tokens import Tokens, flat, joined
 
-# The tokenizer processes the whole text before it truncates, so long texts are cut first.
-_CHARS_PER_TOKEN = 6  # English has 4 to 5, so the first look fills the model for nearly every long text
-_WIDEN = 4  # a text that does not fill the model is looked at again, this many times as far
-MAX_CHARS = 1 << 21  # characters of a text that are looked at, at most; limits memory
+# The tokenizer processes a whole text before it truncates, so long texts are cut first.
+_CHARS_PER_TOKEN = 6  # English has 4 to 5, so the first cut of nearly every long text fills the model
+_WIDEN = 4  # if a cut text does not fill the model, the next cut is this many times as long
+MAX_CHARS = 1 << 21  # most characters of a text that are tokenized; limits memory
 _CALL_CHARS = 1 << 22  # characters per call of the tokenizer; limits memory
 _ROW_CHARS = 1 << 12  # added to the size of each text, so that a call has at most 1,024 texts
 
 
 class ContentEncoder:
-    """Tokenizes the beginnings of texts with the Rust tokenizer: at most `room` ids of each, without special tokens.
+    """Tokenizes the beginnings of texts with the Rust tokenizer, up to `room` ids each, without special tokens.
 
-    Changes the truncation and padding of the tokenizer that it is given.
+    Changes the truncation and padding of the tokenizer that is passed in.
     """
 
     def __init__(self, backend: Any, *, room: int) -> None:
         backend.no_truncation()
         backend.no_padding()
-        self._encode = getattr(backend, "encode_batch_fast", backend.encode_batch)  # fast: without offsets
+        self._encode = getattr(backend, "encode_batch_fast", backend.encode_batch)  # the fast one leaves out offsets
         self._normalize = normalizing(backend)
         self._room = room
         self._first_look = min(_CHARS_PER_TOKEN * room, MAX_CHARS) if may_cut(backend) else MAX_CHARS
 
     def encode(self, texts: pa.Array) -> Tokens:
-        """Tokenize the beginnings of texts. If a beginning does not fill the model, take a longer one."""
+        """Tokenize the beginnings of texts. A beginning that does not fill the model is replaced by a longer one."""
         looks: list[Tokens] = []
         latest = np.zeros(len(texts), np.int64)
         rows, limit, seen = np.arange(len(texts)), self._first_look, 0
@@ -66,22 +66,22 @@ class ContentEncoder:
 
 
 def calls(chars: npt.NDArray[np.int64], most: int = _CALL_CHARS) -> Iterator[tuple[int, int]]:
-    """The range of texts for each call of the tokenizer. A text of any length gets a call."""
+    """Return the range of texts for each call of the tokenizer. A very long text gets its own call."""
     call = np.cumsum(chars + _ROW_CHARS) // most
     starts = np.flatnonzero(np.diff(call, prepend=-1))
     return pairwise([*starts.tolist(), len(chars)])
 
 
-# A copy of a tokenizer that gives the same ids, for settings of its own: a call changes a tokenizer's truncation and padding.
+# Copy a tokenizer, because calls change its truncation and padding. The copy gives the same ids.
 #
-# `copy.deepcopy` writes the tokenizer as JSON and reads it again, which changes the last bit of some scores of a Unigram model
-# (XLM-R, DeBERTa-v3). Of two splits of a word that are equally good, it may then choose the other one.
+# `copy.deepcopy` alone would write the tokenizer as JSON and read it again. This changes the last bit of some scores in
+# a Unigram model (XLM-R, DeBERTa-v3), so that of two equally good splits of a word the copy may choose the other one.
 
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "encode_special_tokens")
 
 
 def twin_of(tokenizer: Any) -> Any:
-    """A copy of a transformers tokenizer without truncation and padding. Shares the vocabulary, unless it is in Python."""
+    """Copy a transformers tokenizer, without truncation and padding. Shares the vocabulary of a Rust tokenizer."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return copy.deepcopy(tokenizer, None if backend is None else {id(backend): _twin(backend)})
 
@@ -97,30 +97,30 @@ def _twin(backend: Any) -> Any:
 
 
 # Plain characters are letters, digits and ASCII punctuation, with two exceptions: the quotation marks that ALBERT's
-# normalizer changes, and letters that Unicode joins to the character before or after them (Prepend, Extend,
-# SpacingMark). The Basic Multilingual Plane has five of those; letters outside it are never plain.
+# normalizer changes, and letters that Unicode joins to a neighbouring character (Prepend, Extend, SpacingMark). There
+# are five of those in the Basic Multilingual Plane; letters outside that plane are never plain.
 # https://www.unicode.org/reports/tr29/
 _PLAIN = r"[!-&(-_a-~\w]"
 _BINDING = re.compile("[\u0d4e\u0e33\u0eb3\uff9e\uff9f\U00010000-\U0010ffff]")
 _ALL_PLAIN = re.compile(rf"{_PLAIN}+")
-_LAST_PLACE = re.compile(rf"(?s).*(?: |{_PLAIN}){_PLAIN}(?= {_PLAIN}(?: |{_PLAIN}))")  # greedy: the last match
+_LAST_PLACE = re.compile(rf"(?s).*(?: |{_PLAIN}){_PLAIN}(?= {_PLAIN}(?: |{_PLAIN}))")  # greedy, so the last match
 _SPACE_WITHIN = re.compile(r"\S ")
 
 _LOCAL_NORMALIZERS = {
     "BertNormalizer",  # works on single characters, and applies NFD
     "Lowercase",
     "StripAccents",
-    "NFC",  # leaves spaces unchanged and never combines them with the character before
+    "NFC",  # never changes spaces or combines them with the character before
     "NFD",
     "NFKC",
     "NFKD",
-    "Strip",  # changes only the ends, and a part ends in a plain character
-    "Precompiled",  # SentencePiece's, works on graphemes; a plain character and the space beside it are one each
+    "Strip",  # changes only the ends, and a cut text ends in a plain character
+    "Precompiled",  # SentencePiece's; works on graphemes, and a plain character or a space beside it is one grapheme
 }
 _SPACES = {" {2,}", r"\s{2,}|[\n\r\t]", r"\n"}  # none of these matches a single space between plain characters
 _QUOTATION_MARKS = {"``", "''"}
 
-# No alternative matches a space after anything but white space, and `(?!\S)` treats a space like the end of the text.
+# No alternative matches a space after anything but white space, and for `(?!\S)` a space is like the end of the text.
 WORD_PATTERNS = {
     "GPT-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "GPT-4, Llama 3": (
@@ -149,7 +149,7 @@ WORD_PATTERNS = {
 
 
 def cut(text: str, limit: int, normalize: Callable[[str], str]) -> str:
-    """The beginning of a text, cut at the last safe place before `limit` characters; "" if there is none after `limit` / 2."""
+    """Cut a text at the last safe place before `limit` characters. Returns "" if there is none after `limit` / 2."""
     place = _LAST_PLACE.match(text, limit // 2, limit)
     while place and not _is_safe(text, place.end(), normalize):
         place = _LAST_PLACE.match(text, limit // 2, place.end() + 2)
@@ -166,7 +166,7 @@ def _is_safe(text: str, space: int, normalize: Callable[[str], str]) -> bool:
 
 
 def may_cut(backend: Any) -> bool:
-    """Return whether `cut` is safe for this tokenizers.Tokenizer. It is not if tokens may span words, as in Gemma's."""
+    """Return whether `cut` is safe for this tokenizer. It is not if tokens may span words, as in Gemma's."""
     try:
         parts = json.loads(backend.to_str())
     except Exception:  # a component written in Python; tokenizers raises plain Exception
@@ -181,7 +181,7 @@ def may_cut(backend: Any) -> bool:
 
 
 def normalizing(backend: Any) -> Callable[[str], str]:
-    """The function that the tokenizer applies to a text before it splits it."""
+    """Return the function with which the tokenizer normalizes a text before it splits it."""
     return backend.normalizer.normalize_str if backend.normalizer else str
 
 
@@ -208,8 +208,8 @@ def _splits_words(pre_tokenizer: Any) -> bool:
         case {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}:
             return pattern in WORD_PATTERNS.values() and (behavior, invert) in {("Isolated", False), ("Removed", True)}
         case {"type": "Sequence", "pretokenizers": [first, *others]}:
-            if first["type"] in {"Digits", "Punctuation"}:  # split single characters only, so the next one decides
+            if first["type"] in {"Digits", "Punctuation"}:  # split off single characters, so the next decides
                 return _splits_words({"type": "Sequence", "pretokenizers": others})
-            return _splits_words(first)  # the others split its pieces one at a time
+            return _splits_words(first)  # the others split each of its pieces by itself
         case _:
             return False

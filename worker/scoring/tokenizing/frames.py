@@ -1,8 +1,8 @@
 """Put special tokens, and a fixed second text, around the ids of texts or of their passages. Knows nothing of models.
 
-The ids are those of `tokenizer(text)`, or of `tokenizer(text, second, truncation="only_first")`: the text is truncated, never the
-second one. A text is tokenized once, however many second texts and passages there are. A sequence is put together when its batch
-is due, so that memory holds each text once.
+The ids are those of `tokenizer(text)`, or of `tokenizer(text, second, truncation="only_first")`, which never truncates
+the second text. A text is tokenized once, however many second texts and passages there are. A sequence is assembled
+when its batch is due, so that each text is in memory once.
 """
 
 import re
@@ -19,20 +19,20 @@ from shardsift.worker.scoring.tokenizing.contents import ContentEncoder, twin_of
 from shardsift.worker.scoring.tokenizing.tokens import Ids, Int64s, Sequences, Tokens, flat, joined, offsets_of, ranges
 
 _PROBE = "Nine words"
-_SHOWN_CHARS = 60  # of a second text, in an error
+_SHOWN_CHARS = 60  # of a second text in an error
 ContentsOf = Callable[[int], Callable[[pa.Array], Tokens]]  # room → `encode` of a ContentEncoder
 
 
 class TooLong(ValueError):
-    """The second text of a pair fills the model, so the first text has no room."""
+    """The second text of a pair fills the model, so that there is no room for the first one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frames:
-    """The tokens before and after any text: special tokens, and a second text if there is one."""
+    """The tokens before and after each text: special tokens, and a second text if there is one."""
 
     head: Ids  # before each text
-    tails: Tokens  # after it: one for each second text
+    tails: Tokens  # after each text, one tail per second text
 
     @property
     def lengths(self) -> Int64s:
@@ -40,10 +40,10 @@ class Frames:
 
 
 class FramedEncoder:
-    """Tokenizes texts with an encoder of their contents, and puts each frame around each text, or around each of its passages.
+    """Tokenizes texts, and puts each frame around each text or each of its passages.
 
-    All frames get the same passages, so the longest frame sets their length. Raises ValueError for a stride that would leave out
-    tokens.
+    All frames get the same passages, so the longest frame determines their length. Raises ValueError for a stride that
+    would leave out tokens.
     """
 
     def __init__(self, contents: ContentsOf, frames: Frames, *, max_tokens: int, passages: str = "head") -> None:
@@ -59,7 +59,7 @@ class FramedEncoder:
         self._contents = contents(int(self._room.max()) if passages == "head" else WHOLE)
 
     def encode(self, texts: pa.Array) -> tuple["FramedTokens", Int64s]:
-        """The sequences of the first text, by passage and then by frame, those of the next, …; and the offsets of texts."""
+        """Return the sequences of all texts, ordered by text, passage and frame, and the offsets of the texts."""
         contents = self._contents(texts)
         starts, lengths, offsets = passages_of(contents, self._passages, room=int(self._room.max()))
         framed = FramedTokens(ids=contents.ids, starts=starts, lengths=lengths, frames=self._frames, room=self._room)
@@ -70,21 +70,21 @@ class FramedEncoder:
 class FramedTokens:
     """Sequences that are assembled in `take`. Sequence i is text `i // frames` with frame `i % frames`.
 
-    A "text" may be a passage of a text. Passages may overlap.
+    Here, a "text" may be a passage of a text. Passages may overlap.
     """
 
-    ids: Ids  # of all texts, without special tokens, long enough for the shortest frame
+    ids: Ids  # of all texts, without special tokens, as many as fit the shortest frame
     starts: Int64s  # of each text in `ids`
     lengths: Int64s  # of each text
     frames: Frames
-    room: Int64s  # for a text, by frame
+    room: Int64s  # tokens of a text, by frame
 
     def __len__(self) -> int:
         return len(self.starts) * len(self.frames.tails)
 
     @property
     def batch_lengths(self) -> Int64s:
-        """The length of each text's longest sequence, so that the sequences of a text are neighbours in a batch."""
+        """For each sequence, the length of its text's longest one, so that a text's sequences are in one batch."""
         kept = np.minimum(self.lengths[:, None], self.room)
         return np.repeat((kept + self.frames.lengths).max(axis=1), len(self.frames.tails))
 
@@ -110,9 +110,9 @@ class FramedTokens:
 
 
 def find_frames(tokenizer: Any, seconds: Sequence[str | None], max_tokens: int) -> Frames | None:
-    """The frame with each second text, or without one. None if one cannot be found, or has no room for a text.
+    """Find the frame with each second text, or without one. None if one cannot be found, or leaves no room for a text.
 
-    Raises TooLong, which names the second text, if that text leaves no room.
+    Raises TooLong that names a second text which leaves no room.
     """
     found = [_find_frame(tokenizer, second) for second in seconds]
     for second in filter(None, seconds):
@@ -146,17 +146,17 @@ def _find_frame(tokenizer: Any, second: str | None) -> Frames | None:
             and [*head, *tail] == empty["input_ids"]
             and not any(types[: len(ids) - len(tail)])
         ):
-            tail_types = types[len(ids) - len(tail) :]  # those of head and text are 0
+            tail_types = types[len(ids) - len(tail) :]  # the types of head and text are 0
             return Frames(head=np.array(head, np.int32), tails=flat([tail], [tail_types]))
     return None
 
 
-WHOLE = 1 << 30  # tokens of a text
+WHOLE = 1 << 30  # more tokens than any text has
 
 
 class SequenceEncoder(Protocol):
     def encode(self, texts: pa.Array, /) -> tuple[Sequences, Int64s]:
-        """The sequences of all texts, and their offsets: those of text i are `offsets[i]:offsets[i + 1]`, at least one.
+        """Return the sequences of all texts, and offsets: text i has `offsets[i]:offsets[i + 1]`, at least one.
 
         `texts` has no nulls.
         """
@@ -171,9 +171,9 @@ def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Int64s, 
 
 
 def places_of_passages(lengths: Int64s, passages: str, *, room: int) -> tuple[Int64s, Int64s]:
-    """Find the start of each passage in its text, for texts of these lengths, and count the passages of each text."""
+    """Find where each passage starts in its text, for texts of these lengths, and count each text's passages."""
     kind, _, stride = passages.partition(":")
-    beyond = np.maximum(lengths - room, 0)  # tokens that the first passage does not hold
+    beyond = np.maximum(lengths - room, 0)  # tokens after the first passage
     match kind:
         case "head":
             steps, counts = beyond, np.ones_like(lengths)
@@ -191,20 +191,20 @@ def places_of_passages(lengths: Int64s, passages: str, *, room: int) -> tuple[In
     return places, counts
 
 
-# The passages that the cards of the FinePDFs classifiers read. Knows nothing of models.
+# Passages as on the cards of the FinePDFs classifiers. Knows nothing of models.
 #
-# The first 10,000 characters of a text are tokenized, as many tokens as the model takes are turned into text again, and the last
-# word of that is dropped. Of a text of more than 20,000 characters the end is read in the same way, without its first word.
-# The passages are tokenized again, so a text is not cut within a word; this may give a few tokens more. Source: the code on the
-# card of https://huggingface.co/HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn
+# The first 10,000 characters of a text are tokenized, as many tokens as fit the model are decoded, and the last word is
+# dropped. The end of a text of more than 20,000 characters is read in the same way, without its first word. Then the
+# passages are tokenized again, so no word is cut, but there may be a few more tokens. Source: the code on the card of
+# https://huggingface.co/HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn
 
 _CHARS = 10_000
-_WITHOUT_SPACE = 10  # characters that are dropped if there is no white space to cut at
+_WITHOUT_SPACE = 10  # characters to drop if there is no white space to cut at
 _FIRST_SPACE, _LAST_WORD = re.compile(r"\s"), re.compile(r"\s\S*\Z")
 
 
 class FinePdfsEncoder:
-    """Encodes each text as one or two passages of at most `room` tokens. `encode` tokenizes a passage, with special tokens."""
+    """Encodes each text as one or two passages of about `room` tokens. `encode` adds special tokens to a passage."""
 
     def __init__(self, tokenizer: Any, *, room: int, encode: Callable[[pa.Array], Tokens]) -> None:
         ours = twin_of(tokenizer)

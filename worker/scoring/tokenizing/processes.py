@@ -1,7 +1,7 @@
 """Tokenize in several processes, for a GPU that scores texts faster than one thread can tokenize them.
 
-Nearly half of such a thread's time is Python, which also slows the launches of batches. A process reads the tokenizer from its
-files, because pickling one changes the last bits of a Unigram model, and so some ids. It imports no torch.
+Nearly half of such a thread's time is Python, which also delays the launches of batches. A process reads the tokenizer
+from its files, because pickling it would change the last bits of a Unigram model, and so some ids. It imports no torch.
 """
 
 import math
@@ -25,21 +25,21 @@ from shardsift.worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncod
 from shardsift.worker.scoring.tokenizing.tokens import Tokens, joined
 
 _MOST = 8
-_KEEPS_UP = 0.8  # of the time of scoring: windows differ, and the device should not wait for any
-_PART_CHARS = 1 << 20  # so small that all processes are busy until the end of a window
+_KEEPS_UP = 0.8  # share of the scoring time, so that the device does not even wait for slower windows
+_PART_CHARS = 1 << 20  # small enough to keep all processes busy until the end of a window
 _PROGRAM = (
     f"import sys; from {__name__} import Connection, serve_tokenizer; serve_tokenizer(Connection(int(sys.argv[1])))"
 )
 
 
 def processes_needed(encode_seconds: float, score_seconds: float, *, cores: int) -> int:
-    """Count the processes that tokenize as fast as the device scores. 0 if one thread does, or if the cores are too few."""
+    """Compute how many processes tokenize as fast as the device scores. 0 if one thread does, or for lack of cores."""
     speedup, most = encode_seconds / (_KEEPS_UP * score_seconds), min(_MOST, cores // 2)
     return min(math.ceil(speedup), most) if speedup > 1 and most > 1 else 0
 
 
 def read_tokenizer(model: str, revision: str | None, *, by_files_alone: bool = False) -> Any:
-    """Read a tokenizer of transformers, without asking config.json for its kind if `by_files_alone`."""
+    """Read a tokenizer with transformers. If `by_files_alone`, ignore the model type in config.json."""
     from transformers import AutoTokenizer, PreTrainedConfig
 
     config = {"config": PreTrainedConfig()} if by_files_alone else {}
@@ -47,10 +47,10 @@ def read_tokenizer(model: str, revision: str | None, *, by_files_alone: bool = F
 
 
 class TokenizerProcesses:
-    """Processes that have read the same tokenizer. Several threads may use them. They are killed when this is collected."""
+    """Processes with the same tokenizer. Thread-safe. The processes are killed when this object is collected."""
 
     def __init__(self, read: Callable[[], Any], count: int) -> None:
-        """Start processes that read the tokenizer, and wait until all have. Raises DeviceFault or OSError if one cannot."""
+        """Start the processes, and wait until all have read the tokenizer. Raises DeviceFault or OSError."""
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="tokenizer process")
         processes, connections = zip(*(_start() for _ in range(count)), strict=True)
         self.close = weakref.finalize(self, _kill, processes)
@@ -60,13 +60,13 @@ class TokenizerProcesses:
             self._free.put(connection)
 
     def encode(self, texts: pa.Array, room: int) -> Tokens:
-        """The ids that a ContentEncoder gives. Raises DeviceFault if a process has ended."""
+        """Tokenize texts to the same ids as a ContentEncoder. Raises DeviceFault if a process has ended."""
         chars = pc.min_element_wise(pc.utf8_length(texts), MAX_CHARS).to_numpy()
         parts = [texts.slice(start, stop - start) for start, stop in calls(chars, _PART_CHARS)]
         return joined(list(self._threads.map(lambda part: self._encode_part(part, room), parts)))
 
     def _encode_part(self, texts: pa.Array, room: int) -> Tokens:
-        heads = pc.utf8_slice_codeunits(texts, 0, MAX_CHARS)  # copied, because a slice is pickled with the whole window
+        heads = pc.utf8_slice_codeunits(texts, 0, MAX_CHARS)  # a copy, because a slice would be pickled with the window
         connection = self._free.get()
         try:
             encoded: Tokens = _answer(connection, (heads, room))
@@ -76,9 +76,9 @@ class TokenizerProcesses:
 
 
 def _start() -> tuple[subprocess.Popen[bytes], Connection]:
-    """Start a process with as many Rust threads as the worker has cores: while one is in Python, others use its core.
+    """Start a process with as many Rust threads as the worker has cores, because some threads are always in Python.
 
-    It has its own session: after Ctrl-C, a worker still needs the processes until its next batch.
+    It has its own session, because after Ctrl-C the worker needs it until the next batch.
     """
     ours, theirs = Pipe()
     with theirs:
@@ -92,7 +92,7 @@ def _answer(connection: Connection, message: object) -> Any:
         connection.send(message)
         return connection.recv()
     except Exception as error:
-        connection.close()  # it may be in the middle of a message
+        connection.close()  # because it may be in the middle of a message
         raise DeviceFault(
             "A tokenizer process has ended. If the log does not say why, memory was probably short."
         ) from error
@@ -105,7 +105,7 @@ def _kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def serve_tokenizer(connection: Connection) -> None:
-    """Tokenize texts from the connection until the other end closes. The kernel closes it if that process is killed."""
+    """Tokenize texts from the connection until the other end closes, which it also does if that process is killed."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # transformers would import it: 3 s and 200 MB
     quieten_imports()
     with suppress(EOFError, ConnectionError):

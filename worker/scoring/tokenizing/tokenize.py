@@ -1,4 +1,4 @@
-"""Turn texts into token ids, truncated as by `pipeline(..., truncation=True)`. Knows nothing of models or batches."""
+"""Turn texts into token ids, truncated as in `pipeline(..., truncation=True)`. Knows nothing of models or batches."""
 
 import hashlib
 import json
@@ -23,11 +23,11 @@ from shardsift.worker.scoring.tokenizing.tokens import Int64s, Tokens, flat, joi
 
 
 class TextTokenizer:
-    """Wraps a transformers tokenizer and returns flat int32 ids, truncated as by `pipeline(..., truncation=True)`.
+    """Wraps a transformers tokenizer and returns flat int32 ids, truncated as in `pipeline(..., truncation=True)`.
 
-    The ids are identical to the pipeline's, with one exception: only the first 2 Mi characters of a text are tokenized,
-    because the tokenizer takes a hundred times the memory of the text. The cut may be within a word. The tokenizer that is
-    passed in is not changed.
+    The ids equal the pipeline's, with one exception: only the first 2 Mi characters of a text are tokenized, because
+    the tokenizer takes a hundred times the memory of the text. That cut may be within a word. Does not change the
+    tokenizer that is passed in.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class TextTokenizer:
     ) -> None:
         self.max_tokens = max_tokens
         self._processes = processes
-        self._model_tokens = model_tokens or max_tokens  # the model's limit, if `max_tokens` is lower
+        self._model_tokens = model_tokens or max_tokens  # the model's own limit, which may be higher than `max_tokens`
         self._tokenizer = tokenizer
-        ours = twin_of(tokenizer)  # a call changes the tokenizer's truncation and padding
+        ours = twin_of(tokenizer)  # a copy, because calls change truncation and padding
         frames = None if pairs else find_frames(ours, [None], max_tokens)
         self._encoder: SequenceEncoder = (
             FramedEncoder(self._contents(ours), frames, max_tokens=max_tokens)
@@ -53,22 +53,22 @@ class TextTokenizer:
 
     @cached_property
     def identity(self) -> Hashable:
-        """A key: tokenizers with equal identities give equal ids. A tokenizer written in Python equals only itself."""
+        """A key: tokenizers with equal keys give equal ids. A tokenizer written in Python equals only itself."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         if backend is None:
             return id(self)
-        rules = {**json.loads(backend.to_str()), "truncation": None, "padding": None}  # these two change with calls
+        rules = {**json.loads(backend.to_str()), "truncation": None, "padding": None}  # which change with calls
         digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()
         inputs = tuple(self._tokenizer.model_input_names)
         return digest, self.max_tokens, self._tokenizer.truncation_side, self._tokenizer.pad_token_id, inputs
 
     def encode(self, texts: pa.Array) -> Tokens:
-        """The ids of the texts or pairs, including special tokens. `texts` must not contain nulls."""
+        """Tokenize texts or pairs, with special tokens. `texts` must not contain nulls."""
         sequences, _ = self._encoder.encode(texts)
         return sequences.take(np.arange(len(sequences)))
 
     def limited_to(self, max_tokens: int) -> "TextTokenizer":
-        """A tokenizer that keeps fewer tokens. Raises ValueError if the model does not take as many, or has no room for one."""
+        """Make a tokenizer that keeps fewer tokens. Raises ValueError for more than the model takes, or too few."""
         special = len(self._tokenizer("", truncation=False, verbose=False)["input_ids"])
         if not special < max_tokens <= self.max_tokens:
             raise ValueError(f"The model takes {special + 1} to {self.max_tokens} tokens, not {max_tokens}.")
@@ -79,18 +79,18 @@ class TextTokenizer:
         return isinstance(self._encoder, FramedEncoder)
 
     def in_processes(self, processes: TokenizerProcesses) -> "TextTokenizer":
-        """A tokenizer with the same ids that uses these processes if possible."""
+        """Make a tokenizer with the same ids that uses these processes if possible."""
         return self._changed(self.max_tokens, processes)
 
     def of_pairs(self) -> "TextTokenizer":
-        """A tokenizer of the pairs that `shardsift/fleet/run/text.py` makes. It truncates the longer text of a pair."""
+        """Make a tokenizer for pairs from `shardsift/fleet/run/text.py`. It truncates the longer text of a pair."""
         return TextTokenizer(self._tokenizer, max_tokens=self.max_tokens, pairs=True)
 
     def sequences(self, passages: str = "head", seconds: Sequence[str] = ()) -> SequenceEncoder:
-        """An encoder of each passage of a text, with each of `seconds` if there are any.
+        """Make an encoder of each text's passages, paired with each of `seconds` if there are any.
 
-        Raises TooLong if one of `seconds` leaves no room for a text. Raises ValueError if a stride would leave out tokens, or if
-        passages are read by a tokenizer that does more than add tokens around a text.
+        Raises TooLong if one of `seconds` leaves no room for a text. Raises ValueError if a stride would leave out
+        tokens, or for passages with a tokenizer that does more than add tokens around a text.
         """
         ours = twin_of(self._tokenizer)
         frames = find_frames(ours, seconds or [None], self.max_tokens)
@@ -118,7 +118,7 @@ class TextTokenizer:
 class _PlainEncoder:
     """Calls the tokenizer itself, for pairs of columns and for tokenizers that `FramedEncoder` does not support.
 
-    With `seconds`, each text is paired with each of them, and only the text is truncated.
+    With `seconds`, each text is paired with each of these, and only the text is truncated.
     """
 
     def __init__(self, tokenizer: Any, max_tokens: int, seconds: Sequence[str] = ()) -> None:
@@ -156,12 +156,12 @@ AnyTexts: TypeAlias = pa.ChunkedArray | pa.Array | Sequence[str | None]
 
 
 def plain_texts(texts: AnyTexts) -> pa.LargeStringArray | pa.StructArray:
-    """Convert texts to one array, with U+FFFD for invalid UTF-8, which Parquet allows. Raises TypeError for a single text."""
-    if isinstance(texts, (str, bytes)):  # a string is a sequence too, and each of its characters would be scored
+    """Convert texts to one array, with U+FFFD for invalid UTF-8, which Parquet may have. Raises TypeError for a str."""
+    if isinstance(texts, (str, bytes)):  # otherwise each character would be scored
         raise TypeError(f"Expected a list of texts, not a single {type(texts).__name__}. Pass [text].")
     if not isinstance(texts, (pa.Array, pa.ChunkedArray)):
         return pa.array(texts, pa.large_string())
-    if isinstance(texts, pa.StructArray):  # pairs, made of plain texts
+    if isinstance(texts, pa.StructArray):  # pairs, which are made from plain texts
         return texts
     column = texts.cast(pa.large_string())
     if isinstance(column, pa.ChunkedArray):

@@ -1,4 +1,4 @@
-"""Token ids of many texts in one flat array, and the batches that they are scored in. Knows nothing of tokenizers or models."""
+"""Token ids of many texts in one flat array, and their batches. Knows nothing of tokenizers or models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """Text i is `ids[offsets[i]:offsets[i + 1]]`, including special tokens."""
+    """Token ids, with special tokens. Text i is `ids[offsets[i]:offsets[i + 1]]`."""
 
     ids: Ids  # shape (tokens,)
     offsets: Int64s  # shape (texts + 1,), starting at 0
@@ -35,7 +35,7 @@ class Tokens:
         return self.lengths
 
     def take(self, texts: Int64s) -> "Tokens":
-        """Some of the texts, in the order given."""
+        """Select texts, in the given order."""
         lengths = self.lengths[texts]
         places = ranges(self.offsets[texts], lengths)
         types = None if self.types is None else self.types[places]
@@ -43,21 +43,21 @@ class Tokens:
 
 
 class Sequences(Protocol):
-    """The sequences that a model scores, each by itself. They may be assembled only in `take`."""
+    """Sequences that a model scores, each by itself. `take` may assemble them on demand."""
 
     def __len__(self) -> int:
-        """The number of sequences."""
+        """Count the sequences."""
 
     @property
     def batch_lengths(self) -> Int64s:
-        """Lengths for planning batches, each at least the sequence's own length. Shape (sequences,)."""
+        """The lengths to plan batches by, each at least the sequence's own length. Shape (sequences,)."""
 
     def take(self, sequences: Int64s, /) -> Tokens:
-        """The tokens of some of the sequences, in the order given."""
+        """Return the tokens of some sequences, in the given order."""
 
 
 def flat(texts: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Tokens:
-    """Lists of ids as Tokens, with the token types of each, if there are any but 0."""
+    """Make Tokens from lists of ids and token types. Types are left out if all are 0."""
     offsets = offsets_of(np.fromiter(map(len, texts), np.int64, len(texts)))
     ids = np.fromiter(chain.from_iterable(texts), np.int32, offsets[-1])
     if types is None or not any(map(any, types)):
@@ -66,7 +66,7 @@ def flat(texts: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None =
 
 
 def joined(parts: Sequence[Tokens]) -> Tokens:
-    """The texts of all parts, in order."""
+    """Join the texts of all parts, in order."""
     types = [np.zeros(len(part.ids), np.int8) if part.types is None else part.types for part in parts]
     return Tokens(
         ids=np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]),
@@ -76,14 +76,14 @@ def joined(parts: Sequence[Tokens]) -> Tokens:
 
 
 def offsets_of(lengths: Int64s) -> Int64s:
-    """Sum lengths up to the start of each text, and to the end of the last."""
+    """Return the start of each text, and the end of the last one, from the lengths."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def ranges(starts: Int64s, lengths: Int64s) -> Int64s:
-    """start, start + 1, … of each range, one range after another: [5, 1], [2, 3] → [5, 6, 1, 2, 3]."""
+    """Concatenate ranges, each with a start and a length: [5, 1], [2, 3] → [5, 6, 1, 2, 3]."""
     offsets = offsets_of(lengths)
     places: Int64s = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
     return places
@@ -92,8 +92,8 @@ def ranges(starts: Int64s, lengths: Int64s) -> Int64s:
 def plan_batches(lengths: Int64s, *, max_batch_tokens: int) -> list[Int64s]:
     """Group rows of similar length so that a padded batch has at most `max_batch_tokens`, longest rows first.
 
-    The plan depends on the lengths alone, so a window that is scored again has the same batches and the same rounding.
-    A row longer than the budget gets a batch of its own.
+    The plan depends only on the lengths, so a window that is scored again has the same batches and the same rounding. A
+    row longer than the budget gets its own batch.
     """
     by_length = np.argsort(-lengths, kind="stable")
     batches = []
@@ -107,5 +107,5 @@ def plan_batches(lengths: Int64s, *, max_batch_tokens: int) -> list[Int64s]:
 
 
 def padded_tokens(lengths: Int64s, batch: Int64s) -> int:
-    """The number of tokens in a batch when every row is padded to the longest."""
+    """Count the tokens of a batch if every row is padded to the longest."""
     return len(batch) * int(lengths[batch].max())
