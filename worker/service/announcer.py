@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Announcer:
-    """Announces changes of the worker at once, and its state every few seconds. Uses a thread, because Redis may not answer."""
+    """Announces a worker's changes at once, and its state every few seconds, in a thread, because Redis may be slow."""
 
     def __init__(self, client: redis.Redis, state: WorkerState) -> None:
         self._client = client
@@ -23,11 +23,11 @@ class Announcer:
         self._since = time.monotonic()
         self._changed = threading.Event()
         self._has_ended = False
-        self._speaking = threading.Lock()  # the main thread never takes it: a signal handler may interrupt that thread
+        self._speaking = threading.Lock()  # not for the main thread, which a signal handler may interrupt
         threading.Thread(target=self._announce, name="announcer", daemon=True).start()
 
     def see(self, device: str | None, held: tuple[str, str] | None, *, is_stopping: bool) -> None:
-        """Note the current state. `device` is None until a child has loaded its model; `held` are its run and shard."""
+        """Note the current state. `device` is None until a child has loaded its model; `held` is its run and shard."""
         activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if held else "ready"
         run_id, shard = held or (None, None)
         seen = replace(self._seen, activity=activity, device=device, run_id=run_id, shard=shard)
@@ -38,9 +38,9 @@ class Announcer:
             self._changed.set()
 
     def withdraw(self) -> None:
-        """Stop announcing, and remove this worker from the fleet's list, which would show it until its entry expires.
+        """Stop announcing, and remove this worker's record, which would otherwise stay until it expires.
 
-        Waits for Redis for a moment only. May be called in a signal handler.
+        Waits for Redis only for a moment. May be called in a signal handler.
         """
         self._has_ended = True
         thread = threading.Thread(target=self._withdraw, name="withdraw", daemon=True)
@@ -48,7 +48,7 @@ class Announcer:
         thread.join(_WITHDRAW_SECONDS)
 
     def _withdraw(self) -> None:
-        with self._speaking, suppress(redis.RedisError):  # if it fails, the entry expires after ALIVE_SECONDS
+        with self._speaking, suppress(redis.RedisError):  # if it fails, the record expires by itself
             withdraw(self._client, self._seen.name)
 
     def _announce(self) -> None:

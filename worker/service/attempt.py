@@ -1,4 +1,4 @@
-"""An attempt at a shard, from its claim to the record of how it ended, and the messages that follow."""
+"""An attempt at a shard: score it, record how the attempt ended, and send messages for the next shards."""
 
 import logging
 import threading
@@ -23,13 +23,13 @@ from shardsift.worker.service.device_meter import DeviceMeter
 from shardsift.worker.service.lease import Lease
 from shardsift.worker.shard.score_shard import score_shard
 
-_ELSEWHERE_SECONDS = 60.0  # time for other machines to take a shard if this one may not read or write the storage
+_ELSEWHERE_SECONDS = 60.0  # pause for other machines to take a shard whose storage this one cannot use
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A claim, and what it takes to work on it. `worker` is the owner of the claim."""
+    """An attempt at a claimed shard. `worker` is the owner of the claim."""
 
     claim: Claim
     child: ScoringChild
@@ -49,24 +49,24 @@ class Attempt:
             receipt = self._score_and_record()
         except Stopped as stop:
             logger.warning("%s", stop, extra=self.claim.log_fields)
-            # Waits for Redis even while stopping: a claim that is not released counts as a crash. `ScoringChild.end_now` ends
-            # the process in time.
+            # Waits for Redis even while stopping, because a claim that is not released counts as a crash.
+            # `ScoringChild.end_now` ends the process in time.
             wait_for_redis(lambda: self.child.ledger.release(self.claim), threading.Event())
             return str(stop)
         except LeaseLost as lost:
             logger.warning("%s", lost, extra=self.claim.log_fields)
-            self._release()  # does nothing if another attempt has the shard
+            self._release()  # has no effect if another attempt has the shard
             return str(lost)
         except RunUnknown as unknown:
             what = f"{self.claim.what} is scored, and its receipt is stored with the output."
             logger.warning("%s %s", what, unknown, extra=self.claim.log_fields)
             return str(unknown)
-        except BaseException as error:  # a thread that ended by SystemExit would leave its shard claimed
+        except BaseException as error:  # even SystemExit, because a thread that ends would leave its shard claimed
             self._record_failure(error)
             if isinstance(error, DeviceFault):
                 logger.error("A new process replaces this one: %s", error, extra=self.claim.log_fields)
                 self.child.replace()
-            raise _classified(error) from error  # a MemoryError itself would end Celery's parent process
+            raise _classified(error) from error  # because a MemoryError would end Celery's parent process
         return self._logged(receipt)
 
     def _score_and_record(self) -> Receipt:
@@ -98,11 +98,11 @@ class Attempt:
     def _begin_next(self) -> None:
         """Allow the next shard to begin beside this one.
 
-        A retry runs alone: if another shard killed the process, the retry would be blamed and might be failed.
+        A retry runs alone: if another shard killed the process, the retry would be blamed and might become failed.
         """
         if self.may_begin_next.is_set() or self.claim.attempt > 1:
             return
-        if self.child.in_hand.has_one:  # with two, the worker counts for the run until the other is stored
+        if self.child.in_hand.has_one:  # with two, the worker still counts towards the run's limit for the other
             with redis_may_be_away():
                 self.child.ledger.leave_device(self.claim)
             self._top_up()
@@ -112,13 +112,13 @@ class Attempt:
         ledger, claim = self.child.ledger, self.claim
 
         def complete() -> None:
-            lease.on_progress()  # so that a Redis that is away for long does not end the process
+            lease.on_progress()  # so that the watchdog does not end the process while Redis is down
             ledger.complete(claim, receipt)
 
         try:
             wait_for_redis(complete, self.child.stopping)
         except LeaseLost:
-            if ledger.is_done(claim):  # if it is not, this receipt may be the only one: `enqueue` may use it
+            if ledger.is_done(claim):  # otherwise this receipt may be the only one, for `enqueue` to find
                 output.discard(receipt)
             raise
 
@@ -130,14 +130,14 @@ class Attempt:
         return line
 
     def _record_failure(self, error: BaseException) -> None:
-        """Record an error. Transient ones are retried with back-off, those of the machine elsewhere; others count as crashes."""
+        """Record an error: the shard fails, or is retried later or elsewhere, or the attempt counts as a crash."""
         claim, trace = self.claim, traceback.format_exc()
         ours, what, fields = _classified(error), claim.what_in_full, claim.log_fields
         with redis_may_be_away():
             if isinstance(ours, (ShardError, TransientError)) and ours.of_machine:
                 logger.error("%s is left to other machines, and this worker pauses: %s", what, ours, extra=fields)
                 self.child.ledger.retry_later(claim, str(ours), trace, after_seconds=_ELSEWHERE_SECONDS)
-                # Without a pause, it would fail in a second, and use up the attempts of one shard after another.
+                # Without a pause, this worker would use up the attempts of one shard after another within seconds.
                 self.child.stopping.wait(_ELSEWHERE_SECONDS)
             elif isinstance(ours, ShardError):
                 logger.error("%s failed: %s", what, ours, extra=fields)

@@ -1,6 +1,6 @@
-"""Store checkpoints in the ledger or, if it has no room, with the output.
+"""Store checkpoints in the ledger or, if that has no room, with the output.
 
-A thread stores them, so that a slow or missing Redis does not hold up the scoring.
+Works in a thread, so that a slow or missing Redis does not delay the scoring.
 """
 
 import logging
@@ -23,10 +23,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: threading.Event) -> Iterator[Checkpoint]:
-    """The checkpoint of a claimed shard. When the block ends, all windows are stored, if the stores answer.
+    """Open the checkpoint of a claimed shard. At the end of the block, all windows are stored, if the stores answer.
 
-    Waits for Redis. Raises TransientError if a checkpoint stored with the output cannot be read, and Stopped if the worker
-    stops while it waits.
+    Waits for Redis. Raises TransientError if a checkpoint stored with the output cannot be read, and Stopped if the
+    worker stops while it waits.
     """
     found = wait_for_redis(lambda: ledger.saved_scores(claim), stopping)
     if claim.spilled:
@@ -40,7 +40,7 @@ def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: thre
 
 
 class _Store:
-    """Windows that wait to be stored. If Redis does not answer, they are sent again with the next window."""
+    """Stores windows. If Redis does not answer, they are stored together with the next window."""
 
     def __init__(self, claim: Claim, ledger: Ledger, output: Output) -> None:
         self._claim, self._ledger, self._output = claim, ledger, output

@@ -1,7 +1,7 @@
 """The child of a worker: the process that owns the device and the model.
 
-The parent stays light: it talks to the broker, imports no torch, and turns SIGTERM into the signal "stop at the next
-batch" for this child. If the child dies, Celery starts another one.
+The parent talks to the broker, imports no torch, and turns SIGTERM into the signal "stop at the next batch" for this
+child. If the child dies, Celery starts another one.
 """
 
 import faulthandler
@@ -32,14 +32,14 @@ from shardsift.worker.service.watchdog import Watchdog
 from shardsift.worker.shard.scoring_groups import load_scorers, sharing_scorers
 from shardsift.worker.shard.vitals import WindowPace
 
-_SKIP_SECONDS = 5.0  # after a shard that this worker may not score, so that others take the next
+_SKIP_SECONDS = 5.0  # pause after a shard that this worker may not score, so that others take the next one
 logger = logging.getLogger(__name__)
 
 
 class ScoringChild:
-    """The settings, the ledger and the scorers that tasks use, and whether the worker is stopping.
+    """Holds the settings, the ledger and the scorers for tasks, and stops the process.
 
-    `scorers` are by the queue of their model. `followed` is the number format of a run, which was tried first.
+    `scorers` are by the queue of their model. `followed` is a run's number format, if that was tried first.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class ScoringChild:
         self._parent_spoke = False
 
     def replace(self) -> None:
-        """Stop at the next batch and exit, so that Celery starts another process. This one cannot use its device again."""
+        """Stop at the next batch and exit, so that Celery starts a new process. For a device that is unusable here."""
         self.in_hand.exit_when_drained(ExitCode.DEVICE_FAULT)
         self.stop()
 
     def on_other_format(self, run_id: str) -> None:
-        """Follow a run that is scored in another number format: start a process that tries it first.
+        """Handle a run that is scored in another number format: start a new process that tries this format first.
 
-        If this process has tried it already, end the worker. A supervisor then leaves the queue to other machines for a while.
+        If this process has already tried it, end the worker. Its supervisor then leaves the queue to others.
         """
         wanted = format_to_follow(self.ledger, worker_queue(self.scorers))
-        if wanted in (None, self.number_format):  # another run needs this worker as it is
+        if wanted in (None, self.number_format):  # other runs need this worker's format
             self.stopping.wait(_SKIP_SECONDS)
         elif wanted != self._followed:
             logger.info("A new process replaces this one, to score in %s as the workers of run %s", wanted, run_id)
@@ -96,7 +96,7 @@ class ScoringChild:
         timer.start()
 
     def on_stop_signal(self) -> None:
-        """The parent's first signal stops the worker at the next batch; the second exits immediately.
+        """Handle the parent's signals: the first stops the worker at the next batch, the second exits immediately.
 
         A SIGTERM to the whole process group also stops at the next batch, and counts as neither signal.
         """
@@ -106,7 +106,7 @@ class ScoringChild:
         self.stop()
 
     def end_now(self) -> NoReturn:
-        """Give the shards back and exit, without waiting for other threads. Their finished windows are already stored."""
+        """Give the shards back and exit, without waiting for other threads. Finished windows are stored already."""
         try:
             self.in_hand.give_back()
         finally:
@@ -136,7 +136,7 @@ def _loaded_child(settings: Settings) -> ScoringChild:
     crash_report = ipc.crash_report_path().open("w")
     faulthandler.enable(crash_report)
     remove_abandoned(settings.scratch_dir)
-    # Waits for Redis, because the parent has already reached it, so the settings are right.
+    # Wait for Redis: the settings are right, because the parent has already reached it.
     ledger = Ledger.connect(settings, wait_seconds=math.inf)
     names = {model.queue(settings.dtype): model.name for model in ipc.handed_down()}
     followed = wait_for_redis(lambda: format_to_follow(ledger, worker_queue(names)), threading.Event())
@@ -147,7 +147,7 @@ def _loaded_child(settings: Settings) -> ScoringChild:
 
 
 def load_handed_down(settings: Settings) -> dict[str, Scorer[Any]]:
-    """Load the models that the parent handed down, by their queue. Raises NoRoom if one does not fit beside the others."""
+    """Load the models that the parent handed down, by queue. Raises NoRoom if one does not fit beside the others."""
     quieten_imports()
     models = ipc.handed_down()
     scorers: dict[str, Scorer[Any]] = {}
@@ -173,7 +173,7 @@ def _log_loaded(model: Model, scorer: Scorer[Any]) -> None:
 
 
 def _log_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer[Any]]) -> None:
-    """Find out now which models share their encoder, because the first shard would have to wait for it."""
+    """Log which models share an encoder. The result is cached, so that the first shard need not wait for it."""
     queues = list(scorers)
     for numbers in sharing_scorers(list(scorers.values())):
         shown = " and ".join(names[queues[number]] for number in numbers)
@@ -181,7 +181,7 @@ def _log_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer[
 
 
 def _give_up(error: Exception) -> NoReturn:
-    """End the worker. Celery would ignore the error and start another child repeatedly."""
+    """End the worker. Celery would ignore the error and start one child after another."""
     ipc.leave_failure(" ".join(str(error).split()) or type(error).__name__)
     os.kill(int(os.environ[ipc.PARENT]), signal.SIGTERM)
     os._exit(ExitCode.NO_MODEL)

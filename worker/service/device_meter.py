@@ -1,4 +1,4 @@
-"""Measure how much of its device an attempt uses, and which part of the matmul peak it reaches."""
+"""Measure how much of its device an attempt uses, and the share of the matmul peak that it reaches."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from shardsift.worker.scoring import DeviceUse, MeteredScorer, Scorer
 class DeviceMeter:
     """Measures the share of the matmul peak until `stop`, and how busy and full the device is.
 
-    `scorers` are those of one attempt, which all run on the device called `name`. `backend` says how they run batches.
+    `scorers` belong to one attempt, and all run on the device called `name`. `backend` names how they run batches.
     """
 
     def __init__(self, name: str, scorers: Sequence[Scorer[Any]], *, backend: str = "") -> None:
@@ -23,18 +23,18 @@ class DeviceMeter:
         self._at_end: float | None = None
 
     def start(self) -> None:
-        """Count work from the first call on: earlier work of the device is another attempt's."""
+        """Count work from the first call on. Earlier work on the device belongs to another attempt."""
         if not self._has_started:
             self._has_started, self._before = True, self._seconds_at_peak()
 
     def stop(self) -> None:
-        """Stop counting: later work of the device is another attempt's."""
+        """Stop counting. Later work on the device belongs to another attempt."""
         self._at_end = self._seconds_at_peak()
 
     def peak_share(self, device_seconds: float) -> float | None:
         """Return the share of these seconds that the work would take at the matmul peak. None if unknown.
 
-        Capped at 1: a higher share means that other work slowed down the measurement of the peak.
+        Capped at 1, because a higher share means that other work slowed down the measurement of the peak.
         """
         before, now = self._before, self._seconds_at_peak() if self._at_end is None else self._at_end
         if before is None or now is None or now == before or device_seconds <= 0:
@@ -51,5 +51,5 @@ class DeviceMeter:
 
 
 def metered(scorer: Scorer[Any]) -> Scorer[Any]:
-    """Count the scorer's work from now on, if its model is one whose operations are known."""
+    """Count the scorer's work from now on, if the operations of its model are known."""
     return scorer.metered(shape_of(scorer.config)) if isinstance(scorer, MeteredScorer) else scorer

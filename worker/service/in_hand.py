@@ -1,4 +1,4 @@
-"""The shards that a child has in hand: one that is scored and, beside it, one that is stored, or nearly scored.
+"""The shards that a child has in hand: one that is scored and, at the same time, one that is stored or nearly scored.
 
 Knows neither Redis nor Celery.
 """
@@ -20,14 +20,14 @@ class ShardWork(Protocol):
     """The work on one shard."""
 
     def run(self, may_begin_next: threading.Event) -> str:
-        """Work on the shard. Sets the event when the device has, or will soon have, all of it. Returns a sentence for Flower."""
+        """Do the work. Sets the event when the device has, or soon will have, all of it. Returns a line for Flower."""
 
     def give_back(self) -> None:
-        """Give the shard back, while another thread is in `run`."""
+        """Give the shard back while another thread is in `run`."""
 
 
 class InHand:
-    """Begins the next shard when the device has, or will soon have, all of the previous one. Holds two at most."""
+    """Begins the next shard when the device has all of the previous one, or soon will. Holds two at most."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], ShardWork] = {}  # by run and shard
@@ -42,7 +42,7 @@ class InHand:
     def begin(self, run_id: str, shard: str, work: ShardWork) -> str:
         """Work on a shard in a thread. Returns when the previous shard is done and the next one may begin.
 
-        Returns a sentence for Flower, and raises what the work has raised by then.
+        Returns a sentence for Flower. Raises the work's error if it has failed by then.
         """
         may_begin_next, is_done = threading.Event(), threading.Event()
         working = self._threads.submit(self._reported, run_id, shard, may_begin_next, work)
@@ -51,20 +51,20 @@ class InHand:
         may_begin_next.wait()
         if not working.done():
             self.drain()
-            self._latest = is_done  # not the future, whose error would hold on to the memory of the shard
+            self._latest = is_done  # not the future, whose error would keep the shard in memory
         return working.result() if working.done() else _STORED_LATER
 
     def drain(self) -> None:
-        """Wait until nothing is in hand, if no further shard is begun."""
+        """Wait until the latest shard is done."""
         if self._latest:
             self._latest.wait()
 
     def exit_when_drained(self, code: int) -> None:
-        """End this process with that code after its last shard."""
+        """End this process with the exit code `code` after its last shard."""
         self._exit_code = code
 
     def give_back(self) -> None:
-        """Give back what is in hand, while other threads still work on it. Never raises."""
+        """Give back all shards in hand, while other threads still work on them. Never raises."""
         for work in list(self._held.values()):
             try:
                 work.give_back()
@@ -77,14 +77,14 @@ class InHand:
         return len(self._held) == 1
 
     def _reported(self, run_id: str, shard: str, may_begin_next: threading.Event, work: ShardWork) -> str:
-        """Do the work, and report to the parent what is in hand: it queues the shards of a child that dies."""
+        """Do the work, and report it to the parent, which queues the shards of a child that dies."""
         with self._changing:
             self._held[run_id, shard] = work
             ipc.leave_held(list(self._held))
         try:
             return work.run(may_begin_next)
         except ShardsiftError:
-            raise  # it is recorded and logged
+            raise  # already recorded and logged
         except Exception:
             if may_begin_next.is_set():  # otherwise the task raises it, and Celery logs it
                 logger.exception("Shard %s of %s met an unexpected error", shard, run_id)

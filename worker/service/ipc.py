@@ -10,11 +10,11 @@ from pydantic import TypeAdapter
 from shardsift.fleet.process.logs import write_last_line
 from shardsift.fleet.run.model import Model
 
-STOP_SIGNAL = signal.SIGUSR2  # first: stop at the next batch; second: exit immediately. Celery uses SIGTERM itself
-FOLDER = "SHARDSIFT_WORKER_FOLDER"  # variable with the folder in which children leave files for the parent
-PARENT = "SHARDSIFT_WORKER_PID"  # variable with the process id of the parent
-READY = "SHARDSIFT_WORKER_READY"  # variable with the file that a worker makes when its model is loaded
-REASON = "SHARDSIFT_WORKER_REASON"  # variable with the file in which a worker reports to its supervisor why it ends
+STOP_SIGNAL = signal.SIGUSR2  # first: stop at the next batch; second: exit at once. SIGTERM is used by Celery
+FOLDER = "SHARDSIFT_WORKER_FOLDER"  # environment variable: folder in which children leave files for the parent
+PARENT = "SHARDSIFT_WORKER_PID"  # environment variable: process id of the parent
+READY = "SHARDSIFT_WORKER_READY"  # environment variable: file that a worker creates when its model is loaded
+REASON = "SHARDSIFT_WORKER_REASON"  # environment variable: file for the supervisor, with the reason why a worker ends
 _MODELS = "SHARDSIFT_WORKER_MODELS"
 _MODELS_JSON = TypeAdapter(tuple[Model, ...])
 _FAILURE = "failure"
@@ -32,17 +32,17 @@ def hand_down(models: tuple[Model, ...]) -> None:
 
 
 def handed_down() -> tuple[Model, ...]:
-    """The models that this worker serves, as its parent passed them on."""
+    """Return the models that the parent passed on."""
     return _MODELS_JSON.validate_json(os.environ[_MODELS])
 
 
 def owner_name(hostname: str, parent_pid: int) -> str:
-    """The owner of this worker's claims. It is the same for all children of a worker, and different for each worker."""
+    """Name the owner of a worker's claims. All children of a worker have the same owner."""
     return f"{hostname}/{parent_pid}"
 
 
 def _leave(name: str, content: bytes) -> None:
-    """Write a file of this child for the parent, whole or not at all."""
+    """Write a file of this child for the parent, atomically."""
     file = Path(os.environ[FOLDER], f"{name}{os.getpid()}")
     partial = file.with_name(f".{file.name}")
     partial.write_bytes(content)
@@ -55,7 +55,7 @@ def leave_loaded(device: str) -> None:
 
 
 def found_loaded(folder: Path, child: int) -> str | None:
-    """The kind of device on which this child has loaded its model; None while it loads."""
+    """Return the kind of device on which a child has loaded its model. None while it loads."""
     try:
         return (folder / f"{_LOADED}{child}").read_text("utf-8")
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def found_loaded(folder: Path, child: int) -> str | None:
 def leave_held(shards: Held) -> None:
     """Report which shards this child works on. A shard is reported before it is claimed.
 
-    If the disk is full, the report is old: at worst, a shard of a dead child waits for the end of its lease.
+    If the disk is full, the report stays old: at worst, a dead child's shard waits until its lease expires.
     """
     try:
         _leave(_HELD, _HELD_JSON.dump_json(shards))
@@ -74,26 +74,26 @@ def leave_held(shards: Held) -> None:
 
 
 def found_held(folder: Path) -> dict[int, Held]:
-    """The shards of each child, by process id, also of dead ones."""
+    """Read the shards of each child, living or dead, by process id."""
     files = {file: int(file.name.removeprefix(_HELD)) for file in folder.glob(f"{_HELD}*")}
     return {child: _HELD_JSON.validate_json(file.read_bytes()) for file, child in files.items()}
 
 
 def take_held(folder: Path, child: int) -> Held:
-    """Read and remove the report of a dead child, so that each shard is queued once."""
+    """Read and remove the report of a dead child, so that its shards are queued only once."""
     shards = found_held(folder).get(child, [])
     (folder / f"{_HELD}{child}").unlink(missing_ok=True)
     return shards
 
 
 def report_ready() -> None:
-    """Report that this worker has its model loaded, if a supervisor runs it."""
+    """Report to the supervisor, if there is one, that this worker has loaded its model."""
     if file := os.environ.get(READY):
         Path(file).touch()
 
 
 def report_end(reason: str) -> None:
-    """Report why this worker ends, on stderr and to a supervisor that runs it."""
+    """Report why this worker ends, on stderr and to its supervisor, if there is one."""
     write_last_line("worker", reason)
     if file := os.environ.get(REASON):
         Path(file).write_text(reason, "utf-8")
@@ -110,12 +110,12 @@ def found_failure(folder: Path) -> str | None:
 
 
 def crash_report_path() -> Path:
-    """The file to which `faulthandler` writes the traces of this child's threads when it crashes."""
+    """Return the file to which `faulthandler` writes the traces of this child's threads after a crash."""
     return Path(os.environ[FOLDER], f"{_CRASH}{os.getpid()}")
 
 
 def take_crash_reports(folder: Path) -> str:
-    """Read and remove the crash reports of dead children, so that each is logged once."""
+    """Read and remove the crash reports of dead children, so that each is logged only once."""
     reports = []
     for file in sorted(folder.glob(f"{_CRASH}*")):
         if not Path("/proc", file.name.removeprefix(_CRASH)).exists():

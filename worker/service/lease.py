@@ -1,9 +1,9 @@
 """Hold a shard's lease while it is scored, and find out between batches whether to stop.
 
-A thread renews the lease, whose length is the setting `lease_seconds`, so a long batch does not lose it. Scoring continues
-while Redis does not answer or has lost the run: only the answer "lost" ends it, and the fencing token keeps late writers
-out. If there is no progress for too long, the thread stops renewing and the watchdog ends the process, so a hung device
-cannot hold its shard.
+A thread renews the lease, so that it does not expire during a long batch. Scoring continues while Redis does not answer
+or has lost the run: only the answer "lost" ends it, and the fencing token keeps late writers out. If there is no
+progress for too long, the thread stops renewing and the watchdog ends the process, so that a hung device does not hold
+its shard.
 """
 
 import logging
@@ -23,13 +23,13 @@ from shardsift.worker.service.device_meter import DeviceMeter
 from shardsift.worker.service.watchdog import Watchdog
 from shardsift.worker.shard.vitals import Progress, WindowPace
 
-_RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
-_SPEED_RENEWALS = 13  # the speed is that of the last minute
+_RENEW_SECONDS = 5.0  # between renewals, which also report progress
+_SPEED_RENEWALS = 13  # the speed is measured over the last minute
 logger = logging.getLogger(__name__)
 
 
 class Lease(Progress):
-    """A context manager that renews a claim. The scorer calls `on_batch` after every batch."""
+    """A context manager that keeps a claim. The scorer calls `on_batch` after every batch."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Lease(Progress):
         watchdog: Watchdog,
         pace: WindowPace | None = None,
     ) -> None:
-        """`stopping` tells the work to stop. `begin_next` is called, perhaps twice, when the next shard may be begun."""
+        """Prepare a lease. `stopping` stops the work. `begin_next` starts the next shard, and may be called twice."""
         super().__init__(pace)
         self._ledger, self._claim = ledger, claim
         self._charted = list(claim.spec.charted)
@@ -51,8 +51,8 @@ class Lease(Progress):
         self._rows_before_window = 0
         self._rows = 0
         self._lost: LeaseLost | None = None  # why the claim is no longer valid
-        self._is_paused = False  # stays so, even if the run is resumed meanwhile
-        self._lately = deque([(time.monotonic(), 0)], maxlen=_SPEED_RENEWALS)  # when, and the rows scored then
+        self._is_paused = False  # once set, it stays, even if the run is resumed
+        self._lately = deque([(time.monotonic(), 0)], maxlen=_SPEED_RENEWALS)  # times, and the rows scored by then
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew_often, name=f"lease of {claim.shard.name}", daemon=True)
 
@@ -67,7 +67,7 @@ class Lease(Progress):
         self._watchdog.stop(self)
 
     def on_batch(self, rows_of_window: int) -> bool:
-        """Note progress. Returns False if the work must stop here; `check` then raises the reason. Never waits for Redis."""
+        """Note progress. Returns False if the work must stop here; `check` raises the reason. Never waits for Redis."""
         self._rows = self._rows_before_window + rows_of_window
         self.on_progress()
         return self._lost is None and not self._is_paused and not self._stopping.is_set()

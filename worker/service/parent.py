@@ -1,6 +1,6 @@
-"""The parent of a worker: it decides when shards may be taken, and ends the worker in time.
+"""The parent of a worker: decides when to take shards, queues the shards of a dead child, and ends the worker in time.
 
-It imports no torch and stays responsive while the child is busy.
+It imports no torch, and responds even while the child is busy.
 """
 
 import logging
@@ -31,11 +31,11 @@ from shardsift.worker.service import ipc
 from shardsift.worker.service.announcer import Announcer
 from shardsift.worker.service.spot import watch_for_notice
 
-_CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed
+_CHILD_LATE_SECONDS = 0.5  # before a child that should have stopped is killed
 _PARENT_LATE_SECONDS = 1.0
-_ONE_STOP_SECONDS = 1.0  # signals within this time are one: a supervisor with threads that is killed causes several
+_ONE_STOP_SECONDS = 1.0  # signals within this time count as one: the death of a supervisor with threads sends several
 _SUPERVISOR_GONE_SECONDS = (
-    0.05  # the signal comes when the parent's first thread ends, but it stays the parent until its last one ends
+    0.05  # between the signal, at the end of the supervisor's first thread, and the end of its last thread
 )
 _LOST_TASK_SECONDS = 3.0  # time for Celery to report a task whose process has died
 _MAX_STARTS = 5
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class Parent:
-    """The work of a worker's main process besides Celery's own work. Created in the main thread, before any child."""
+    """What a worker's main process does besides Celery's work. Create it in the main thread, before any child."""
 
     def __init__(
         self, app: Celery, settings: Settings, ledger: Ledger, models: tuple[Model, ...], *, hostname: str
@@ -57,7 +57,7 @@ class Parent:
         self._supervisor = os.getppid()
         self._exit = ExitStack()
         self._folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
-        self._starting: set[int] = set()  # children started since a child last had its model loaded
+        self._starting: set[int] = set()  # children started since a child last loaded its model
         self._has_served = False
         self._is_stopping = False
         self._stopping_since = 0.0
@@ -66,7 +66,7 @@ class Parent:
         self._is_idling = False
         self._all_lived_at = time.monotonic()
         self._stop_seconds = settings.stop_seconds  # a spot notice may leave less
-        self._is_reclaimed = False  # by the cloud: there was a spot notice
+        self._is_reclaimed = False  # whether there was a spot notice
         self._models = models
         loads = WorkerState(
             name=self._owner,
@@ -109,7 +109,7 @@ class Parent:
     def _watch_starts(self, children: set[int], *, is_loaded: bool) -> None:
         """End a worker whose processes keep dying while they load, for example from lack of memory.
 
-        Celery alone would restart them without limit.
+        Celery would restart them without limit.
         """
         self._starting = set() if is_loaded else self._starting | children
         if len(self._starting) > _MAX_STARTS and not self._is_stopping:
@@ -127,7 +127,7 @@ class Parent:
             ).start()
 
     def _on_notice(self, seconds_left: float) -> None:
-        """Stop Celery as SIGTERM does, but without that signal: if SIGTERM follows, it ends the process."""
+        """Stop Celery like SIGTERM, but without the signal, so that a SIGTERM that follows ends the process."""
         self._is_reclaimed = True
         late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
         self._stop_seconds = max(0.0, min(self._stop_seconds, seconds_left - late))
@@ -135,7 +135,7 @@ class Parent:
         self._stop_child()
 
     def on_shutting_down(self, **_: Any) -> None:
-        """Runs in Celery's handler of SIGTERM and SIGINT, so it may run at any moment after the start."""
+        """Stop the child. Runs in Celery's handler of SIGTERM and SIGINT, so at any moment after the start."""
         self._was_told_to_leave = True
         if self._is_idling or self._time_is_up or not self._has_served:
             self._leave()
@@ -144,7 +144,7 @@ class Parent:
     def _stop_child(self) -> None:
         """Stop the child at the next batch; a second call, at least a second later, makes it exit immediately.
 
-        Linux repeats the signal for a dead parent if a thread of the parent ends after the one that started this process.
+        Linux repeats the signal about a dead supervisor when its other threads end.
         """
         is_first = not self._is_stopping
         if is_first:
@@ -157,7 +157,7 @@ class Parent:
             threading.Thread(target=self._end_in_time, name="end in time", daemon=True).start()
 
     def _end_in_time(self) -> None:
-        """Kill a child that does not stop in time, then exit, even if Celery still waits for the child."""
+        """Kill a child that does not stop in time, then exit even if Celery still waits for the child."""
         time.sleep(_SUPERVISOR_GONE_SECONDS)
         if os.environ.get(WORKER_NAME) and os.getppid() != self._supervisor:
             logger.warning("The supervisor of this worker (process %d) has died: stopping", self._supervisor)
@@ -176,12 +176,12 @@ class Parent:
         return self._was_told_to_leave or not self._is_reclaimed
 
     def _signal_children(self, number: signal.Signals) -> None:
-        for child in active_children():  # not Celery's pool, which does not list a child that is about to start
+        for child in active_children():  # unlike Celery's pool, this lists a child that is about to start
             with suppress(ProcessLookupError):  # it has already exited
                 os.kill(child.pid, number)
 
     def _leave(self) -> NoReturn:
-        """Exit now and kill the child. It holds no shard, or there is no time left to wait for it."""
+        """Exit now and kill the child, which holds no shard or was too slow."""
         self._signal_children(signal.SIGKILL)
         self._announcer.withdraw()
         code = self._exit_code(ExitCode.DONE)
@@ -201,7 +201,7 @@ class Parent:
         return code
 
     def _idle(self) -> NoReturn:
-        """Wait without exiting. A supervisor would restart the worker each time, and the worker would claim a shard."""
+        """Wait without exiting, because a supervisor would restart the worker, and the worker would claim a shard."""
         logger.warning("This worker takes no more shards, and waits for the machine to end")
         self._is_idling = True
         while not self._was_told_to_leave:
@@ -229,14 +229,14 @@ class Parent:
             self._queue_shards_of(ipc.found_held(self._folder).keys() - alive, str(exception))
 
     def _watch_deaths(self, dead: set[int]) -> None:
-        """Queue the shards of a child that died while it stored one: Celery does not report a death between two tasks."""
+        """Queue the shards of a child that died between two tasks, while it stored one. Celery does not report that."""
         if not dead:
             self._all_lived_at = time.monotonic()
         elif time.monotonic() - self._all_lived_at > _LOST_TASK_SECONDS:
             self._queue_shards_of(dead, "it was storing the shard")
 
     def _queue_shards_of(self, dead: Iterable[int], why: str) -> None:
-        """Queue the shards again at once. If this fails, they return when their leases expire."""
+        """Queue the shards of dead children again. If this fails, they are queued when their leases expire."""
         error = f"The process that worked on it died: {why}"
         trace = ipc.take_crash_reports(self._folder)
         for run_id, shard in [shard for child in dead for shard in ipc.take_held(self._folder, child)]:
@@ -249,6 +249,6 @@ class Parent:
 
 
 def _quieten_semaphore_tracker() -> None:
-    """Silence billiard's helper process, which warns about the semaphores of killed processes before it removes them."""
+    """Silence billiard's helper process, which warns about the semaphores of killed processes."""
     asked = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [asked, "ignore:semaphore_tracker"]))

@@ -31,8 +31,8 @@ from shardsift.fleet.scorers.kinds import resolve_models
 from shardsift.worker.service.ipc import report_end
 from shardsift.worker.service.parent import Parent
 
-# The commands of Celery's remote control that Flower sends. Others, such as `shutdown` or `add_consumer`, do nothing: every
-# client that may write to Redis could send them.
+# The commands of Celery's remote control that Flower needs. Others, such as `shutdown` or `add_consumer`, are ignored,
+# because every client that may write to Redis could send them.
 _ANSWERED = {"ping", "stats", "active", "active_queues", "reserved", "scheduled", "registered", "revoked", "conf"}
 _ANSWERED |= {"enable_events", "heartbeat"}
 _ABOUT_CANCELLING = r"(?s).*worker_cancel_long_running_tasks_on_connection_loss"
@@ -42,14 +42,14 @@ logger = logging.getLogger(__name__)
 
 
 class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
-    """The worker process, which Celery's command starts too. Its `parent` outlives each of its child processes."""
+    """The main process of a worker, also if Celery's own command starts it. `parent` outlives each child process."""
 
     parent: Parent
 
     def on_before_init(self, **options: Any) -> None:
-        """Pin the model for the children, and consume the queue of its scorer only.
+        """Pin the model for the children, and consume only its queue.
 
-        Not in a receiver of `celeryd_init`: Celery swallows what those raise.
+        This is not a receiver of `celeryd_init`, because Celery swallows the errors of those.
         """
         log_to_stderr()  # until Celery sets up its logs
         self.parent = _started_parent(self.app, self.hostname)
@@ -60,7 +60,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         signals.task_unknown.connect(self.parent.on_refused, weak=False)
         signals.task_rejected.connect(self.parent.on_refused, weak=False)
         signals.worker_shutting_down.connect(self.parent.on_shutting_down, weak=False)
-        # It warns root of messages that carry code. Ours are JSON; Celery refuses others (`accept_content`).
+        # Celery warns root about messages with code. Ours are JSON, and others are refused (`accept_content`).
         warnings.filterwarnings("ignore", category=SecurityWarning)
         Panel.data = _Commands({command: Panel.data[command] for command in _ANSWERED})
         super().on_before_init(**options)
@@ -68,17 +68,17 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
     def setup_logging(self, colorize: bool | None = None) -> Any:
         receivers = super().setup_logging(colorize)
         quieten_celery()
-        # It warns at each loss of a connection that the setting's default will change, also if the setting is set. Ours is
-        # False and stays so: with True, Celery would end the process that scores, although its lease may be renewed.
+        # Celery warns at each loss of a connection that the setting's default will change, even if it is set. Ours
+        # stays False: with True, Celery would end the process that scores, although its lease may still be renewed.
         warnings.filterwarnings("ignore", _ABOUT_CANCELLING, CPendingDeprecationWarning)
         return receivers
 
     def install_platform_tweaks(self, worker: Any) -> None:
         super().install_platform_tweaks(worker)
-        install_worker_term_handler(worker, verbose=False)  # as Celery does, without "Warm shutdown (MainProcess)"
+        install_worker_term_handler(worker, verbose=False)  # like Celery, but without "Warm shutdown (MainProcess)"
 
     def emit_banner(self) -> None:
-        """Log one line, instead of Celery's forty."""
+        """Log one line instead of Celery's forty."""
         self.parent.log_what_is_served()
 
     def on_consumer_ready(self, consumer: Any) -> None:
@@ -116,7 +116,7 @@ class ScorerConsumer(Consumer):  # type: ignore[misc]
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         if is_refusal(exc):
             parent = self.controller.parent
-            parent.may_take_shards(self.pool.info["processes"])  # no turn of the event loop announces it
+            parent.may_take_shards(self.pool.info["processes"])  # announces it, which the event loop does not do now
             refused = "No message can be taken from the queue %s: %s"
             logger.warning(refused, parent.queue, as_ours(exc), extra=ABOUT_REDIS)
             deadline = time.monotonic() + _REFUSED_SECONDS
@@ -126,7 +126,7 @@ class ScorerConsumer(Consumer):  # type: ignore[misc]
 
 
 class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Fetch messages only while a child has its model loaded.
+    """Fetches messages only while a child has its model loaded.
 
     Works like Celery's `worker_disable_prefetch`, which fetches messages only while a child is free.
     """
@@ -160,18 +160,16 @@ def _ended(reason: str, code: int) -> SystemExit:
 
 
 def log_line() -> str:
-    """Format log lines with the worker's name, since a supervisor's workers share a log."""
+    """Return the format of log lines, with the worker's name, because a supervisor's workers share a log."""
     name = os.environ.get(WORKER_NAME, "").replace("%", "%%")
     return LINE.replace("%(levelname)s", f"{name} %(levelname)s") if name else LINE
 
 
 def quieten_celery() -> None:
-    """Call this after Celery has set up logging, in the parent and in each child."""
-    for name in ("celery.worker.strategy", "celery.app.trace"):  # each shard has a line of ours
+    """Limit Celery's log lines. Call it after Celery has set up logging, in the parent and in each child."""
+    for name in ("celery.worker.strategy", "celery.app.trace"):  # because we log a line for each shard
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("kombu.connection").setLevel(
-        logging.ERROR
-    )  # it warns of each empty URL that `inspect conf` shows
+    logging.getLogger("kombu.connection").setLevel(logging.ERROR)  # it warns about each empty URL in `inspect conf`
     os.environ["_MP_FORK_LOGLEVEL_"] = str(logging.ERROR)  # Celery's log level for children until they set up logging
     for name in ("celery.app.trace", "celery.worker.request"):
         logging.getLogger(name).addFilter(_is_news)
@@ -180,7 +178,7 @@ def quieten_celery() -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Drop errors that are logged elsewhere: ours where they are recorded, lost workers by the parent."""
+    """Return False for errors that are logged elsewhere: our own errors, and lost workers, which the parent logs."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, ShardsiftError) and not _is_lost_worker(error)
 

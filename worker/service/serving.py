@@ -1,6 +1,4 @@
-"""Load the scorer that a worker serves, with the token budget that `worker tune` found best. Imports torch: of a worker's
-processes, only the child may import it.
-"""
+"""Load the scorer that a worker serves, with the token budget from `worker tune`. Only for a child: imports torch."""
 
 import logging
 import os
@@ -37,15 +35,15 @@ def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
     budget = tuned.max_batch_tokens
     del scorer, tuned
     release_memory()
-    return load_untuned_model(settings.model_copy(update={"max_batch_tokens": budget}))  # tries its graphs too
+    return load_untuned_model(settings.model_copy(update={"max_batch_tokens": budget}))  # with graphs of this size
 
 
 def load_untuned_model(settings: Settings) -> SequenceClassifier:
     """Load the model of the settings.
 
-    In a worker, the files of a model on several GPUs are in the worker's folder, and the process ends with a lost rank.
-    Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores. Raises ShardsiftError if the
-    files of a model folder are not those of the revision in the settings.
+    In a worker, a model on several GPUs keeps its files in the worker's folder, and the process ends if a rank dies.
+    Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores. Raises
+    ShardsiftError if the files of a model folder are not those of the revision in the settings.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift"))  # else: /tmp
     revision, folder = settings.model_revision, os.environ.get(FOLDER)
@@ -75,7 +73,7 @@ def load_untuned_model(settings: Settings) -> SequenceClassifier:
 def with_tuned_budget(scorer: SequenceClassifier, settings: Settings) -> SequenceClassifier:
     """Apply the budget that `worker tune` stored for this scorer and device, unless the settings name one.
 
-    Works for pinned models only: a folder, or a Hub model at a commit.
+    Only for pinned models: a folder, or a Hub model at a commit.
     """
     revision = settings.model_revision or _folder_revision(settings.model)
     if settings.max_batch_tokens or not revision:
@@ -104,7 +102,7 @@ def _folder_revision(model: str) -> str | None:
 
 
 def _let_multiprocessing_start_ranks() -> None:
-    """Unset the daemon flag of Celery's process: multiprocessing lets no daemon start processes."""
+    """Unset the daemon flag of Celery's process, because multiprocessing does not let daemons start processes."""
     current: Any = process.current_process()
     current._config |= {"daemon": False, "authkey": process.AuthenticationString(current.authkey)}  # type: ignore[attr-defined]
 
@@ -112,7 +110,7 @@ def _let_multiprocessing_start_ranks() -> None:
 def _end_without_rank(reason: str) -> NoReturn:
     """Exit, because a group cannot continue without a rank. The parent queues the shard again, and Celery starts a new child.
 
-    Called in a thread: with NCCL, the thread that computes would wait for the lost rank.
+    Called in another thread, because with NCCL the computing thread waits for the lost rank.
     """
     logger.error("%s A new process replaces this one and its ranks.", reason)
     os._exit(ExitCode.DEVICE_FAULT)

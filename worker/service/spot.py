@@ -1,4 +1,4 @@
-"""Poll the cloud's metadata service until it reports that this machine is reclaimed."""
+"""Poll the cloud's metadata service until it reports that this spot machine is reclaimed."""
 
 import json
 import logging
@@ -20,11 +20,11 @@ logger = logging.getLogger(__name__)
 def watch_for_notice(
     cloud: str, *, address: str | None, on_notice: Callable[[float], None], poll_seconds: float = 2.0
 ) -> None:
-    """Poll until the first notice, and call `on_notice` with the seconds left. Failures of the service do not end it.
+    """Poll until the first notice, and call `on_notice` with the seconds left. Polling continues if the service fails.
 
     `cloud` is `aws`, `azure` or `gcp`; the default address is the cloud's own.
     """
-    # No proxy and no redirect: only the service itself can answer. It may close an idle connection between two polls.
+    # No proxy and no redirect, because only the service itself can answer. It may close idle connections between polls.
     no_idle = httpx2.Limits(max_keepalive_connections=0)
     client = httpx2.Client(
         base_url=address or _ADDRESSES[cloud], timeout=_REQUEST_SECONDS, trust_env=False, limits=no_idle
@@ -36,7 +36,7 @@ def watch_for_notice(
             if seconds_left is not None:
                 break
             is_failing = False
-        except Exception as error:  # no answer of the service may end the watch, or it would miss the notice
+        except Exception as error:  # no error may end the watch, or it would miss the notice
             if not is_failing:
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
                 logger.warning("The metadata service of %s fails; polling continues (%s)", cloud, reason)
@@ -55,7 +55,7 @@ def _aws(ask: Ask) -> float | None:
     """Read EC2's interruption notice, which is absent (404) until about two minutes before the machine stops.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
-    IMDSv2 needs a token. In a container, it arrives only if the instance's hop limit is 2.
+    IMDSv2 needs a token, which arrives in a container only if the instance's hop limit is 2.
     """
     token = ask("PUT", "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
     answer = ask("GET", "/latest/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": token})
@@ -65,11 +65,11 @@ def _aws(ask: Ask) -> float | None:
 
 
 def _azure(ask: Ask) -> float | None:
-    """Read the scheduled events: Preempt for a spot machine, Terminate for a machine of a scale set. Acknowledge none.
+    """Read the scheduled events: Preempt for a spot machine, Terminate for one of a scale set. Acknowledges none.
 
-    https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events: a machine sees the events of its whole scale
-    set, so `Resources` must name it. NotBefore is empty after the event has started. The first request turns the events on;
-    until then, for up to two minutes, requests time out.
+    https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events: a machine sees the events of its whole
+    scale set, so `Resources` must name it. NotBefore is empty after the event has started. The first request turns the
+    events on; until then, for up to two minutes, requests time out.
     """
     headers = {"Metadata": "true"}
     own = ask("GET", "/metadata/instance/compute/name?api-version=2021-02-01&format=text", headers).lower()
@@ -94,7 +94,7 @@ def _gcp(ask: Ask) -> float | None:
 
 
 def _seconds_until(when: str | None, parsed: Callable[[str], datetime], *, promised: float) -> float:
-    """Return the seconds until that time, or those that the cloud promises if it cannot be parsed."""
+    """Return the seconds until a time or, if it cannot be parsed, the seconds that the cloud promises."""
     try:
         return max(0.0, (parsed(when or "") - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):  # TypeError: the time has no time zone

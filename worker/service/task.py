@@ -1,6 +1,6 @@
-"""The task: claim a shard and work on it until the next one may be begun.
+"""The Celery task: claim a shard, and work on it until the next one may begin.
 
-If a message arrives twice, the second finds the shard claimed.
+If a message arrives twice, the second one finds the shard claimed.
 """
 
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 class ShardTask(Task):  # type: ignore[misc]  # Celery has no types
     """A task that runs in a child process."""
 
-    child: ScoringChild  # this process; set before the first task
+    child: ScoringChild  # set before the first task
 
 
 @signals.worker_process_init.connect
@@ -42,7 +42,7 @@ def _drain(**_: Any) -> None:
 
 @app.task(bind=True, base=ShardTask, name=SCORE_SHARD)
 def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> str:
-    """Score one shard. Returns a sentence for Flower, and raises what fails the shard before the next one may begin."""
+    """Score one shard. Returns a sentence for Flower. Raises errors that occur before the next shard may begin."""
     child = self.child
     child.install_signal_handlers()
     fields |= _named(positional)
@@ -59,13 +59,13 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
     try:
         return child.in_hand.begin(message.run_id, message.shard, work)
     except TransientError as error:
-        raise Retry(str(error)) from error  # for Flower: the ledger says when
+        raise Retry(str(error)) from error  # only for Flower, because the ledger decides when
 
 
 class _Work:
     def __init__(self, child: ScoringChild, message: ScoreShard, app: Celery, *, worker: str) -> None:
         self._child, self._message, self._app, self._worker = child, message, app, worker
-        self._attempt: Attempt | None = None  # while there is something to give back
+        self._attempt: Attempt | None = None  # None if there is nothing to give back
 
     def run(self, may_begin_next: threading.Event) -> str:
         child, message = self._child, self._message
@@ -113,5 +113,5 @@ def _claim(child: ScoringChild, message: ScoreShard, worker: str) -> Claim | Ref
 
 
 def _named(positional: tuple[object, ...]) -> dict[str, object]:
-    """Name positional arguments by number: our messages have none, so decoding refuses and counts them."""
+    """Name positional arguments by number, so that decoding refuses and counts them. Our messages have none."""
     return {str(number): value for number, value in enumerate(positional)}

@@ -5,19 +5,19 @@ import threading
 import time
 from typing import IO
 
-_PETS_APART_SECONDS = 1.0  # each reset of the timer starts a thread
-_SOON_SECONDS = 0.001  # a timer of no time is refused
+_PETS_APART_SECONDS = 1.0  # between resets of the timer, because each starts a thread
+_SOON_SECONDS = 0.001  # because `faulthandler` refuses 0
 
 
 class Watchdog:
     """Ends the process if, between `start` and `stop` of a shard, `pet` is not called for `stall_seconds`.
 
-    A process may have two shards: one that hangs ends it, even if the other advances. The timer belongs to `faulthandler`:
-    a C thread that needs no interpreter lock, which a hung device may hold. It writes the traces of all threads and then exits.
+    If one of two shards hangs, the process ends even if the other advances. The timer is a C thread of `faulthandler`
+    without the interpreter lock, which a hung device may hold. It writes the traces of all threads and exits.
     """
 
     def __init__(self, stall_seconds: float, report: IO[str]) -> None:
-        """`report` must be a real file; the traces of all threads are written to it."""
+        """Prepare a watchdog. The traces of all threads are written to `report`, which must be a real file."""
         self._stall_seconds = stall_seconds
         self._report = report
         self._petted: dict[object, float] = {}
@@ -45,7 +45,7 @@ class Watchdog:
             self._set_timer()
 
     def _set_timer(self) -> None:
-        """Set the timer for the shard that has made no progress for longest."""
+        """Set the timer for the shard with the longest time without progress."""
         if not self._petted:
             faulthandler.cancel_dump_traceback_later()
             return
