@@ -1,1 +1,1 @@
-"""The life of one shard: read, score, filter, write, stage. Knows no Celery, no Redis and no torch."""
+"""The life of one shard: read, score, filter, write, stage. Imports no Celery, Redis or torch."""

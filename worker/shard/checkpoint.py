@@ -1,4 +1,4 @@
-"""The scores of a shard's finished windows, as bytes, so that a later attempt need not score those windows again.
+"""Encode the scores of a shard's finished windows, so that a later attempt need not score these windows again.
 
 Does not know where the bytes are stored; see `worker/service/checkpoint_store.py`.
 """
@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoint:
-    """The windows that earlier attempts at a shard have scored, and a function that stores those of this attempt.
+    """The windows that earlier attempts at a shard scored, and a function that stores those of this attempt.
 
-    `found` maps the first row of a window to its packed scores. `store(first_row, content)` must not raise.
+    `found` maps the first row of a window to its encoded scores. `store(first_row, content)` must not raise.
     """
 
     def __init__(self, found: Mapping[int, bytes], store: Callable[[int, bytes], None]) -> None:
@@ -27,20 +27,20 @@ class Checkpoint:
         self._store = store
 
     def scores_of(self, first_row: int, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
-        """The stored scores of a window, one entry per scoring: for all rows, for some rows, or None.
+        """Return the stored scores of a window, one entry per scoring, for all rows or some of them, or None.
 
-        Only scores of texts with these digests are used.
+        Ignores scores of texts with other digests.
         """
         content = self._found.get(first_row)
         return [None] * len(digests) if content is None else from_bytes(content, rows, digests)
 
     def store(self, first_row: int, scores: Sequence[Scores], digests: Sequence[str]) -> None:
-        """Store the scores of a window, which may be partial, with the digests of its texts."""
+        """Store the scores of a window, perhaps only of some rows, with the digests of its texts."""
         self._store(first_row, to_bytes(scores, digests))
 
 
 def to_bytes(scores: Sequence[Scores], digests: Sequence[str]) -> bytes:
-    """A line of JSON with an entry for each scoring, then for each the logits of its known rows as little-endian float32."""
+    """Encode scores: a line of JSON with an entry per scoring, then the known rows' logits as little-endian float32."""
     heads = [_head(one, digest) for one, digest in zip(scores, digests, strict=True)]
     body = b"".join(one.values[one.known].astype("<f4").tobytes() for one in scores)
     return json.dumps(heads).encode() + b"\n" + body
@@ -55,7 +55,7 @@ def _head(scores: Scores, digest: str) -> dict[str, object]:
 
 
 def from_bytes(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
-    """The scores of a window of `rows` rows, one entry per scoring. None for other texts, and for unreadable content."""
+    """Decode the scores of a window of `rows` rows, one entry per scoring. None for other texts or bad content."""
     found: list[Scores | None] = [None] * len(digests)
     try:
         line, _, body = content.partition(b"\n")
@@ -72,7 +72,7 @@ def from_bytes(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Sc
 
 
 def _read(head: Any, logits: Logits) -> tuple[Scores, Logits]:
-    """Decode the scores of an entry. Returns them, and the logits of the entries after it."""
+    """Decode the scores of one entry. Also returns the logits of the entries after it."""
     known = np.ones(head["rows"], dtype=np.bool_)
     if "known" in head:
         bits = np.frombuffer(bytes.fromhex(head["known"]), dtype=np.uint8)

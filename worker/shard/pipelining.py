@@ -1,4 +1,4 @@
-"""Overlap the steps of a pipeline, with threads that end with their context."""
+"""Run steps of a pipeline at the same time, in threads that end with their context."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +12,7 @@ Args = ParamSpec("Args")
 
 @contextmanager
 def prefetched(items: Iterable[Item], name: str) -> Iterator[Iterator[Item]]:
-    """Yield the same items. A thread prepares one item ahead, while the caller uses the current one."""
+    """Yield the same items, but prepare the next one in a thread while the caller uses the current one."""
     source = iter(items)
     end = object()
     with ThreadPoolExecutor(1, thread_name_prefix=name) as thread:
@@ -21,16 +21,16 @@ def prefetched(items: Iterable[Item], name: str) -> Iterator[Iterator[Item]]:
             pending = thread.submit(next, source, end)
             while (item := pending.result()) is not end:
                 pending = thread.submit(next, source, end)
-                yield item  # type: ignore[misc]  # not the end
+                yield item  # type: ignore[misc]  # never `end`
 
         yield made()
 
 
 @contextmanager
 def mapped_ahead(action: Callable[[Item], Made], items: Iterable[Item], name: str) -> Iterator[Iterator[Made]]:
-    """Apply `action` to each item, in order. A thread makes the next one while the one before is used.
+    """Apply `action` to each item, in order, in a thread that works one item ahead of the caller.
 
-    The items are read in the caller's thread: some, such as the rows of a database cursor, cannot be read in another.
+    Items are read in the caller's thread, because some, such as rows of a database cursor, cannot be read in another.
     """
     with ThreadPoolExecutor(1, thread_name_prefix=name) as thread:
 
@@ -49,9 +49,9 @@ def mapped_ahead(action: Callable[[Item], Made], items: Iterable[Item], name: st
 
 @contextmanager
 def in_background(action: Callable[Args, None], name: str) -> Iterator[Callable[Args, None]]:
-    """Run each call in a thread while the caller continues, in the same order and at most one call at a time.
+    """Run calls in a thread while the caller continues. Calls run in order, one at a time.
 
-    An exception of a call is raised by the next call, or at the end of the context.
+    A call's exception is raised by the next call, or at the end of the context.
     """
     with ThreadPoolExecutor(1, thread_name_prefix=name) as thread:
         under_way: list[Future[None]] = []

@@ -1,4 +1,4 @@
-"""Read a shard window by window. Memory is bounded by the window, not by the size of the file, its row groups or blocks."""
+"""Read a shard window by window. Memory depends on the window, not on the sizes of file, row groups or blocks."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,19 +19,19 @@ from shardsift.fleet.storage.errors import translated
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Consecutive rows of a shard, with all columns. The end of a window depends only on the rows and the spec."""
+    """Consecutive rows of a shard, with all columns. Where a window ends depends only on the rows and the spec."""
 
     first_row: int  # in the file
     rows: pa.Table
-    bad: dict[int, BadRow] = field(default_factory=dict)  # by their place in `rows`, where they are null
-    left_out: tuple[tuple[str, ...], ...] = ()  # of each row that has some, the fields that the run has not
+    bad: dict[int, BadRow] = field(default_factory=dict)  # by index in `rows`, in which they are null
+    left_out: tuple[tuple[str, ...], ...] = ()  # for each row that has such fields, the fields that were left out
 
 
 def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Window]:
-    """The shard's windows in order.
+    """Yield the shard's windows in order.
 
-    Raises ShardError if the file is broken, if its columns differ from the run's, or, after the last window, if more of its
-    rows cannot be read than the run allows.
+    Raises ShardError if the file is broken, if its columns differ from the run's, or, after the last window, if it has
+    more unreadable rows than the run allows.
     """
     _check_columns(file.schema, shard, spec)
     first_row = shard.first_row
@@ -51,7 +51,7 @@ def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Windo
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[pa.RecordBatch]]:
-    """Regroup batches by window. The result does not depend on the sizes of the batches."""
+    """Group the rows of batches by window. The result does not depend on the sizes of the batches."""
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -110,16 +110,16 @@ def _stored_as(kind: str) -> str:
     return kind
 
 
-# The size of each row's values, which is the same however the rows are cut into batches.
+# The size of each row, which does not depend on how rows are cut into batches.
 
-_VALUE_BYTES = 8  # of anything whose size its type does not say
+_VALUE_BYTES = 8  # for types without a fixed size
 _TEXT_OR_BINARY = {pa.string(), pa.large_string(), pa.binary(), pa.large_binary()}
 
 Sizes = npt.NDArray[np.int64]
 
 
 def row_bytes(batch: pa.RecordBatch) -> Sizes:
-    """Estimate the bytes that Arrow needs for each row: for a text its length and an offset."""
+    """Estimate the bytes that Arrow needs for each row. A text needs its length and an offset."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         sizes += _value_bytes(column)
@@ -157,7 +157,7 @@ def _item_bytes(values: pa.Array, lengths: Sizes) -> Sizes:
 
 
 def _lengths(found: pa.Array) -> Sizes:
-    """Convert to integers; null has the length 0."""
+    """Convert lengths to int64. Null has the length 0."""
     lengths: Sizes = pc.fill_null(found, 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
 

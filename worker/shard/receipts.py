@@ -1,4 +1,4 @@
-"""Make the receipt of a shard: what was written, how it was scored, by whom and when."""
+"""Make the receipt of a shard: what was written, how it was scored, by which worker and when."""
 
 import time
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def make_receipt(
     worker: str,
     started_at: float,
 ) -> Receipt:
-    """Make the receipt of a shard that ends now. `started_at` is in Unix seconds."""
+    """Make the receipt of a shard that is finished now. `started_at` is in Unix time."""
     shard, first = claim.shard, scorers[0]
     stored = first.receipt_of(shard.name, shard.identity) if isinstance(first, StoredScores) else None
     return Receipt(
@@ -74,7 +74,7 @@ def make_receipt(
 def scoring_receipts(
     spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowCounts, stored: Receipt | None = None
 ) -> tuple[ScoringReceipt, ...]:
-    """Make a receipt for each scoring. `stored` is that of the attempt whose scores were read, if they were."""
+    """Make a receipt for each scoring. `stored` is the receipt of the attempt whose scores were read, if any."""
     how: Sequence[ScorerInfo | ScoringReceipt] = stored.scorings if stored else [scorer.info for scorer in scorers]
     return tuple(
         ScoringReceipt(
@@ -93,7 +93,7 @@ def scoring_receipts(
 
 @cache
 def _version(package: str) -> str | None:
-    """Return None if the package is missing: a worker that loads no model has no torch."""
+    """Return a package's version. None if it is missing: a worker that loads no model may lack torch."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -103,7 +103,7 @@ def _version(package: str) -> str | None:
 def _parity(trial: ParityTrial | Parity | None, scoring: Scoring, spec: RunSpec) -> Parity | None:
     if trial is None:
         return None
-    if isinstance(trial, Parity):  # from an earlier run with another filter, which did not store the logits
+    if isinstance(trial, Parity):  # from an earlier run with another filter, whose sample logits were not stored
         return replace(trial, flipped_share=None)
     return Parity(
         rows=trial.rows,
@@ -114,10 +114,10 @@ def _parity(trial: ParityTrial | Parity | None, scoring: Scoring, spec: RunSpec)
 
 
 def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float | None:
-    """The share of sample rows for which the filter decides differently with the two sets of logits."""
+    """Return the share of sample rows that the filter decides differently by the two sets of logits."""
     if spec.where is None:
         return 0.0
-    if scoring.zero_shot:  # the trial was of the model's own outputs
+    if scoring.zero_shot:  # the trial compared the model's own outputs, not the labels'
         return None
     try:
         keep = filter_of_thread(spec.where, pa.schema(scoring_fields(scoring)))

@@ -28,7 +28,7 @@ from shardsift.worker.shard.vitals import Progress
 from shardsift.worker.shard.window_scoring import Launched, PreparedWindow, WindowScoring
 from shardsift.worker.shard.writer import ShardWriter
 
-_SOON_SECONDS = 5.0  # for a window; on a slower device, other workers may take the next shard earlier
+_SOON_SECONDS = 5.0  # if a window takes longer, other workers may be free for the next shard earlier
 
 
 def score_shard(
@@ -85,7 +85,7 @@ def _write_windows(
         nonlocal write_seconds
         scores = scoring.fetch(prepared, launched)
         begun = time.monotonic()
-        if all(one.has_all_rows for one in scores):  # otherwise the work stops here
+        if all(one.has_all_rows for one in scores):  # otherwise the work is stopping
             writer.write(prepared.window, scores, prepared.digests)
         write_seconds = time.monotonic() - begun
 
@@ -106,7 +106,7 @@ def _write_windows(
             progress.on_launch()
             launched = scoring.launch(prepared, progress)
             vitals.enter(Phase.DEVICE)
-            write(prepared, launched)  # waits for the window before, and so for the device
+            write(prepared, launched)  # waits for the previous window, and so for the device
             vitals.waited(Phase.WRITE, write_seconds, rest=Phase.DEVICE)
             progress.check()
             progress.on_window()
@@ -119,7 +119,7 @@ def _write_windows(
 
 @contextmanager
 def _usage_errors_of(shard: Shard) -> Iterator[None]:
-    """Raise usage errors as errors of this shard: the spec fits the first shard, against which it was checked."""
+    """Raise usage errors as errors of this shard, because the spec was only checked with the run's first shard."""
     try:
         yield
     except UsageError as error:

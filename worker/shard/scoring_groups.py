@@ -1,4 +1,4 @@
-"""The scorers of several models, and which scorings share work: texts are encoded once, and one encoder runs once."""
+"""Load the scorers of several models, and group scorings that share work: tokenized texts, or an encoder."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from shardsift.worker.shard.stored_scores import StoredScores
 
 
 def load_scorers(models: Sequence[Model], settings: Settings) -> Iterator[Scorer[Any]]:
-    """Load a scorer for each model, one after another. Raises NoRoom if one does not fit beside those before it."""
+    """Load a scorer for each model in turn. Raises NoRoom if one does not fit beside the loaded ones."""
     for number, model in enumerate(models):
         try:
             yield scorer_kind(model.scorer).load(model, settings.for_model(model))
@@ -43,10 +43,10 @@ class ScoringGroup:
     numbers: tuple[int, ...]  # in the run's scorings
     scorings: tuple[Scoring, ...]
     scorer: Scorer[Any]
-    encoding: Hashable  # groups with the same one encode the same texts equally
+    encoding: Hashable  # groups with equal values encode texts alike
 
     def joined(self, scores: Sequence[Scores | None]) -> Scores | None:
-        """Join the scores of all scorings. Returns None if one of them has none."""
+        """Join the scores of all scorings side by side. Returns None if a scoring has none."""
         if len(scores) == 1:
             return scores[0]
         found = [one for one in scores if one is not None]
@@ -61,7 +61,7 @@ class ScoringGroup:
         return Scores(values=values, errors=dict(sorted(errors.items())), missing=missing)
 
     def parted(self, scores: Scores) -> list[Scores]:
-        """The scores of each scoring."""
+        """Split joint scores into those of each scoring."""
         if len(self.scorings) == 1:
             return [scores]
         ends = np.cumsum([scoring.outputs for scoring in self.scorings])
@@ -70,22 +70,22 @@ class ScoringGroup:
 
 
 def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> list[ScoringGroup]:
-    """The groups of a run. `scorers` has one for each scoring. Raises ShardError if one cannot read texts as asked."""
+    """Group a run's scorings. `scorers` has one for each. Raises ShardError if one cannot read texts as asked."""
     groups = _gathered(len(scorings), lambda numbers: _joint_scorer(numbers, scorings, scorers))
     return [_group(numbers, scorings, scorers) for numbers in groups]
 
 
 def sharing_scorers(scorers: Sequence[Scorer[Any]]) -> list[list[int]]:
-    """Find groups of scorers, by number, that share work if they score the same texts. Omits scorers that share nothing.
+    """Find groups of scorers, by number, that share work on the same texts. Leaves out scorers that share nothing.
 
-    Compares weights, which takes seconds. Scorers remember the result, so that `scoring_groups` does not wait for it.
+    Compares weights, which takes seconds. Scorers cache the result for `scoring_groups`.
     """
     groups = _gathered(len(scorers), lambda numbers: _joined([scorers[number] for number in numbers]))
     return [numbers for numbers in groups if len(numbers) > 1]
 
 
 def _gathered(count: int, joint: Callable[[list[int]], Scorer[Any] | None]) -> list[list[int]]:
-    """Add each scorer, by number, to the first group with which it has a joint scorer, or begin a group."""
+    """Group scorers by number: each joins the first group for which there is a joint scorer, or begins a group."""
     groups: list[list[int]] = []
     for number in range(count):
         for group in groups:
@@ -98,7 +98,7 @@ def _gathered(count: int, joint: Callable[[list[int]], Scorer[Any] | None]) -> l
 
 
 def texts_key(scoring: Scoring) -> Hashable:
-    """A key of the texts: scorings with equal keys score the same texts."""
+    """Return a key: scorings with equal keys score the same texts."""
     return scoring.text_columns, scoring.text_template, scoring.text_pair_column
 
 
@@ -117,7 +117,7 @@ def _group(numbers: Sequence[int], scorings: Sequence[Scoring], scorers: Sequenc
 def _joint_scorer(
     numbers: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
 ) -> Scorer[Any] | None:
-    """One scorer of all these scorings. None for a single scoring, for different texts, or if their scorers cannot join."""
+    """Make one scorer for these scorings. None for a single one, for different texts, or if scorers cannot join."""
     readings = {(texts_key(scorings[number]), reading_of(scorings[number])) for number in numbers}
     has_labels_of_the_run = any(scorings[number].zero_shot for number in numbers)
     if len(readings) > 1 or has_labels_of_the_run:
@@ -148,7 +148,7 @@ def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
 
 
 def reading_of(scoring: Scoring) -> Reading:
-    """The way to read texts that a scoring asks for."""
+    """Return the way in which a scoring reads texts."""
     return Reading(
         max_tokens=scoring.max_tokens,
         passages=scoring.passages,

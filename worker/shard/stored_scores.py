@@ -1,6 +1,6 @@
 """A scorer without a model: it reads the scores that an earlier run stored for the same rows.
 
-A run that uses it differs from the earlier one in its filter, and publishes what a fresh run with that filter would.
+A run that uses it has another filter than the earlier one, and publishes the same as a fresh run with this filter.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class StoredRows:
 
 
 class StoredScores:
-    """The scores of all scorings of a run. One scores file is open at a time, so ask for its shards and windows in order."""
+    """The stored scores of a run. One scores file is open at a time, so read shards and windows in order."""
 
     info = ScorerInfo(device="none", backend="stored scores")
 
@@ -42,14 +42,14 @@ class StoredScores:
         self._scratch_dir = scratch_dir
         self._places = {receipt.shard: number for number, receipt in enumerate(published.receipts)}
         self._open: tuple[OutputFile, RowGroups] | None = None
-        self._shard: tuple[tuple[str, str], ShardScores] | None = None  # by its name and identity
+        self._shard: tuple[tuple[str, str], ShardScores] | None = None  # key: name and identity
 
     def of(self, score_column: str) -> "StoredColumn":
-        """The scorer of one scoring of the run."""
+        """Return the scorer of one of the run's scorings."""
         return StoredColumn(stored=self, score_column=score_column)
 
     def scores_of(self, rows: StoredRows) -> dict[str, Scores]:
-        """Read the scores, by score column. Raises ShardError if the run has none of these texts, or its file is damaged."""
+        """Read the scores, by score column. Raises ShardError for texts that were not scored, or a damaged file."""
         place = rows.place
         found = self._of_shard(place).scores_of(place.first_row, place.text_digests)
         if found is None:
@@ -73,7 +73,7 @@ class StoredScores:
         return self._shard[1]
 
     def receipt_of(self, shard: str, source_identity: str) -> Receipt:
-        """The shard's receipt in the run that scored it. Raises ShardError if that run scored other bytes."""
+        """Return the shard's receipt in the run that scored it. Raises ShardError if that run scored other bytes."""
         number, uri = self._places.get(shard), self._published.uri
         if number is None:
             raise ShardError(f"The run at {uri} was published without the shard {shard}, so it has no scores of it.")
@@ -88,7 +88,7 @@ class StoredScores:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredColumn:
-    """The scorer that returns the stored scores of one scoring."""
+    """A scorer that returns the stored scores of one scoring."""
 
     stored: StoredScores
     score_column: str
@@ -98,16 +98,16 @@ class StoredColumn:
         return StoredRows(place=place, rows=len(texts))
 
     def score_encoded(self, encoded: StoredRows, go_on: GoOn, earlier: Scores | None) -> Scores:
-        """Raises ShardError as `StoredScores.scores_of` does."""
+        """Return the stored scores. Raises ShardError like `StoredScores.scores_of`."""
         scores = self.stored.scores_of(encoded)[self.score_column]
         go_on(encoded.rows)
         return scores
 
 
 def load_stored_scores(model: Model, settings: Settings | None) -> StoredScores:
-    """The stored scores of the run that the model names.
+    """Open the stored scores of the run that the model names.
 
-    Raises UsageError if the run is no longer published there, or another one is.
+    Raises UsageError if this run is no longer published there.
     """
     published = published_run(model.name, model.revision)
     return StoredScores(published, scratch_dir=settings.scratch_dir if settings else None)
@@ -116,7 +116,7 @@ def load_stored_scores(model: Model, settings: Settings | None) -> StoredScores:
 class ShardScores:
     """The scores of a shard in its scores file, by window.
 
-    The file holds the raw logits and a digest of the texts, as a checkpoint does. Ask for windows in order: only one row group
+    Like a checkpoint, the file has the raw logits and a digest of the texts. Read windows in order: only one row group
     is in memory at a time.
     """
 
@@ -128,9 +128,9 @@ class ShardScores:
         self._offset = receipt.scores_first_row - receipt.first_row
 
     def scores_of(self, first_row: int, digests: Sequence[str]) -> tuple[Scores, ...] | None:
-        """The scores of a window, one entry per scoring. None if the texts have other digests.
+        """Read the scores of a window, one entry per scoring. None if the texts have other digests.
 
-        Only this and `checkpoint.from_bytes` assign stored scores to rows.
+        Only this method and `checkpoint.from_bytes` assign stored scores to rows.
         """
         end, stored = self._windows.get(first_row, (first_row, None))
         if stored != list(digests):
@@ -151,7 +151,7 @@ def _column(scoring: Scoring) -> str:
 
 
 def _values(column: pa.ChunkedArray, outputs: int) -> npt.NDArray[np.float32]:
-    """Logits of shape (rows, outputs), with NaN for null."""
+    """Read logits of shape (rows, outputs), with NaN for null."""
     values = np.full((len(column), outputs), np.nan, dtype=np.float32)
     plain = column.drop_null().combine_chunks()
     flat = plain.flatten() if pa.types.is_list(plain.type) else plain

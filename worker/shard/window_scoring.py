@@ -20,7 +20,7 @@ from shardsift.worker.shard.reader import Window
 from shardsift.worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
 from shardsift.worker.shard.vitals import Progress
 
-# The last windows of a shard may be encoded after the next shard has begun, but a tokenizer may not be thread-safe.
+# Two shards may encode windows at the same time, but a tokenizer may not be thread-safe.
 _ENCODING = threading.Lock()
 
 
@@ -29,17 +29,17 @@ class PreparedWindow:
     """A window that is ready for the device."""
 
     window: Window
-    digests: list[str]  # of the texts of each scoring
-    earlier: Sequence[Scores | None]  # of each scoring, by an earlier attempt, perhaps of some rows only
-    unscorable: list[dict[int, str]]  # of each scoring: row → reason
-    encoded: list[Any]  # by each group; None if an earlier attempt scored all rows
+    digests: list[str]  # of the texts, for each scoring
+    earlier: Sequence[Scores | None]  # for each scoring, from an earlier attempt, perhaps only of some rows
+    unscorable: list[dict[int, str]]  # for each scoring: row → reason
+    encoded: list[Any]  # for each group; None if an earlier attempt scored all rows
     encode_seconds: float
 
 
 class WindowScoring:
     """Scores the windows of one shard. `scorers` has one scorer for each scoring of the run, in the same order.
 
-    `is_of_device` says whether the scorers may be given a window of another shard before they have scored the last of this one.
+    `is_of_device` says whether the next shard's first window may be launched before this shard's last one is scored.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class WindowScoring:
         self._checkpoint = checkpoint
 
     def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
-        """Read the checkpoint, and encode the windows that are not in it."""
+        """Read windows' scores from the checkpoint, and encode windows that are not in it."""
         for window in windows:
             begun = time.monotonic()
             texts = {texts_key(scoring): _Texts.of(window.rows, scoring) for scoring in self._scorings}
@@ -77,7 +77,7 @@ class WindowScoring:
             )
 
     def _encoded(self, place: Place, texts: dict[Hashable, "_Texts"], earlier: Sequence[Scores | None]) -> list[Any]:
-        """Encode the texts for each group. Groups of one encoding share the rows."""
+        """Encode the texts for each group. Groups with equal encodings share them."""
         found: dict[Hashable, Any] = {}
         encoded: list[Any] = []
         for group in self._groups:
@@ -92,11 +92,11 @@ class WindowScoring:
         return encoded
 
     def scores(self, prepared: PreparedWindow, progress: Progress) -> tuple[Scores, ...]:
-        """Score a window, with nothing else to do meanwhile."""
+        """Score a window, and wait for the scores."""
         return self.fetch(prepared, self.launch(prepared, progress))
 
     def launch(self, prepared: PreparedWindow, progress: Progress) -> "Launched":
-        """Give a window to the device, or only a part of it if the work must stop."""
+        """Give a window to the device, or only part of it if the work must stop."""
         rows = len(prepared.window.rows)
         due = [
             (group, encoded)
@@ -118,7 +118,7 @@ class WindowScoring:
         return launched
 
     def fetch(self, prepared: PreparedWindow, launched: "Launched") -> tuple[Scores, ...]:
-        """Wait for the scores of each scoring, and store them. They are partial if the work stopped within the window."""
+        """Wait for the scores of each scoring, and store them. Rows are missing if the work stopped in this window."""
         rows = len(prepared.window.rows)
         found = [
             scores or _nothing(rows, scoring) for scores, scoring in zip(prepared.earlier, self._scorings, strict=True)
@@ -175,14 +175,14 @@ def _nothing(rows: int, scoring: Scoring) -> Scores:
 
 
 def unscorable_rows(texts: pa.LargeStringArray) -> dict[int, str]:
-    """Find the rows without a text or with white space only: row → reason."""
+    """Find the rows without a text, or with only white space. Returns the reason by row."""
     is_blank_text = pc.fill_null(is_blank(texts), False).to_numpy(zero_copy_only=False)
     reasons = null_texts(texts) | dict.fromkeys(np.flatnonzero(is_blank_text).tolist(), "blank text")
     return dict(sorted(reasons.items()))
 
 
 def without_rows(texts: pa.LargeStringArray, rows: dict[int, str]) -> pa.LargeStringArray:
-    """The texts, with null in these rows."""
+    """Replace the texts of these rows by null."""
     mask = np.zeros(len(texts), dtype=np.bool_)
     mask[list(rows)] = True
     return pc.if_else(pa.array(mask), pa.scalar(None, texts.type), texts) if rows else texts
@@ -191,7 +191,7 @@ def without_rows(texts: pa.LargeStringArray, rows: dict[int, str]) -> pa.LargeSt
 def with_reasons(scores: Scores, unscorable: dict[int, str], scoring: Scoring, *, rows: int) -> Scores:
     """Add a reason for every row of a window that has no score.
 
-    Raises ShardError if the scores do not have one row per text, because a scorer of another package may return anything.
+    Raises ShardError for scores of a wrong shape or type, because a scorer of another package may return anything.
     """
     values = np.asarray(scores.values)
     if values.shape != (rows, scoring.outputs) or not np.issubdtype(values.dtype, np.number):

@@ -1,6 +1,6 @@
 """Write the two output files of a shard: the kept rows, and the scores of all rows.
 
-The bytes depend only on the rows and the spec. The files do not say who wrote them, or when.
+Their bytes depend only on the rows and the spec. The files do not say which worker wrote them, or when.
 """
 
 import re
@@ -26,18 +26,18 @@ from shardsift.fleet.storage.parquet import ParquetFileWriter, WrittenFile
 from shardsift.worker.scoring import Scores, apply
 from shardsift.worker.shard.reader import Window
 
-_MOST_LEFT_OUT = 20  # fields by name
+_MOST_LEFT_OUT = 20  # fields that are counted by name
 
 
 @dataclass
 class RowCounts:
-    """Rows by outcome, the reasons of errored rows, and histograms of the scores of the others."""
+    """The number of rows by outcome, the reasons of errored rows, and histograms of scores."""
 
     histograms: dict[str, Histogram] = field(default_factory=dict)  # by column of a score
     rows_in: int = 0
     rows_kept: int = 0
     errors: dict[str, int] = field(default_factory=dict)
-    rows_bad: int = 0  # of the errored ones, those that could not be read
+    rows_bad: int = 0  # errored rows that could not be read
     left_out: dict[str, int] = field(default_factory=dict)  # field → rows that have it
 
     @property
@@ -50,9 +50,9 @@ class RowCounts:
 
 
 class ShardWriter:
-    """Writes both output files of a shard, window by window. With no `filter`, all rows with scores are kept.
+    """Writes both output files of a shard, window by window. Without `filter`, all rows with scores are kept.
 
-    It is a context manager, after which its files are no longer open.
+    As a context manager, it always closes the files at the end.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ShardWriter:
         self._files.close()
 
     def write(self, window: Window, scores: Sequence[Scores], digests: Sequence[str]) -> None:
-        """Write a window, with its scores by each scoring and the digests of the texts that each has scored."""
+        """Write a window. `scores` and `digests` of its texts have one element per scoring."""
         unreadable = {row: str(bad) for row, bad in window.bad.items()}
         errors = dict(sorted((row_errors(scores, self._spec.scorings) | unreadable).items()))
         scored = with_scores(window, scores, errors, self._shard, self._spec)
@@ -102,7 +102,7 @@ class ShardWriter:
             self.counts.left_out[name] = self.counts.left_out.get(name, 0) + 1
 
     def _kept_rows(self, scored: pa.Table, errors: Mapping[int, str]) -> npt.NDArray[np.int64]:
-        """The rows that pass the filter, ascending. An errored row is never kept."""
+        """Return the rows that pass the filter, ascending. An errored row never passes."""
         passed = self._filter.keep(scored) if self._filter else np.arange(len(scored), dtype=np.int64)
         return np.setdiff1d(passed, np.array(list(errors), dtype=np.int64))
 
@@ -112,7 +112,7 @@ class ShardWriter:
 
 
 def row_errors(scores: Sequence[Scores], scorings: Sequence[Scoring]) -> dict[int, str]:
-    """Row → reason. A row that one scoring cannot score has no score from any of them."""
+    """Join the errors of all scorings, by row. A row that one scoring cannot score has no score at all."""
     if len(scores) == 1:
         return scores[0].errors
     reasons: dict[int, list[str]] = {}
@@ -123,7 +123,7 @@ def row_errors(scores: Sequence[Scores], scorings: Sequence[Scoring]) -> dict[in
 
 
 def errors_of_each(errors: Mapping[int, str], scorings: Sequence[Scoring]) -> list[dict[int, str]]:
-    """Split what `row_errors` joined: the reasons of each scoring."""
+    """Split the reasons that `row_errors` joined into those of each scoring."""
     if len(scorings) == 1:
         return [dict(errors)]
     columns = [scoring.score_column for scoring in scorings]
@@ -139,7 +139,7 @@ def errors_of_each(errors: Mapping[int, str], scorings: Sequence[Scoring]) -> li
 def with_scores(
     window: Window, scores: Sequence[Scores], errors: Mapping[int, str], shard: Shard, spec: RunSpec
 ) -> pa.Table:
-    """The rows with columns for their origin and their scores. Errored rows have null scores."""
+    """Add columns for the origin and the scores of the rows. Errored rows have null scores."""
     rows = window.rows
     for added, values in zip(row_fields(spec), _row_columns(window, shard), strict=True):
         rows = rows.append_column(added, values)
@@ -151,7 +151,7 @@ def with_scores(
 
 
 def _bucket_column(rows: pa.Table, buckets: Buckets) -> pa.Array:
-    """The bucket of each row. Null for a row without a score, or whose value has no edges."""
+    """Return the bucket of each row. Null for a row without a score, or with a `within` value without edges."""
     scores = np.fmax.reduce([rows[name].to_numpy() for name in buckets.columns])
     found = np.full(len(rows), -1)
     for value, edges in buckets.edges:
@@ -171,7 +171,7 @@ def _row_columns(window: Window, shard: Shard) -> tuple[pa.Array, pa.Array]:
 
 
 def score_columns(scores: Scores, errors: Mapping[int, str], scoring: Scoring) -> pa.Table:
-    """The columns that a scoring adds, as a table of their own."""
+    """Make a table of the columns that a scoring adds."""
     errored = np.isin(np.arange(len(scores.values)), list(errors))
     values = apply(scoring.function_to_apply, np.where(errored[:, None], np.float32(0), scores.values))
     top = values.max(axis=1)
