@@ -1,1 +1,1 @@
-"""The workers of one machine: one per GPU, started, restarted, replaced and stopped. Light: no torch, no Celery."""
+"""`worker start`: run the workers of one machine, one per GPU. Light: imports no torch and no Celery."""

@@ -1,4 +1,4 @@
-"""The slots of this machine in which workers run: each GPU, or the CPU, with its share of the cores."""
+"""Find the slots of this machine for workers: each GPU, or the CPU, with its share of the cores."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from shardsift.fleet.process.wording import counted
 from shardsift.worker.scoring.gpus import VISIBLE, visible_gpus
 
 ALL = "all"
-_NAME = re.compile(r"[\w-][\w.-]{0,63}")  # a part of file names and, before an @ and the host, of the worker's name
+_NAME = re.compile(r"[\w-][\w.-]{0,63}")  # used in file names, and before the @ in the worker's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Slot:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The number or UUID of each GPU, or `cpu`."""
+        """The numbers or UUIDs of the GPUs, or `cpu`."""
         return tuple(self.environment.get(VISIBLE, "cpu").split(","))
 
 
@@ -38,10 +38,10 @@ def find_slots(
 ) -> list[Slot]:
     """Find a slot for each worker: a GPU, or `gpus_per_worker` of them.
 
-    If there are more `workers` than GPUs, they take turns; on a CPU they share the cores.
-    `gpus` is `all`, the number of GPUs to use, or their numbers with commas between them. A `name` replaces the default names
-    `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) and `worker`. Raises UsageError if a GPU of `gpus` is missing, or if the GPUs
-    cannot be divided evenly. Each worker checks its `device` itself, with torch.
+    If there are more `workers` than GPUs, they are spread over them; on a CPU they share the cores.
+    `gpus` is `all`, the number of GPUs to use, or their numbers separated by commas. A `name` replaces the default
+    names `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) and `worker`. Raises UsageError if a GPU of `gpus` is missing, or
+    if the GPUs cannot be divided evenly. Each worker checks its `device` itself, with torch.
     """
     if name is not None and not _NAME.fullmatch(name):
         raise UsageError(f"--name {name}: a name has letters, digits, and any of . _ - between them, 64 at most.")
@@ -65,7 +65,7 @@ def find_slots(
 
 
 def _gpus(wanted: str) -> list[str]:
-    """The value of CUDA_VISIBLE_DEVICES for each wanted GPU."""
+    """Return the value of CUDA_VISIBLE_DEVICES for each wanted GPU."""
     found = visible_gpus()
     if wanted == ALL:
         return found
@@ -82,7 +82,7 @@ def _gpus(wanted: str) -> list[str]:
 
 def _names(name: str | None, groups: Sequence[Sequence[str]], count: int) -> list[str]:
     if groups:
-        # A UUID is too long for a name; the number among the visible GPUs is what --gpus takes.
+        # A UUID is too long for a name, so use the number that --gpus takes.
         devices = [gpu for group in groups for gpu in group]
         numbers = {gpu: gpu if gpu.isdigit() else str(number) for number, gpu in enumerate(devices)}
         own = [f"gpu{'s' if len(group) > 1 else ''}{'-'.join(numbers[gpu] for gpu in group)}" for group in groups]
@@ -97,14 +97,14 @@ def _names(name: str | None, groups: Sequence[Sequence[str]], count: int) -> lis
 
 
 def _threads_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
-    """The threads of a worker's model and tokenizer, unless set by the user: torch is fastest with one per physical core."""
+    """Choose the threads of a worker, unless the user did. On a CPU, torch is fastest with one per physical core."""
     share = max(1, cpu_count() // workers)
     model = share if on_gpu else max(1, cpu_count(only_physical_cores=True) // workers)
     threads = {"SHARDSIFT_THREADS": model, "OMP_NUM_THREADS": model, "RAYON_NUM_THREADS": share}
     return {name: str(count) for name, count in threads.items() if not os.environ.get(name)}
 
 
-# What a worker needs to divide its model over several GPUs. Looked at before a worker starts.
+# Check, before a worker starts, what it needs to divide its model over several GPUs.
 
 
 def check_accelerate(gpus_per_worker: int) -> None:
@@ -117,7 +117,7 @@ def check_accelerate(gpus_per_worker: int) -> None:
 
 
 def _check_groups(gpus: int, gpus_per_worker: int, *, device: str) -> None:
-    """Raise UsageError if the GPUs cannot be divided into groups. A CPU can: its groups are processes."""
+    """Raise UsageError if the GPUs cannot be divided into groups. On a CPU, a group consists of processes."""
     if gpus_per_worker == 1 or device == "cpu":
         return
     if device not in ("auto", "cuda"):

@@ -1,4 +1,4 @@
-"""One slot and the worker process there: started, restarted with a growing pause, replaced and stopped."""
+"""The worker process of one slot: start it, restart it with a growing pause, replace it and stop it."""
 
 import logging
 import signal
@@ -17,14 +17,14 @@ from shardsift.worker.supervisor.slots import Slot
 
 _FIRST_PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 60.0
-_MAX_STARTS = 5  # in a row, without once having its model loaded
-_AVOID_SECONDS = 600.0  # pause before trying again a load that could not be served here
-_HOPELESS = (ExitCode.USAGE, ExitCode.NO_MODEL)  # the worker has said that another start would end the same way
+_MAX_STARTS = 5  # in a row without loading the model
+_AVOID_SECONDS = 600.0  # before a load that could not be served here is tried again
+_HOPELESS = (ExitCode.USAGE, ExitCode.NO_MODEL)  # with these, another start would fail in the same way
 logger = logging.getLogger(__name__)
 
 
 class SupervisedWorker:
-    """A worker process in one slot. `load` is what it serves, or will serve next. If it is None, no process runs."""
+    """A worker process in one slot. `load` is what it serves, or will serve next; None if no process should run."""
 
     def __init__(self, slot: Slot, *, folder: Path) -> None:
         self.slot = slot
@@ -34,34 +34,34 @@ class SupervisedWorker:
         self._running: Load | None = None  # the load of `process`
         self._reason = folder / f"{slot.name}.reason"
         self._ready = folder / f"{slot.name}.ready"
-        self._starts = 0  # since a worker here last had its model loaded
+        self._starts = 0  # since a worker here last loaded its model
         self._pause_ends = 0.0
-        self._avoided: dict[str, tuple[float, str]] = {}  # by queue: the monotonic time of the next try, and the reason
+        self._avoided: dict[str, tuple[float, str]] = {}  # queue → monotonic time of the next try, and the reason
 
     @property
     def owner(self) -> str | None:
-        """The name under which the process announces itself to the fleet."""
+        """The name under which the process announces itself."""
         return owner_name(f"{self.slot.name}@{socket.gethostname()}", self.process.pid) if self.process else None
 
     @property
     def has_loaded(self) -> bool:
-        """Return whether the process, or the last one if none runs, has loaded its model."""
+        """Whether the process, or the last one if none runs, has loaded its model."""
         return self._ready.exists()
 
     def why_avoided(self, load: Load) -> str | None:
-        """Return why a worker with this load recently could not serve here. None if it may try."""
+        """Return why a worker with this load could not serve here recently. None if it may try."""
         until, reason = self._avoided.get(load.queue, (0.0, ""))
         return reason if until > time.monotonic() else None
 
     def serve(self, load: Load) -> None:
-        """Serve this load from now on. A process with another load stops first, and returns its shard to the queue."""
+        """Serve this load from now on. A process with another load is stopped first, and gives its shard back."""
         if load != self.load:
             self.load, self._starts, self._pause_ends = load, 0, 0.0
             if self.process:
                 self.process.terminate()
 
     def tend(self, *, may_start: bool) -> None:
-        """Handle the end of the process, and start the next one when it is due."""
+        """Note if the process has ended, and start the next one when it is due."""
         if self.process and self.process.poll() is not None:
             self._on_end(self.process.returncode)
         if not self.process and self.load and may_start and time.monotonic() >= self._pause_ends:
@@ -108,7 +108,7 @@ class SupervisedWorker:
         )
 
     def reason(self) -> str:
-        """Why the last process ended."""
+        """Say why the last process ended."""
         if self._reason.exists():
             return self._reason.read_text("utf-8").strip()
         if self.last_code < 0:
@@ -116,7 +116,7 @@ class SupervisedWorker:
         return f"exit code {self.last_code}; its log above may say why"
 
     def terminate(self) -> None:
-        """Ask the process to stop. The second call makes it stop at once."""
+        """Ask the process to stop. The second call makes it exit immediately."""
         self.load = None
         if self.process and self.process.poll() is None:
             self.process.terminate()

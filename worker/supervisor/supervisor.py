@@ -1,4 +1,4 @@
-"""Run `worker start`: keep a worker in each slot of this machine, with what the fleet needs, until nothing is left to do."""
+"""Run `worker start`: keep a worker in each slot of this machine, with the models that open runs need."""
 
 import logging
 import os
@@ -35,8 +35,8 @@ from shardsift.worker.supervisor.supervised_worker import SupervisedWorker
 
 _TICK_SECONDS = 0.2
 _POLL_SECONDS = 5.0  # between two readings of the ledger
-_REASON_CHARACTERS = 500  # of a reason in an announcement
-_LATE_SECONDS = 2.0  # a worker stops within `stop_seconds` and about 1.5 s; after this it is killed
+_REASON_CHARACTERS = 500  # limit of a reason in an announcement
+_LATE_SECONDS = 2.0  # after `stop_seconds`, when a worker is killed; it needs about 1.5 s to stop by itself
 logger = logging.getLogger(__name__)
 
 
@@ -49,9 +49,9 @@ def run_supervisor(
     exit_when_idle: str | None,
     on_idle: str | None,
 ) -> int:
-    """Run the workers of this machine until they are stopped. Returns the exit code. Raises UsageError before any starts.
+    """Run the workers of this machine until stopped. Returns the exit code. Raises UsageError before any starts.
 
-    `workers` None: one for each GPU. `exit_when_idle` is a duration, and `on_idle` a shell command.
+    Without `workers`, run one per GPU. `exit_when_idle` is a duration, and `on_idle` a shell command.
     """
     idle_seconds = parse_duration(exit_when_idle) if exit_when_idle else None
     if on_idle and idle_seconds is None:
@@ -69,7 +69,7 @@ def run_supervisor(
 
 
 def _wanted(settings: Settings) -> Wanted:
-    """Resolve the models that the user named, so that a wrong name ends the command before a worker starts."""
+    """Resolve the models that the user named, so that the command fails before a worker starts if a name is wrong."""
     named = settings.model_fields_set
     scorer = settings.scorer if "scorer" in named else None
     dtype = settings.dtype if "dtype" in named else None
@@ -89,9 +89,9 @@ def _run_on_idle(command: str) -> int:
 
 
 class Supervisor:
-    """Runs one worker per slot, each of which serves what the fleet needs and the user wants.
+    """Runs one worker per slot. Each serves what open runs need, within the user's limits.
 
-    With `idle_seconds` None, it does not end by itself.
+    Without `idle_seconds`, it does not end by itself.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Supervisor:
         self._wanted = _wanted(settings)
         self._only_run = settings.only_run
         self._preload = self._wanted.preload
-        self.name = f"{socket.gethostname()}/{os.getpid()}"  # of this machine, in its announcements
+        self.name = f"{socket.gethostname()}/{os.getpid()}"  # announced as this machine's name
         self._exit = ExitStack()
         remove_abandoned(settings.scratch_dir)
         folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
@@ -120,7 +120,7 @@ class Supervisor:
         self._signals = 0
 
     def run(self) -> int:
-        """Supervise until stopped by a signal, until idle for too long, or until no worker can serve what the user wants.
+        """Run until stopped by a signal, until idle for too long, or until no worker can serve what the user wants.
 
         Returns the exit code. Call it in the main thread, because it handles SIGTERM and SIGINT.
         """
@@ -141,7 +141,7 @@ class Supervisor:
         self._signals += 1
 
     def _poll(self) -> None:
-        """Read the demand, and give each idle worker what the fleet needs most. Changes nothing while Redis is away."""
+        """Read the demand, and give each idle worker the most needed load. Changes nothing while Redis is down."""
         try:
             demands = [demand for demand in open_demands(self._ledger) if self._wanted.admits(demand.load)]
             fleet = [state for state in list_workers(self._ledger.redis) if state.only_run == self._only_run]
@@ -176,7 +176,7 @@ class Supervisor:
         )
 
     def _assign(self, demands: list[Demand], fleet: list[WorkerState], own: dict[str, WorkerState]) -> None:
-        """Move workers that have no shard to queues that lack some, from queues that have enough of them."""
+        """Move workers without a shard from queues that have enough workers to queues that lack some."""
         queued = {demand.queue: demand.queued for demand in demands}
         idle = [worker for worker in self._workers if _may_move(worker, own.get(worker.owner or ""))]
         free = free_workers(state for state in fleet if state.name not in own)
@@ -199,13 +199,13 @@ class Supervisor:
         return all(worker.why_avoided(demand.load) for worker in self._workers)
 
     def _why_avoided(self, load: Load) -> str:
-        """The reason of the first slot, short and without secrets, since everyone who may read the ledger sees it."""
+        """Return the first slot's reason, cut and redacted, because everyone who can read the ledger sees it."""
         reasons = (worker.why_avoided(load) for worker in self._workers)
         return redacted(next(reason for reason in reasons if reason))[:_REASON_CHARACTERS]
 
     @property
     def ended_idle(self) -> bool:
-        """Return whether `run` ended because there was nothing left to do."""
+        """Whether `run` ended because there was nothing left to do."""
         return self._is_idle_for_long and not self._signals
 
     @property
@@ -216,13 +216,13 @@ class Supervisor:
 
     @property
     def _is_hopeless(self) -> bool:
-        """Return whether the models that the user named cannot be served in any slot."""
+        """Whether the models that the user named cannot be served in any slot."""
         return self._preload is not None and all(
             worker.has_ended and worker.load is None and worker.why_avoided(self._preload) for worker in self._workers
         )
 
     def _stop(self) -> int:
-        """Stop all workers together. Each returns its shard to the queue. A further signal makes them exit immediately."""
+        """Stop all workers. Each gives its shard back. A further signal makes them exit immediately."""
         if self.ended_idle:
             idle = shown_duration(self._idle_seconds or 0)
             logger.info("The fleet has had nothing to do here for %s: stopping", idle)
@@ -257,19 +257,19 @@ class Supervisor:
 
 
 def _may_move(worker: SupervisedWorker, state: WorkerState | None) -> bool:
-    """Return whether a worker takes shards and has none. A worker without a record is waiting for its spot machine to end."""
+    """Return whether a worker takes shards and has none. Without a record, it awaits its spot machine's end."""
     if state is None:
         return not worker.has_loaded
     return state.activity in ("loading", "ready")
 
 
 def free_workers(workers: Iterable[WorkerState]) -> Counter[str]:
-    """The workers of each queue that have no shard: they load their model, or wait."""
+    """Count the workers of each queue that have no shard, because they load their model or wait."""
     return Counter(worker.queue for worker in workers if worker.activity in ("loading", "ready"))
 
 
 def next_load(demands: Iterable[Demand], free: Counter[str], avoids: Callable[[Load], object]) -> Load | None:
-    """Choose the load of one more worker: the queue that lacks the most workers, or the oldest run among equals.
+    """Choose the load of one more worker: the queue that lacks the most workers, among equals the oldest run's.
 
     None if no queue lacks workers.
     """
