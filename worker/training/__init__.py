@@ -1,1 +1,1 @@
-"""Fit a classifier. Knows nothing of queues or runs."""
+"""Train a classifier. Knows nothing of queues."""

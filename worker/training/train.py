@@ -1,6 +1,6 @@
-"""Train a classifier, from labelled rows to a model folder or a model repository of the Hub. Knows no queue.
+"""Train a classifier on labelled rows, and save it as a folder or on the Hub. Knows no queue.
 
-Checks rows, labels, base model and output before it imports torch, which takes seconds, so that a mistake is reported at once.
+Checks rows, labels, base model and output before it imports torch, which takes seconds, to report mistakes at once.
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shardsift.worker.scoring.saved_model import SavedModel
     from shardsift.worker.training.base_model import Trained
 
-# Modules that training needs, with the names by which pip knows them.
+# Modules that training needs → their names for pip.
 _NEEDED = {
     "torch": "torch",
     "transformers": "transformers",
@@ -44,7 +44,7 @@ _NEEDED = {
 _VERSIONS = ("shardsift", "torch", "transformers", "scikit-learn")
 _HUB = "hf://"
 _MODEL_ON_HUB = re.compile(r"hf://(?!(?:datasets|spaces|buckets)/)[^/@]+/[^/@]+/?")
-_FRESH = {".gitattributes"}  # the files of a new repository
+_FRESH = {".gitattributes"}  # the only file of a new repository
 
 
 def train(
@@ -53,11 +53,11 @@ def train(
     device: str = "auto",
     say: Callable[[str], None] = lambda line: None,
 ) -> TrainReport | None:
-    """Train a classifier, and save it. `say` gets lines about the progress.
+    """Train a classifier, and save it. Calls `say` with lines about the progress.
 
-    `AutoModelForSequenceClassification.from_pretrained` loads the result. The output appears whole or not at all, and is never
-    overwritten. Of the processes that `torchrun` starts, only the first one saves it and returns a report.
-    Raises UsageError for labels, models and outputs that do not fit, and Stopped when a signal ended it.
+    `AutoModelForSequenceClassification.from_pretrained` can load the result. The output appears atomically, and nothing
+    is overwritten. Of the processes that `torchrun` starts, only the first one saves the model and returns a report.
+    Raises UsageError for labels, models and outputs that do not fit, and Stopped after a signal.
     """
     _check_installed()
     options.check()
@@ -68,7 +68,7 @@ def train(
     checkpoints = options.checkpoint_folder
     if is_first:
         if options.base_model != DEMO_ENCODER:
-            pinned_model(*with_revision(options.base_model))  # raises UsageError if there is no such model
+            pinned_model(*with_revision(options.base_model))  # raises UsageError for a missing model
         output.reserve()
     split = read_split(options, source)
     if is_first and split.could_be_classes and options.task == "auto":
@@ -123,15 +123,15 @@ def _trained(options: TrainOptions, split: Split, *, device: str, say: Callable[
     return train_last_layer(options, split, device=device, say=say)
 
 
-# The output: a new folder or a model repository of the Hub. A model appears there whole or not at all.
+# The output: a new folder or a model repository on the Hub, where the model appears atomically.
 
 
 class ModelFolder:
-    """A folder that is written beside its place, then renamed."""
+    """A folder that is written under another name, then renamed."""
 
     def __init__(self, path: str) -> None:
         self._folder = local_path(path)
-        self.partial = self._folder.with_name(f".{self._folder.name}.partial")  # a rename needs the same disk
+        self.partial = self._folder.with_name(f".{self._folder.name}.partial")  # on the same disk, to be renamed
 
     def reserve(self) -> None:
         """Raise UsageError if a model cannot be written here, or if something is there already."""
@@ -145,12 +145,12 @@ class ModelFolder:
             raise UsageError(f"{self._folder} cannot be written: {error.strerror}. Name another --output.") from error
 
     def store(self) -> None:
-        """Make the partial folder the model."""
+        """Rename the partial folder to the output."""
         self.partial.replace(self._folder)
 
 
 class ModelRepository:
-    """A repository that is created empty, and gets the model in one commit."""
+    """A repository that is created empty, and then gets the model in one commit."""
 
     def __init__(self, uri: str) -> None:
         self.repo_id = uri.removeprefix(_HUB).rstrip("/")
@@ -159,7 +159,7 @@ class ModelRepository:
         self._api = HfApi()
 
     def reserve(self) -> None:
-        """Create the repository, private, unless it exists. Raises UsageError if it holds files or cannot be written."""
+        """Create a private repository unless it exists. Raises UsageError if it holds files or cannot be written."""
         with self._usage_errors("The output must be a model repository that HF_TOKEN can write."):
             self._api.create_repo(self.repo_id, private=True, exist_ok=True)
             self._check_is_free()
@@ -190,7 +190,7 @@ ModelOutput = ModelFolder | ModelRepository
 
 
 def model_output(uri: str) -> ModelOutput:
-    """Find the output. Raises UsageError for a URI at which no model can be written."""
+    """Choose the kind of output. Raises UsageError for a URI at which no model can be written."""
     if not uri:
         raise UsageError("--output is empty: is a shell variable unset? Name a folder or hf://USER/NAME.")
     if _MODEL_ON_HUB.fullmatch(uri):
@@ -206,11 +206,11 @@ def _save(base: "SavedModel", output: ModelOutput, report: TrainReport) -> None:
 
     partial = output.partial
     try:
-        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed after the last step
+        shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed after the last step
         partial.mkdir(parents=True)
         with quiet_transformers():
             base.model.save_pretrained(partial)
-            # A new one, since that of the training has truncation set.
+            # Read it again, because the training has set truncation in its tokenizer.
             tokenizer = AutoTokenizer.from_pretrained(base.tokenizer.name_or_path, revision=base.revision)
             tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
             tokenizer.save_pretrained(partial)
@@ -222,9 +222,9 @@ def _save(base: "SavedModel", output: ModelOutput, report: TrainReport) -> None:
 
 
 def _let_others_read(folder: Path) -> None:
-    """Make the files readable for others, within the umask.
+    """Make the files readable for others, within the umask, because a worker may run as another user.
 
-    safetensors makes its files readable for their owner only, and a worker may run as another user.
+    safetensors makes its files readable only for their owner.
     """
     umask = os.umask(0)
     os.umask(umask)

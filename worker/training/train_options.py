@@ -1,4 +1,4 @@
-"""The options of a training, for `worker train` and for Python. Knows no torch."""
+"""The options of a training, for `worker train` and for Python. Imports no torch."""
 
 import math
 from dataclasses import dataclass, fields
@@ -17,7 +17,7 @@ TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 DEMO_ENCODER = "demo"  # the name of the demo's small encoder as a base model
 DEMO_ENCODER_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
-NOT_OF_THE_WEIGHTS = ("checkpoints", "loader_processes")  # options that do not change what is trained
+NOT_OF_THE_WEIGHTS = ("checkpoints", "loader_processes")  # options that do not affect the weights
 _OF_FULL = (
     "epochs",
     "learning_rate",
@@ -34,9 +34,9 @@ _full = partial(typer.Option, rich_help_panel="With --full")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """Choices of a user. Equal options and equal files give the same classifier, on one kind of device and one set of versions.
+    """The user's options. With equal options, files, device and versions, the classifier is the same.
 
-    The annotations are those of the command line.
+    The annotations define the command's options.
     """
 
     base_model: Annotated[
@@ -122,7 +122,7 @@ class TrainOptions:
     )
 
     def check(self) -> None:
-        """Raise UsageError for options that do not go together, and a learning rate with which nothing is learned."""
+        """Raise UsageError for options that do not go together, and for a learning rate that is not above 0."""
         if not 0 < self.learning_rate < math.inf:
             raise UsageError(f"--learning-rate is a number above 0, like 5e-5, not {self.learning_rate:g}.")
         idle = [
@@ -134,9 +134,9 @@ class TrainOptions:
 
     @property
     def checkpoint_folder(self) -> Path:
-        """The folder of the checkpoints: beside the output, or here if the output is on the Hub.
+        """The folder of checkpoints: beside the output, or in the current folder if the output is on the Hub.
 
-        Raises UsageError for a URI, since a training writes checkpoints to a folder only.
+        Raises UsageError for a URI, because checkpoints can only be written to a folder.
         """
         if is_url(self.checkpoints or ""):
             raise UsageError(f"Checkpoints are written to a folder, and --checkpoints is {self.checkpoints}.")
@@ -147,7 +147,7 @@ class TrainOptions:
 
     @property
     def command(self) -> list[str]:
-        """The command of this training, without options that have their default."""
+        """Write the command of this training, without options that have their default."""
         command = ["worker", "train"]
         for field in fields(self):
             value = getattr(self, field.name)

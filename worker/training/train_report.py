@@ -1,4 +1,4 @@
-"""Measure how well a classifier predicts the held-out rows, and show that as a table, as JSON and as a model card."""
+"""Measure how well a classifier predicts held-out rows, and report it as a table, as JSON and as a model card."""
 
 import dataclasses
 import re
@@ -21,13 +21,13 @@ from shardsift.worker.training.train_options import DEMO_ENCODER, DEMO_ENCODER_O
 _HUB = "hf://"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _CONFUSION = "confusion.png"
-_MOST_LEVELS = 12  # of a regression's rounded labels, in a confusion matrix
-_MOST_NUMBERS = 20  # classes of which the counts are written into the matrix
+_MOST_LEVELS = 12  # different rounded labels of a regression in a confusion matrix
+_MOST_NUMBERS = 20  # classes up to which the matrix shows its counts as text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """Shares, from 0 to 1."""
+    """Measures of quality, from 0 to 1."""
 
     accuracy: float
     precision: float
@@ -37,13 +37,13 @@ class Quality:
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """Figures of the held-out rows. Of a regression, `classes` are the rounded labels, or the sides of the threshold."""
+    """Figures for the held-out rows. For a regression, `classes` are rounded labels, or the sides of the threshold."""
 
     rows: int
-    macro: Quality  # means over the classes, each counted alike
+    macro: Quality  # unweighted means over the classes
     classes: tuple[str, ...]
-    confusion: tuple[tuple[int, ...], ...]  # rows by their label (first index) and by what was predicted
-    at_threshold: Quality | None = None  # of a regression: of the rows at or above the threshold
+    confusion: tuple[tuple[int, ...], ...]  # numbers of rows by label (first index) and prediction
+    at_threshold: Quality | None = None  # for a regression, with the rows at or above the threshold as positives
     mae: float | None = None  # mean absolute error of a regression
 
 
@@ -53,25 +53,25 @@ class Steps:
 
     done: int
     planned: int
-    resumed_from: int | None  # the step of the checkpoint that this process began with
-    best: int | None  # the step of the saved weights, which had the lowest loss on the held-out rows
-    losses: tuple[dict[str, Any], ...]  # of the trained and of the held-out rows, by step
+    resumed_from: int | None  # step of the checkpoint from which this process resumed
+    best: int | None  # step of the saved weights, with the lowest loss on the held-out rows
+    losses: tuple[dict[str, Any], ...]  # on trained and held-out rows, by step
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrainReport:
-    """The result of a training. The figures in `held_out` are of rows that the weights were not fitted to.
+    """The result of a training. `held_out` has figures for rows that the measured weights were not fitted to.
 
-    As text it is what `worker train` prints.
+    `str()` of it is what `worker train` prints.
     """
 
     options: TrainOptions
     source: LabelSource
-    classes: tuple[str, ...]  # none in a regression
-    threshold: float | None  # of a regression
-    rows: int  # of the data, with those that were held out of it
+    classes: tuple[str, ...]  # empty for a regression
+    threshold: float | None  # for a regression
+    rows: int  # in the data, including held-out ones
     held_out: Metrics
-    rows_per_second: float  # while texts were embedded, or steps were taken
+    rows_per_second: float  # while texts were embedded, or during the training steps
     device: str
     dtype: str
     steps: Steps | None
@@ -96,7 +96,7 @@ class TrainReport:
 
 
 def measure(logits: npt.NDArray[np.floating], targets: Targets, target: Target, *, threshold: float | None) -> Metrics:
-    """Compute the metrics of logits of shape (rows, outputs). A regression needs a threshold."""
+    """Compute metrics from logits of shape (rows, outputs). A regression needs a threshold."""
     values = np.asarray(logits, dtype=np.float64)
     if not target.is_regression:
         return _metrics(target.classes, targets, values.argmax(axis=1))
@@ -122,7 +122,7 @@ def _metrics(names: tuple[str, ...], truth: Targets, predicted: Targets) -> Metr
 
 
 def _levels(scores: Targets, labels: Targets, threshold: float) -> tuple[tuple[str, ...], Targets, Targets]:
-    """Turn a regression into classes: the rounded labels, as in FineWeb-Edu's figures, or the sides of the threshold."""
+    """Turn a regression into classes: rounded labels, as for FineWeb-Edu, or the two sides of the threshold."""
     lowest, highest = int(np.rint(labels.min())), int(np.rint(labels.max()))
     if 1 <= highest - lowest < _MOST_LEVELS:
         truth, predicted = (
@@ -134,7 +134,7 @@ def _levels(scores: Targets, labels: Targets, threshold: float) -> tuple[tuple[s
 
 
 def _quality(truth: Any, predicted: Any, average: str) -> Quality:
-    """Compute the figures. A mean is over the classes that occur, so that others do not lower it."""
+    """Compute the figures. Means are over the classes that occur, so that others do not lower them."""
     from sklearn.metrics import precision_recall_fscore_support
 
     precision, recall, f1, _ = precision_recall_fscore_support(truth, predicted, average=average, zero_division=0)
@@ -164,7 +164,7 @@ def _quality_lines(quality: Quality, where: str) -> list[tuple[str, str]]:
     ]
 
 
-# The model card: what was trained on what, with which figures and which command.
+# The model card: the training data, the base model, the figures and the command.
 
 
 def write_card(folder: Path, report: TrainReport) -> None:
@@ -191,7 +191,7 @@ def _draw_confusion(file: Path, metrics: Metrics) -> None:
 
 
 def model_card(report: TrainReport) -> str:
-    """Markdown with a YAML head, as the Hub reads it. Names files and folders of this machine without their paths."""
+    """Write Markdown with a YAML head, as on the Hub. Names local files and folders without their paths."""
     options = report.options
     way = "All weights were trained" if options.full else "The encoder is frozen and the last layer was fitted"
     learned = f"one of {len(report.classes)} classes" if report.classes else "a number"
@@ -231,13 +231,13 @@ With {versions}.
 
 
 def next_step(report: TrainReport) -> str:
-    """Say where the classifier is, with a command that scores files with it."""
+    """Say where the classifier is, and how to score files with it."""
     uri = report.options.output
     return f"The classifier is in {uri}. To score files with it:\n  {_run_command(report, uri.removeprefix(_HUB))}"
 
 
 def _run_command(report: TrainReport, model: str) -> str:
-    """The command that scores files with the classifier, reading as much of each text as in training."""
+    """Write the command that scores files with the classifier, with the text column and token limit of the training."""
     command = ["producer", "run", "--input", "./shards"]
     if report.source.text_column != DEFAULT_TEXT_COLUMN:
         command += ["--text-column", report.source.text_column]
@@ -249,7 +249,7 @@ def _run_command(report: TrainReport, model: str) -> str:
 
 
 def _head(report: TrainReport) -> str:
-    """The YAML head, without a license: that of the base model is unknown here."""
+    """Write the YAML head, without a license, because the base model's is unknown here."""
     base, _ = with_revision(_base_model(report))
     on_hub = _HUB_NAME.fullmatch(base) and not Path(base).exists()
     data = ModelCardData(
@@ -273,7 +273,7 @@ def _learned_from(report: TrainReport) -> str:
 
 
 def _without_path(part: str) -> str:
-    """Reduce a path to its last part; Hub URIs and names stay. Removes secrets: the URL of a file may be signed."""
+    """Reduce a path to its last part, but keep Hub URIs and names. Removes secrets, because a URL may be signed."""
     if part.startswith(_HUB):
         return redacted(part)
     is_path = part.startswith(("/", "~", "./", "../")) or is_url(part)
