@@ -1,6 +1,6 @@
-"""Time batch sizes of our scorer, and of transformers' own pipeline, against each other.
+"""Compare the speed of our scorer at different batch sizes, and with transformers' own pipeline.
 
-The texts for our scorer are tokenized beforehand, because in a worker another thread tokenizes while the model runs.
+Texts for our scorer are tokenized beforehand, because in a worker another thread tokenizes while the model runs.
 """
 
 import gc
@@ -29,12 +29,12 @@ TrialTexts: TypeAlias = pa.LargeStringArray | pa.StructArray  # texts, or pairs 
 BATCH_SIZES = (*range(5, 45, 5), 64, 128, 256, 768)  # rows of the pipeline
 _CLASSIFY: dict[str, Any] = {"padding": "longest", "truncation": True, "function_to_apply": "none"}
 _AS_IT_IS = Reading()
-_NEAR_ENOUGH = 0.98  # of the highest rate: a larger batch that gains less is not worth its memory
+_NEAR_ENOUGH = 0.98  # of the highest speed; a larger batch that gains less is not worth its memory
 
 
 class Method(StrEnum):
-    BUDGET = "budget"  # ours; the size is in tokens, padding included
-    PIPELINE = "pipeline"  # transformers' own; the size is in rows
+    BUDGET = "budget"  # ours; sizes are in tokens, with padding
+    PIPELINE = "pipeline"  # transformers' own; sizes are in rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,21 +46,21 @@ class Setting:
         return f"{self.size:,} tokens" if self.method is Method.BUDGET else f"pipeline, {self.size:,} rows"
 
 
-Candidates: TypeAlias = dict[Setting, Callable[[], object]]  # settings, and what does all the work with each
+Candidates: TypeAlias = dict[Setting, Callable[[], object]]  # setting → function that scores all texts with it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     setting: Setting
-    rows_per_second: float | None  # the median of the turns; None if out of memory
+    rows_per_second: float | None  # median of the turns; None if out of memory
 
 
 def run_trials(
     candidates: Candidates, *, rows: int, repeats: int, device: torch.device, say: Callable[[str], None]
 ) -> tuple[Trial, ...]:
-    """Run each candidate once to warm up and `repeats` times to measure. `rows` is the work of each.
+    """Run each candidate once to warm up and `repeats` times to measure. Each scores `rows` rows.
 
-    Each turn runs all candidates, so that a disturbance of the machine affects all.
+    Each turn runs all candidates, so that disturbances of the machine affect all of them.
     """
     laps: dict[Setting, list[float]] = {}  # in seconds
     for setting, run in candidates.items():
@@ -68,10 +68,10 @@ def run_trials(
         if _seconds(run, device) is not None:
             laps[setting] = []
     for turn in range(repeats):
-        gc.collect()  # here rather than while the clock runs
+        gc.collect()  # not while the clock runs
         in_turn = list(laps)
         if turn % 2:
-            in_turn.reverse()  # so that no candidate always follows the same one
+            in_turn.reverse()  # so that a candidate does not always follow the same one
         for setting in in_turn:
             seconds = _seconds(candidates[setting], device)
             if seconds is None:
@@ -84,7 +84,7 @@ def run_trials(
 
 
 def best_of(trials: tuple[Trial, ...]) -> Trial:
-    """The smallest setting within 2 % of the fastest. Raises UsageError if none fits in memory."""
+    """Choose the smallest setting within 2 % of the fastest. Raises UsageError if none fits in memory."""
     fastest = max(trial.rows_per_second or 0 for trial in trials)
     if not fastest:
         smallest = min(trial.setting.size for trial in trials)
@@ -108,14 +108,14 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float | None:
         finish(device)
         return time.perf_counter() - start
     if device.type == "cuda":
-        torch.cuda.empty_cache()  # not inside the except block: its traceback holds the batch's tensors
+        torch.cuda.empty_cache()  # not in the except block, whose traceback holds the batch's tensors
     return None
 
 
 def budget_candidates(
     scorer: SequenceClassifier, windows: Sequence[EncodedRows], budgets: tuple[int, ...], reading: Reading = _AS_IT_IS
 ) -> Candidates:
-    """Make a candidate per budget. Each scores window after window, as a worker does."""
+    """Make a candidate per budget. Each scores window by window, like a worker."""
 
     def scoring_with(budget: int) -> Callable[[], object]:
         sized = scorer.with_budget(budget)
@@ -131,7 +131,7 @@ class TooLargeError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class _Strict:
-    """A backend that raises TooLargeError when out of memory. The scorer would halve the batch, and so time a smaller budget."""
+    """A backend that raises TooLargeError when out of memory, so that the scorer does not halve the batch."""
 
     backend: Backend
 
@@ -151,7 +151,7 @@ class _Strict:
 def reference_candidates(
     scoring: Scoring, revision: str | None, texts: TrialTexts, sequences: int, device: torch.device
 ) -> Candidates:
-    """Make a candidate for each batch size that the sequences fill: the texts, or each text with each label.
+    """Make a candidate of the pipeline for each batch size up to the number of sequences (texts, or texts × labels).
 
     The pipeline's time includes tokenizing.
     """

@@ -1,4 +1,4 @@
-"""Find the fastest token budget for a model on this device, store it for the workers that load the model here, and show it."""
+"""Find the fastest token budget for a model on this device, store it for workers here, and show it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ from shardsift.worker.tuning.tune_options import TuneOptions, parse_budgets
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_ROWS = {"cpu": 64, "mps": 1_000, "cuda": 20_000}  # texts of a trial, so that a turn takes some seconds
-_REFERENCE_ROWS = 2_304  # at most: three batches of the largest size; the pipeline is slow and has many sizes
+_ROWS = {"cpu": 64, "mps": 1_000, "cuda": 20_000}  # texts of a trial, so that it takes a few seconds
+_REFERENCE_ROWS = 2_304  # most texts for the pipeline, which is slow: three batches of the largest size
 _CPU_BUDGETS = (512, 1_024, 2_048, 4_096, 8_192)
 _STEP_ROWS = 256  # decoded at once
 _GPU_BUDGETS = (8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
@@ -59,14 +59,14 @@ class Tuning:
     tuned: Tuned
     stored_in: Path
     texts: int
-    sequences: int  # more than texts, if a text has several passages or labels
+    sequences: int  # more than `texts` if texts have several passages or labels
     mean_tokens: float  # of a sequence
     best: Trial
-    trials: tuple[Trial, ...]  # of our budgets, then of the pipeline if it was tried
+    trials: tuple[Trial, ...]  # our budgets, then the pipeline if it was tried
 
 
 def tune(settings: Settings, scoring: Scoring, options: TuneOptions, say: Callable[[str], None]) -> Tuning:
-    """Time the budgets, and store the best one. Raises UsageError or ModelError, before the trials if possible."""
+    """Measure the budgets, and store the best one. Raises UsageError or ModelError, if possible before the trials."""
     model = scoring.model
     say(f"Loading {model.name}")
     commit = None if model.is_folder else model.revision
@@ -88,7 +88,7 @@ def tune(settings: Settings, scoring: Scoring, options: TuneOptions, say: Callab
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
     stored_in = store_tuned(settings.state_dir, tuned)
-    del scorer, candidates  # its memory must not count as the reference's
+    del scorer, candidates  # to free their memory for the reference
     if options.reference:
         rows = min(len(texts), _REFERENCE_ROWS)
         sequences = rows * (scoring.outputs if scoring.zero_shot else 1)
@@ -106,7 +106,7 @@ def tune(settings: Settings, scoring: Scoring, options: TuneOptions, say: Callab
 
 
 def trial_texts(uri: str | None, options: TextOptions, rows: int) -> TrialTexts:
-    """The first `rows` texts, or pairs, without those that a run does not score. Raises UsageError if there are none."""
+    """Read the first `rows` texts or pairs that a run would score. Raises UsageError if there are none."""
     if uri is None:
         return plain_texts(sample_texts(rows))
     found: list[TrialTexts] = []
@@ -149,7 +149,7 @@ def _encoded(scorer: SequenceClassifier, reading: Reading, texts: TrialTexts) ->
     return windows
 
 
-# Show how fast each batch size is, as a table with notes and as a picture.
+# Show the speed of each batch size, as a table with notes and as a picture.
 
 
 def tuning_table(tuning: Tuning) -> Table:
@@ -169,7 +169,7 @@ def _rate(rows_per_second: float | None) -> str:
 
 
 def tuning_lines(tuning: Tuning) -> list[str]:
-    """Sentences below the table."""
+    """Write the sentences below the table."""
     key = tuning.tuned.key
     lines = [
         f"{tuning.texts:,} texts: {tuning.sequences:,} sequences with {tuning.mean_tokens:,.0f} tokens on average, tokenized "
@@ -190,7 +190,7 @@ def tuning_lines(tuning: Tuning) -> list[str]:
 
 
 def draw_chart(file: Path, tuning: Tuning) -> None:
-    """Write a PNG of rows per second: one curve for our budgets and, if it was tried, one for the plain pipeline."""
+    """Draw rows per second as a PNG: a curve for our budgets and, if it was tried, one for the pipeline."""
     from matplotlib.figure import Figure
 
     trials, best, key = tuning.trials, tuning.best, tuning.tuned.key

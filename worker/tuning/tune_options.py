@@ -1,4 +1,4 @@
-"""The options of `worker tune`: what to try, and on which texts. The device comes from the settings, as in a worker."""
+"""The options of `worker tune`: what to try, and with which texts. The device comes from the settings."""
 
 import os
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ NO_CHART = Path("none")
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions:
-    """The options of a trial. The annotations are those of the command line."""
+    """The options of `worker tune`. The annotations define the command's options."""
 
     input_uri: Annotated[
         str | None,
@@ -66,13 +66,13 @@ class TuneOptions:
 
     @property
     def chart_file(self) -> Path | None:
-        """The file of the chart. None to draw no chart."""
+        """The file of the chart. None for no chart."""
         return None if self.output == NO_CHART else self.output
 
 
 def scoring_to_tune(settings: "Settings", options: TuneOptions) -> Scoring:
-    """The scoring to try. Raises UsageError if the model or the options cannot be used."""
-    from shardsift.fleet.scorers.sequence_classifier import resolve_classifier  # with pyarrow, which help does without
+    """Make the scoring to try. Raises UsageError if the model or the options cannot be used."""
+    from shardsift.fleet.scorers.sequence_classifier import resolve_classifier  # here, because it imports pyarrow
 
     if options.budgets is not None:
         parse_budgets(options.budgets)
@@ -98,7 +98,7 @@ def scoring_to_tune(settings: "Settings", options: TuneOptions) -> Scoring:
 
 
 def check_chart(file: Path) -> None:
-    """Raises UsageError if a chart cannot be drawn here, or cannot be written to this file."""
+    """Raise UsageError if a chart cannot be drawn here, or cannot be written to this file."""
     if not find_spec("matplotlib"):
         raise UsageError(
             "Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]', or pass --output none."
