@@ -1,1 +1,1 @@
-"""The Python API of the data side: scoring and training in the process of the caller. `shardsift` exports it."""
+"""The Python API of the data side: scoring and training in the caller's process. `shardsift` exports it."""

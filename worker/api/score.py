@@ -1,6 +1,6 @@
 """Score texts in this process: `shardsift.score` and `shardsift.load_scorer`. Knows no queue and no Redis.
 
-Texts are scored as a worker scores the rows of a shard: with the same code, windows and batches.
+Texts are scored with the same code, windows and batches as the rows of a shard.
 """
 
 import os
@@ -41,7 +41,7 @@ from shardsift.worker.shard.window_scoring import WindowScoring
 from shardsift.worker.shard.writer import row_errors, score_columns
 
 Texts = Iterable[str | None]
-TEXT, PAIR = "text", "text_pair"  # names of the columns that a user's texts become
+TEXT, PAIR = "text", "text_pair"  # column names for a user's texts
 
 
 class LoadKeywords(TypedDict, total=False):
@@ -85,11 +85,11 @@ class LoadedScorer:
 
     @property
     def info(self) -> ScorerInfo:
-        """Device, precision, backend and batch size, and how far the fast scores are from those in float32."""
+        """Device, precision, backend and batch size, and how much the scores differ from those in float32."""
         return self.scorer.info
 
     def score(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Unpack[ScoreKeywords]) -> Floats:
-        """The scores of texts, as `shardsift.score` returns them; it describes the arguments.
+        """Score texts. See `shardsift.score` for the arguments and the result.
 
         >>> scorer = shardsift.load_scorer("facebook/bart-large-mnli")
         >>> scorer.score(texts, labels=["climate change", "technology"])  # shape (texts, 2), in the order of the labels
@@ -100,13 +100,13 @@ class LoadedScorer:
         return values[:, 0] if scoring.outputs == 1 else values
 
     def table(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Unpack[ScoreKeywords]) -> pa.Table:
-        """The columns that a run writes for each row: `score` and `error`, for several labels also `label` and a score of each.
+        """Score texts into the columns of a run: `score`, `error` and, for several labels, `label` and each score.
 
         >>> scorer.table(["The mitochondrion is the powerhouse of the cell.", ""])["error"].to_pylist()
         [None, 'blank text']
 
-        For a model with several labels, `score` is the highest, `label` names its label, and `score_POSITIVE` is the score of the
-        label POSITIVE. `int_score` is there if the model's recipe rounds.
+        For a model with several labels, `score` is the highest score, `label` is its label, and `score_POSITIVE` is the
+        score of the label POSITIVE. `int_score` is there if the model's recipe rounds.
         """
         return _as_table(*_scored({"score": self}, texts, text_pairs, keywords))
 
@@ -115,8 +115,8 @@ class LoadedScorer:
 class LoadedScorers:
     """Several scorers on a device of this machine. `load_scorer` returns it for several models.
 
-    As in a run, texts are read once, tokenized once for models that tokenize alike, and the encoder that models have in common
-    runs once.
+    As in a run, texts are read once, they are tokenized once for models with equal tokenizers, and an encoder that
+    models share runs once.
     """
 
     by_name: Mapping[str, LoadedScorer]
@@ -125,13 +125,13 @@ class LoadedScorers:
         return f"<Scorers {'; '.join(f'{name}: {one._shown}' for name, one in self.by_name.items())}>"
 
     def table(self, texts: Texts, *, text_pairs: Texts | None = None, **keywords: Unpack[ScoreKeywords]) -> pa.Table:
-        """The columns that a run with these models writes for each row, and `error`; `shardsift.score` describes the arguments.
+        """Score texts into the columns of a run with these models, and `error`. See `shardsift.score` for arguments.
 
         >>> scorers = shardsift.load_scorer({"edu": "HuggingFaceFW/fineweb-edu-classifier", "tox": "unitary/toxic-bert"})
         >>> scorers.table(["Buy now!"]).column_names
         ['edu_score', 'int_edu_score', 'tox_score', 'tox_label', 'tox_score_toxic', …, 'error']
 
-        A row that one of the models cannot score has no score from any.
+        A row that one of the models cannot score has no scores at all.
         """
         by_column = {score_column_of(name): one for name, one in self.by_name.items()}
         scorings, scored = _scored(by_column, texts, text_pairs, keywords)
@@ -139,7 +139,7 @@ class LoadedScorers:
             check_output_columns(scorings)
         return _as_table(scorings, scored)
 
-    score = table  # an array would not name the model of each score
+    score = table  # an array would not say which score is whose
 
 
 @overload
@@ -149,7 +149,7 @@ def load_scorer(model: Mapping[str, Location], **settings: Unpack[LoadKeywords])
 def load_scorer(
     model: Location | Mapping[str, Location] = DEFAULT_MODEL, **settings: Unpack[LoadKeywords]
 ) -> LoadedScorer | LoadedScorers:
-    """Load a model onto the best device of this machine, to score with it more than once.
+    """Load a model onto the best device of this machine, to use it more than once.
 
     >>> scorer = shardsift.load_scorer("HuggingFaceFW/fineweb-edu-classifier")
     >>> scorer
@@ -162,12 +162,12 @@ def load_scorer(
     scorer: the kind of scorer that loads the model. Packages can add their own: see examples/own_scorer.
     dtype: precision of the model. "auto" is 16 bits if the device is fast at it, otherwise float32.
 
-    device, backend, max_batch_tokens, compile, threads and parity_rows change the speed, and the scores by rounding only. If one
-    is None, it is read from the environment, as a worker reads it: SHARDSIFT_DEVICE and so on. docs/settings.md describes them.
+    device, backend, max_batch_tokens, compile, threads and parity_rows change the speed, and the scores only by
+    rounding. None means the setting in the environment, such as SHARDSIFT_DEVICE. docs/settings.md describes them.
 
-    Like a worker, this scores sample texts in float32 too and refuses a model whose fast scores differ. That takes seconds;
-    `parity_rows=0` leaves it out. Raises UsageError if the model cannot be found, loaded or trusted, or does not fit beside
-    the others.
+    Like a worker, this also scores sample texts in float32, and refuses a model whose fast scores differ. That takes
+    seconds; `parity_rows=0` skips it. Raises UsageError if the model cannot be found or loaded, if its scores differ,
+    or if it does not fit in memory.
     """
     if unknown := settings.keys() - LoadKeywords.__annotations__.keys():
         raise TypeError(
@@ -182,7 +182,7 @@ def load_scorer(
         models = resolve_models(scorer, (with_revision(os.fspath(name)) for name in names.values()))
         try:
             scorers = list(load_scorers(models, chosen))
-            sharing_scorers(scorers)  # now, because it frees duplicate encoders
+            sharing_scorers(scorers)  # frees duplicate encoders
         except ModelError as error:
             raise UsageError(str(error)) from error
     loaded = [LoadedScorer(model=found, scorer=one) for found, one in zip(models, scorers, strict=True)]
@@ -221,38 +221,38 @@ def score(
     >>> frame["rank"] = shardsift.score(frame["query"], "BAAI/bge-reranker-v2-m3", text_pairs=frame["passage"])
     >>> table = shardsift.score(frame["text"], {"edu": "HuggingFaceFW/fineweb-edu-classifier", "tox": "unitary/toxic-bert"})
 
-    Returns float32 scores in the order of the texts: shape (rows,) for a model with one output, otherwise (rows, labels), with
-    the labels in the order of `load_scorer(model).labels`, or of `labels`. For several models it returns an Arrow table with
-    the columns that a run with them writes, such as `edu_score` and `tox_label`, and `error`. A run with the same options
-    publishes the same scores, up to rounding.
+    Returns float32 scores in the order of the texts: shape (rows,) for a model with one output, otherwise (rows,
+    labels), with the labels in the order of `load_scorer(model).labels`, or of `labels`. For several models it returns
+    an Arrow table with the columns that a run writes, such as `edu_score` and `tox_label`, and `error`. A run with the
+    same options publishes the same scores, up to rounding.
 
-    texts: a list, an iterator, a numpy or Arrow array, or a pandas or polars Series. Of a table, pass one column. An iterator
-        is read 8,192 texts at a time, so `tqdm(texts)` shows progress.
-    model: loaded for this call if it is a name or a folder. To score more than once, load it once with `load_scorer`. Of
-        several, a dict with the name that the columns of each begin with: the texts are read once, tokenized once for models
-        that tokenize alike, and the encoder that models have in common runs once.
-    text_pairs: a second text for each, for a model that scores pairs, such as a reranker; of any kind that texts can be.
-    labels: zero-shot classification: choose from these labels, or from those of one text with commas between them, with a model
-        of natural language inference such as facebook/bart-large-mnli. A label's score says how far the text entails
-        `hypothesis_template` with the label in it; the scores of a text add up to 1, or with `multi_label=True` each label is
-        judged by itself. Of several models, those of inference choose from the labels, and the others keep their own.
-    max_tokens: how many tokens the model reads of a text, special ones included. Default: as many as it takes.
-    passages: what is read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it, where a passage
-        of `max_tokens` begins every N tokens, and the last one earlier, so that it ends with the text; "finepdfs" reads as the
-        FinePDFs classifiers do. Default: "head". The logits of a text's passages become one: the highest, or with ":mean" at
-        the end, like "stride:256:mean", their mean.
-    function_to_apply: turns logits into scores. The default is that of a transformers pipeline: softmax for a model with several
-        labels, or sigmoid if the model says that a text can have more than one. A single output stays a raw logit.
+    texts: a list, an iterator, a numpy or Arrow array, or a pandas or polars Series. Of a table, pass one column. An
+        iterator is read 8,192 texts at a time, so `tqdm(texts)` shows progress.
+    model: a name or folder, which is loaded for this call, or what `load_scorer` returned, to score more than once. For
+        several models, a dict by the name that each model's columns begin with. Then texts are read once, they are
+        tokenized once for models with equal tokenizers, and an encoder that models share runs once.
+    text_pairs: second texts, for a model that scores pairs, such as a reranker. Any type that `texts` may have.
+    labels: for zero-shot classification: labels to choose from, as a list or one text with commas, with a model of
+        natural language inference such as facebook/bart-large-mnli. A label's score says how far the text entails
+        `hypothesis_template` with the label in it. The scores of a text add up to 1; with `multi_label=True` each label
+        is judged by itself. With several models, only those of inference use the labels.
+    max_tokens: how many tokens the model reads of a text, special tokens included. Default: the model's limit.
+    passages: what to read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it: a
+        passage of `max_tokens` begins every N tokens, and the last one ends with the text. "finepdfs" reads as the
+        FinePDFs classifiers do. Default: "head". A text's logits are the highest of its passages, or with ":mean" at
+        the end, as in "stride:256:mean", the mean.
+    function_to_apply: turns logits into scores. Default: softmax for a model with several labels, or sigmoid if a text
+        may have several of them, as in a transformers pipeline. A single output stays a raw logit.
 
-    As in a run, the recipe of a popular classifier sets what you do not give: max_tokens, passages, hypothesis_template and
-    function_to_apply, and whether a table has `int_score`. `producer recipes` lists them. A template over columns is yours to
-    apply: pass texts that are put together.
+    As in a run, the recipe of a popular classifier sets the options that you do not give: max_tokens, passages,
+    hypothesis_template and function_to_apply, and whether a table has `int_score`. `producer recipes` lists them. A
+    recipe's template over columns is not applied: pass complete texts.
 
     dtype, device and the others: as for `load_scorer`.
 
-    A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text with no token, a pair that lacks one
-    of its texts. `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts, ValueError if there are more
-    texts than second texts or fewer, and UsageError for a model that cannot be loaded.
+    A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text with no token, a pair that
+    lacks one of its texts. `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts,
+    ValueError if `texts` and `text_pairs` differ in length, and UsageError for a model that cannot be loaded.
     """
     check_are_columns(texts, text_pairs)  # before a model is loaded
     load_options, options = _parted(keywords)
@@ -270,7 +270,7 @@ def _parted(keywords: LoadAndScoreKeywords) -> tuple[LoadKeywords, ScoreKeywords
 
 
 def _checked_names(model: Any) -> Mapping[str, Location]:
-    """The models by their names; a single model has the empty name. Raises UsageError for names that cannot be used."""
+    """Return the models by name; a single model has the empty name. Raises UsageError for unusable names."""
     if isinstance(model, (str, os.PathLike)):
         return {"": model}
     if not isinstance(model, Mapping):
@@ -291,7 +291,7 @@ def _scored(
     text_pairs: Texts | None,
     keywords: ScoreKeywords,
 ) -> tuple[tuple[Scoring, ...], Iterator[tuple[Scores, ...]]]:
-    """The scorings of the scorers, by their score columns, and the logits of each window."""
+    """Return the scorings of the scorers, by their score columns, and the logits of each window."""
     models = {column: one.model for column, one in scorers.items()}
     scorings = scorings_of(models, has_pairs=text_pairs is not None, **keywords)
     return scorings, _scored_windows(texts, text_pairs, scorings, [one.scorer for one in scorers.values()])
@@ -300,7 +300,7 @@ def _scored(
 def scorings_of(
     models: Mapping[str, Model], *, has_pairs: bool, **keywords: Unpack[ScoreKeywords]
 ) -> tuple[Scoring, ...]:
-    """The scoring of each model, by its score column. Raises TypeError for unknown options, UsageError for wrong ones.
+    """Make each model's scoring, by score column. Raises TypeError for unknown options, UsageError for wrong ones.
 
     The recipe's template is not applied, because the texts of `score` are complete.
     """
@@ -320,7 +320,7 @@ def scorings_of(
 
 @contextmanager
 def _argument_errors() -> Iterator[None]:
-    """Name options in errors as the arguments of `score`. What is a shard's error in a run is the user's error here."""
+    """Name options in errors as the arguments of `score`. A ShardError becomes a UsageError."""
     try:
         with keyword_errors():
             yield
@@ -329,10 +329,10 @@ def _argument_errors() -> Iterator[None]:
 
 
 def _values(scores: Scores, scoring: Scoring) -> Floats:
-    """Scores of shape (rows, outputs). Errored rows are NaN."""
+    """Compute scores of shape (rows, outputs). Errored rows are NaN."""
     errored = list(scores.errors)
     values = scores.values.copy()
-    values[errored] = 0  # softmax of NaN warns
+    values[errored] = 0  # because the softmax of NaN gives a warning
     values = apply(scoring.function_to_apply, values)
     values[errored] = np.nan
     return values

@@ -1,4 +1,4 @@
-"""Texts as a Python user has them: lists, iterators, numpy and Arrow arrays, columns of pandas and polars. Imports neither."""
+"""Convert a user's texts: lists, iterators, numpy and Arrow arrays, pandas and polars columns. Imports neither."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import islice, zip_longest
@@ -12,13 +12,13 @@ from shardsift.worker.scoring.tokenizing.tokenize import plain_texts
 
 _NOT_TEXT = (pa.ArrowInvalid, pa.ArrowTypeError)
 _OF_TABLES = ("columns", "column_names")  # attributes of DataFrames, Tables and Datasets, and not of their columns
-_LIKE_PAIRS = (tuple, list, dict)  # as other libraries take pairs of texts
+_LIKE_PAIRS = (tuple, list, dict)  # how other libraries take pairs of texts
 
 
 def windows(texts: Iterable[str | None], rows: int) -> Iterator[pa.LargeStringArray]:
-    """Cut the texts into arrays of `rows` texts; the last may have fewer. Raises TypeError for what is not texts.
+    """Cut the texts into arrays of `rows` texts; the last may have fewer. Raises TypeError for anything but texts.
 
-    An iterator is not read further than the current window. None, NaN and pandas' NA become null, lone surrogates U+FFFD.
+    An iterator is not read beyond the current window. None, NaN and pandas' NA become null, lone surrogates U+FFFD.
     """
     check_is_one_column(texts)
     column = _as_arrow(texts)
@@ -32,9 +32,9 @@ def windows(texts: Iterable[str | None], rows: int) -> Iterator[pa.LargeStringAr
 def aligned_windows(
     texts: Iterable[str | None], text_pairs: Iterable[str | None] | None, rows: int
 ) -> Iterator[list[pa.LargeStringArray]]:
-    """The texts as `windows` gives them, with the second text of each if there are any.
+    """Cut the texts as `windows` does, together with second texts if there are any.
 
-    Raises ValueError if there are more texts than second texts, or fewer.
+    Raises ValueError if the numbers of texts and second texts differ.
     """
     if text_pairs is None:
         yield from ([window] for window in windows(texts, rows))
@@ -53,7 +53,7 @@ def aligned_windows(
 
 
 def check_are_columns(texts: Any, text_pairs: Any) -> None:
-    """Raise TypeError for what is not a column, and ValueError if their lengths are known and differ. Reads nothing."""
+    """Raise TypeError for anything but columns, ValueError if their lengths are known and differ. Reads nothing."""
     check_is_one_column(texts)
     if text_pairs is None:
         return
@@ -66,7 +66,7 @@ def check_are_columns(texts: Any, text_pairs: Any) -> None:
 
 
 def check_is_one_column(texts: Any) -> None:
-    """Raise TypeError for a single text, a whole table, and what cannot be iterated. Reads nothing."""
+    """Raise TypeError for a single text, a whole table, or anything that cannot be iterated. Reads nothing."""
     kind = type(texts).__name__
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"Expected a list of texts, not a single {kind}. Pass [text].")
@@ -77,13 +77,13 @@ def check_is_one_column(texts: Any) -> None:
 
 
 def _as_arrow(texts: Any) -> pa.Array | pa.ChunkedArray | None:
-    """Convert a column that need not be walked item by item to Arrow. Returns None for other iterables."""
+    """Convert a column to Arrow, if that needs no loop over its items. Returns None for other iterables."""
     try:
         if hasattr(texts, "__arrow_c_stream__"):  # ChunkedArray, polars, pandas
             return _checked(pa.chunked_array(texts))
         if hasattr(texts, "__arrow_c_array__") or hasattr(texts, "__arrow_array__"):
             return _checked(pa.array(texts))
-    except _NOT_TEXT:  # a pandas column of objects: the walk over them names the first that is no text
+    except _NOT_TEXT:  # a pandas column of objects: the loop over them names the first that is not a text
         return None
     return None
 
@@ -117,7 +117,7 @@ def _array(texts: list[Any]) -> pa.LargeStringArray:
 
 
 def _without_surrogates(text: Any) -> Any:
-    """Replace half a surrogate pair, which JSON can hold and UTF-8 cannot."""
+    """Replace half a surrogate pair, which is possible in JSON but not in UTF-8."""
     if not isinstance(text, str):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

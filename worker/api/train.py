@@ -14,20 +14,20 @@ from shardsift.worker.training.train_report import TrainReport
 
 @with_help_of(TrainOptions)
 def train(*, device: str | None = None, progress: bool = True, **keywords: Unpack[TrainKeywords]) -> TrainReport:
-    """Train a classifier on labelled texts in this process, and save it as a model folder. Returns its figures.
+    """Train a classifier on labelled texts in this process, and save it as a model folder. Returns a report.
 
     >>> shardsift.train(data="labelled.parquet", base_model="./all-MiniLM-L6-v2", output="./my-classifier")
     <TrainReport ./my-classifier: accuracy 91.2%, F1 0.904 of 1,200 held-out rows>
     >>> scores = shardsift.score(texts, "./my-classifier")
 
-    The encoder is frozen, as for fineweb-edu-classifier: each text is embedded once, and the last layer is fitted to that. With
-    `full=True`, all weights are trained. Then interrupting it saves a checkpoint and raises KeyboardInterrupt, and the same call
-    goes on after the last checkpoint. An output that exists is never overwritten.
+    By default the encoder is frozen, as for fineweb-edu-classifier: each text is embedded once, and a last layer is
+    fitted to the embeddings. With `full=True`, all weights are trained. Then an interrupt saves a checkpoint and raises
+    KeyboardInterrupt, and the same call continues after the last checkpoint. An existing output is never overwritten.
 
-    device: "cuda", "cpu" and so on. Default: SHARDSIFT_DEVICE, otherwise the best of this machine.
+    device: "cuda", "cpu" and so on. Default: SHARDSIFT_DEVICE, otherwise this machine's best device.
     progress: show progress on stderr.
 
-    Of the processes that `torchrun` starts, all but the first one end here. Raises UsageError for wrong options, and for labels,
+    With `torchrun`, all processes but the first one end here. Raises UsageError for wrong options, and for labels,
     models and outputs that do not fit.
     """
     with keyword_errors(), quiet_imports():
