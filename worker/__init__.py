@@ -1,1 +1,1 @@
-"""The data side: Parquet in, models, scores out."""
+"""The data side: reads input files, scores their rows with models, and writes output files."""

@@ -1,6 +1,6 @@
 """The worker's Celery app: one spawned child, one task at a time, and the queue of one scorer.
 
-`worker start` runs it, and so does plain `celery -A shardsift.worker.app worker`. Both parent and child import this module, so it
+`worker start` runs it, and so does plain `celery -A shardsift.worker.app worker`. The parent imports this module, so it
 must not import torch.
 """
 
@@ -19,7 +19,7 @@ app = make_app(
     worker_consumer="shardsift.worker.service.program:ScorerConsumer",
     worker_pool="prefork",
     worker_concurrency=1,
-    worker_pool_start_method="spawn",  # a forked child cannot use CUDA if the parent has touched it
+    worker_pool_start_method="spawn",  # a forked child cannot use CUDA if the parent has used it
     worker_proc_alive_timeout=_MODEL_LOAD_SECONDS,
     worker_lost_wait=1,  # seconds to wait for the last message of a dead child
 )

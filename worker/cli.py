@@ -1,6 +1,6 @@
 """The command `worker`. Each subcommand parses options, makes one call and prints a report.
 
-Each imports the rest of what it needs when it runs, so that help appears at once.
+A subcommand imports its libraries only when it runs, so `--help` answers at once.
 """
 
 import json
@@ -33,7 +33,7 @@ def main() -> None:
     run_command_line("worker", cli)
 
 
-# Options that several subcommands share. They become environment variables, because a worker's processes read those.
+# Options that several subcommands share.
 
 
 def _checked_device(device: str | None) -> str | None:
@@ -43,7 +43,7 @@ def _checked_device(device: str | None) -> str | None:
 
 
 def _setting(name: str, *names: str, also: str = "", **more: Any) -> Any:
-    """The option that overrides a setting. Its help is the description of the setting, and `also`."""
+    """Make the option that overrides a setting. Its help is the setting's description, and `also`."""
     described = (Settings.model_fields[name].description or "").replace("Unset:", "Default:")
     return typer.Option(*names, help=f"{described} {also}".strip(), **more)
 
@@ -52,7 +52,7 @@ Device = Annotated[str | None, _setting("device", metavar="DEVICE", callback=_ch
 
 
 def _into_environment(**settings: object) -> None:
-    """Set the environment variable of each option that was given: a worker's processes read those."""
+    """Set the environment variable of each option that was given, because a worker's processes read these."""
     given = {f"SHARDSIFT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
     os.environ.update(given)
 
