@@ -15,7 +15,7 @@ from shardsift.fleet.storage.errors import translated
 # A10G 70, from https://www.baseten.co/blog/nvidia-a10-vs-a10g-for-ml-model-inference/, and RTX PRO 6000 Blackwell 504, from
 # https://hmc-tech.com/gpu/nvidia-rtx-pro-6000-blackwell-vs-amd-radeon-pro-duo-polaris.
 #
-# Prices are for the smallest flavor of Hugging Face Jobs with one GPU. Those below, from
+# Prices are for the smallest flavor of Hugging Face Jobs with one GPU. The prices below, from
 # https://huggingface.co/docs/hub/jobs-pricing, are used if the Hub does not answer. Jobs have no H100, and the prices
 # of other clouds differ by a factor of four, so the H100 has no price here.
 

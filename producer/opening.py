@@ -104,7 +104,7 @@ def _that_begins(beginning: str, ledger: Ledger) -> str:
 
 
 def _only(to: str, statuses: Iterable[RunStatus]) -> str:
-    """Return the only run that this action applies to, or the only one of them that is under way."""
+    """Return the only run that this action applies to. If several do, return the only one that is under way."""
     fitting = [status for status in statuses if _CAN[to](status)]
     found = [status for status in fitting if status.is_under_way] or fitting
     if len(found) == 1:

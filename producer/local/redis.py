@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 5.0  # a frozen server accepts the connection and never answer
 _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _WATCH_SECONDS = 0.2
-_started: list[subprocess.Popen[bytes]] = []  # each may outlive the block in which it was started
+_started: list[subprocess.Popen[bytes]] = []  # they may outlive the block that started them
 
 
 @contextmanager
@@ -135,7 +135,6 @@ class _Keeper:
             self.ensure()
 
     def wait(self) -> None:
-        """Wait until the keeper has ended."""
         deadline = time.monotonic() + _STOP_SECONDS
         while self._is_there and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)

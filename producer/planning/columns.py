@@ -127,7 +127,7 @@ def _schema_of(shard: Shard) -> pa.Schema:
 
 
 def _row_columns(source: Input, schema: pa.Schema) -> tuple[str, str]:
-    """Name the columns `shard` and `row`; with a suffix `_2`, `_3`, … if the input has one of them, in any case."""
+    """Name the columns `shard` and `row`, or `shard_2` and `row_2` and so on if the input has these names."""
     of_folders = (name for shard in source.shards for name in folder_values(shard.name))
     taken = {name.lower() for name in (*schema.names, *of_folders)}
     pairs = chain([("shard", "row")], ((f"shard_{number}", f"row_{number}") for number in count(2)))

@@ -53,8 +53,6 @@ class Edge:
 
 @dataclass(frozen=True, kw_only=True)
 class RankedRun:
-    """A run whose rows are ranked by their stored scores."""
-
     spec: RunSpec
     output_uri: str
     receipts: Sequence[Receipt]
@@ -245,7 +243,7 @@ def scores_of_keys(keys: Integers) -> npt.NDArray[np.float32]:
 
 
 def _in_order(bits: Integers) -> Integers:
-    """Turn the bits of floats into integers that sort alike, or back. -0.0 becomes 0.0, its equal in SQL."""
+    """Turn the bits of floats into integers that sort like the floats, or back. -0.0 becomes 0.0, as in SQL."""
     return np.where(bits < 0, -_SIGN - bits, bits)
 
 

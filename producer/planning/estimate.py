@@ -32,8 +32,6 @@ _DIGITS = 3  # of a total that is not exact
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """Bounds of an estimate."""
-
     low: float
     high: float
 

@@ -21,8 +21,6 @@ from shardsift.producer.planning.scorings import find_scorings
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A checked run that is not enqueued yet."""
-
     spec: RunSpec
     shards: tuple[Shard, ...]
     command: str | None = None  # for the card: the command that reproduces the rows

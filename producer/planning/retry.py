@@ -66,7 +66,7 @@ def _check_none_is_scored(changed: Sequence[str], ledger: Ledger, spec: RunSpec)
 
 
 def _changes(shards: Iterable[Shard]) -> Iterator[tuple[Shard, Shard]]:
-    """Yield each shard whose file has changed, as it was and as it is now."""
+    """Yield each shard whose file has changed, as a pair of old and new shard."""
 
     def change(shard: Shard) -> tuple[Shard, Shard] | None:
         try:

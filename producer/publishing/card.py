@@ -62,7 +62,6 @@ class Beside:
 
 
 def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Beside()) -> bytes:
-    """Write the README.md to publish."""
     rows = row_totals(receipts)
     contents = (scores_alone if spec.publishes_only_scores else kept_rows)(spec, rows, _missing(rows, beside))
     title = _title(spec, contents)

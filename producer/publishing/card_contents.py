@@ -1,4 +1,4 @@
-"""Parts of a card that differ between datasets of kept rows and of scores alone, and how to load them."""
+"""Parts of a card that differ between datasets of kept rows and of scores alone, and code to load the dataset."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

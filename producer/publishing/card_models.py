@@ -58,7 +58,7 @@ def _kind(scoring: Scoring) -> str:
 
 
 def _said_of(spec: RunSpec, index: int, receipts: Sequence[Receipt]) -> dict[str, str]:
-    """Return the table's cells about a scoring, by the names of the rows."""
+    """Return the cells of a scoring's column in the table, by row name."""
     scoring = spec.scorings[index]
     said = {
         "Model": f"{model_name(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",

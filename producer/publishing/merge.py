@@ -1,8 +1,8 @@
 """Merge consecutive shards, in the input's order, into data files of about the target size, and into scores files.
 
-The receipts say which files have the rows of which shards; there is no other record. So if a finalizer dies, another
-one continues with the next file. Names and row counts alone decide which shards share a scores file, so a run with
-another filter has the same scores files.
+Only the receipts record which file has a shard's rows. So if a finalizer dies, another one continues with the next
+file. Which shards share a scores file depends only on names and row counts, so a run with another filter has the same
+scores files.
 
 Readers take a year, a language or a split from a path, so shards share a file only if these are equal in their names.
 """
@@ -128,7 +128,7 @@ def _readable(receipts: Receipts) -> Receipts:
 
 
 def _groups(receipts: Iterable[Receipt], kind: FileKind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:
-    """Group the shards of each file, by their names and own sizes alone."""
+    """Group the shards that share a file. Depends only on the shards' names and sizes."""
     group: list[Receipt] = []
     size = 0
     for receipt in receipts:
@@ -154,7 +154,7 @@ def _is_in_place(shards: Sequence[Receipt], kind: FileKind) -> bool:
 
 
 def _first_rows(shards: Sequence[Receipt], kind: FileKind) -> list[int]:
-    """Return the first row of each shard in a file of all of them."""
+    """Return where each shard's rows start in a file of all these shards."""
     return [0, *accumulate(kind.part_of(receipt).rows for receipt in shards[:-1])]
 
 

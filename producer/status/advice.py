@@ -116,7 +116,7 @@ def _on_failures(status: RunView) -> Iterator[str]:
 
 
 def _on_silent(status: RunView) -> Iterator[str]:
-    """Describe silent shards. Names no command, because their leases expire without one."""
+    """Describe silent shards. No command is needed, because their leases expire."""
     silent = status.silent
     if silent and not status.cancelled:
         yield (
@@ -137,7 +137,7 @@ def _shortest(seconds: Iterable[float]) -> str:
 
 
 def _on_stalled(status: RunView) -> Iterator[str]:
-    """Describe stalled shards. Names no command, because a watchdog ends each process that hangs."""
+    """Describe stalled shards. No command is needed, because a watchdog ends each process that hangs."""
     stalled = status.stalled
     if stalled and not status.cancelled:
         yield (

@@ -1,4 +1,4 @@
-"""Summarise failed attempts in one line for each cause, even if it made a hundred shards fail."""
+"""Summarise failed attempts in one line for each cause, however many shards it affects."""
 
 import re
 import textwrap

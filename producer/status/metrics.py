@@ -1,7 +1,6 @@
 """Serve Prometheus metrics about runs, workers, machines and the Redis server: `GET /metrics`, read-only.
 
-Nothing is kept between scrapes, so any number of finalizers may serve the same metrics, and it is enough to scrape one
-of them.
+Nothing is kept between scrapes, so any number of finalizers may serve the same metrics; scrape one of them.
 """
 
 from collections import Counter, defaultdict

@@ -28,7 +28,7 @@ MOST_RETRIES = 100  # limit of `retries` in a view
 
 
 class Checked(StrEnum):
-    """How thoroughly a published output was checked. In both cases every file exists."""
+    """The depth of a check of a published output. Both levels also check that every file exists."""
 
     SIZES = "sizes"
     SHA256 = "sha256"
@@ -49,7 +49,7 @@ class RunView:
     publication: Publication | None
     publish_error: str | None
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
-    replaced_by: str | None = None  # the run of the same output for which it was cancelled
+    replaced_by: str | None = None  # the run that took its output, if it was cancelled for that
     publish_failed: bool = False  # permanently: trying again cannot help
     retries: tuple[Failure, ...] = ()  # last errors of open shards that are tried again; the first hundred
     steering: Steering = Steering()
@@ -89,7 +89,6 @@ class RunView:
 
     @property
     def rows_kept(self) -> int:
-        """The rows of `rows_written` that are kept."""
         return self.counts.rows_kept + sum(shard.report.rows_kept for shard in self.running if shard.report)
 
     @property
@@ -169,7 +168,6 @@ class RunView:
 
     @property
     def cost(self) -> Cost | None:
-        """The cost of the workers, if a price was given."""
         return cost_of(self.counts, self.remaining, self.price_per_gpu_hour)
 
     @property
@@ -179,7 +177,6 @@ class RunView:
 
     @property
     def serving(self) -> tuple[WorkerState, ...]:
-        """Workers with their model loaded."""
         return tuple(worker for worker in self.workers if worker.activity in ("ready", "busy"))
 
     @property

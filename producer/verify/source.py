@@ -66,7 +66,6 @@ def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Faul
 def source_faults(
     source: InputFile, shard: Shard, data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec
 ) -> list[Fault]:
-    """Compare the data file of a shard with the input."""
     if are_of_other_bytes(shard.identity, receipt.source_identity):
         problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
         return [Fault(path=receipt.data.path, problem=problem)]

@@ -86,7 +86,6 @@ class Scores:
 
 
 def null_texts(texts: pa.Array) -> dict[int, str]:
-    """Find the rows without a text: row → reason."""
     return dict.fromkeys(np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False)).tolist(), "null text")
 
 

@@ -206,8 +206,8 @@ def candidates(
 ) -> list[Candidate]:
     """List the candidates, best first: each format with each of the `ways` to run batches. float32 only runs padded.
 
-    With `may_be_plain`, plain float32 and then float32 without padding, which always passes, follow, unless `dtype` is
-    a 16-bit format.
+    With `may_be_plain`, and unless `dtype` is a 16-bit format, the last two are plain float32 and float32 without
+    padding, which always passes.
     """
     formats = _formats(dtype, device, model_type, first)
     found = [Candidate(dtype=one, way=way) for one in formats for way in ways if one != "float32" or way == "padded"]

@@ -46,7 +46,7 @@ from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses, pr
 
 BackendName = Literal["auto", "packed", "padded"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each
-_TIMED_ROWS = 256  # a few seconds even with the largest models, of which a GPU scores some 100 rows a second
+_TIMED_ROWS = 256  # takes a few seconds with the largest models, at about 100 rows a second
 logger = logging.getLogger(__name__)
 
 

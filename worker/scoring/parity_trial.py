@@ -26,12 +26,11 @@ class ParityTrial:
 
     @property
     def p999_error(self) -> float:
-        """The 99.9th percentile of the errors."""
         return float(np.quantile(self._errors, 0.999)) if self._errors.size else 0.0
 
     @property
     def scale(self) -> float:
-        """What errors are relative to: the largest absolute logit, but at least 1."""
+        """The scale of the logits, to which errors are relative: the largest absolute logit, but at least 1."""
         return max(1.0, float(np.abs(self.reference).max(initial=0)))
 
     def rank_correlation(self, rounding: float = 0.0) -> float:

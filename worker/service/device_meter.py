@@ -32,7 +32,7 @@ class DeviceMeter:
         self._at_end = self._seconds_at_peak()
 
     def peak_share(self, device_seconds: float) -> float | None:
-        """Return the share of these seconds that the work would take at the matmul peak. None if unknown.
+        """Return the share of the matmul peak that was reached in `device_seconds`. None if unknown.
 
         Capped at 1, because a higher share means that other work slowed down the measurement of the peak.
         """

@@ -60,7 +60,6 @@ class InHand:
             self._latest.wait()
 
     def exit_when_drained(self, code: int) -> None:
-        """End this process with the exit code `code` after its last shard."""
         self._exit_code = code
 
     def give_back(self) -> None:

@@ -32,7 +32,6 @@ def hand_down(models: tuple[Model, ...]) -> None:
 
 
 def handed_down() -> tuple[Model, ...]:
-    """Return the models that the parent passed on."""
     return _MODELS_JSON.validate_json(os.environ[_MODELS])
 
 
@@ -100,7 +99,6 @@ def report_end(reason: str) -> None:
 
 
 def leave_failure(reason: str) -> None:
-    """Report why this child cannot score any shard."""
     Path(os.environ[FOLDER], _FAILURE).write_text(reason, "utf-8")
 
 

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class Parent:
-    """What a worker's main process does besides Celery's work. Create it in the main thread, before any child."""
+    """The tasks of a worker's main process besides Celery's. Create it in the main thread, before any child."""
 
     def __init__(
         self, app: Celery, settings: Settings, ledger: Ledger, models: tuple[Model, ...], *, hostname: str
@@ -144,7 +144,7 @@ class Parent:
     def _stop_child(self) -> None:
         """Stop the child at the next batch; a second call, at least a second later, makes it exit immediately.
 
-        Linux repeats the signal about a dead supervisor when its other threads end.
+        A first signal may be followed by more: Linux sends one for each thread of a supervisor that has died.
         """
         is_first = not self._is_stopping
         if is_first:
@@ -223,7 +223,6 @@ class Parent:
             logger.warning("A refused message was not counted: %s", problem, extra=ABOUT_REDIS)
 
     def on_task_failure(self, exception: BaseException | None = None, **_: Any) -> None:
-        """Queue the shards of a child that died in a task."""
         if isinstance(exception, WorkerLostError):
             alive = {child.pid for child in active_children()}
             self._queue_shards_of(ipc.found_held(self._folder).keys() - alive, str(exception))

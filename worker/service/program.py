@@ -49,7 +49,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
     def on_before_init(self, **options: Any) -> None:
         """Pin the model for the children, and consume only its queue.
 
-        This is not a receiver of `celeryd_init`, because Celery swallows the errors of those.
+        A receiver of `celeryd_init` would not do, because Celery swallows its errors.
         """
         log_to_stderr()  # until Celery sets up its logs
         self.parent = _started_parent(self.app, self.hostname)

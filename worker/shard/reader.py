@@ -105,7 +105,7 @@ def _check_columns(schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
 
 
 def _stored_as(kind: str) -> str:
-    with suppress(ValueError):  # a type whose name does not say all of it
+    with suppress(ValueError):  # the name does not identify one type
         return str(type_named(kind))
     return kind
 

@@ -43,7 +43,7 @@ class ScoringGroup:
     numbers: tuple[int, ...]  # in the run's scorings
     scorings: tuple[Scoring, ...]
     scorer: Scorer[Any]
-    encoding: Hashable  # groups with equal values encode texts alike
+    encoding: Hashable  # groups with equal values give texts the same tokens
 
     def joined(self, scores: Sequence[Scores | None]) -> Scores | None:
         """Join the scores of all scorings side by side. Returns None if a scoring has none."""
@@ -61,7 +61,6 @@ class ScoringGroup:
         return Scores(values=values, errors=dict(sorted(errors.items())), missing=missing)
 
     def parted(self, scores: Scores) -> list[Scores]:
-        """Split joint scores into those of each scoring."""
         if len(self.scorings) == 1:
             return [scores]
         ends = np.cumsum([scoring.outputs for scoring in self.scorings])
@@ -85,7 +84,7 @@ def sharing_scorers(scorers: Sequence[Scorer[Any]]) -> list[list[int]]:
 
 
 def _gathered(count: int, joint: Callable[[list[int]], Scorer[Any] | None]) -> list[list[int]]:
-    """Group scorers by number: each joins the first group for which there is a joint scorer, or begins a group."""
+    """Group scorers, by number. Each is added to the first group that can run as one joint scorer with it."""
     groups: list[list[int]] = []
     for number in range(count):
         for group in groups:
@@ -148,7 +147,6 @@ def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
 
 
 def reading_of(scoring: Scoring) -> Reading:
-    """Return the way in which a scoring reads texts."""
     return Reading(
         max_tokens=scoring.max_tokens,
         passages=scoring.passages,

@@ -45,7 +45,6 @@ class StoredScores:
         self._shard: tuple[tuple[str, str], ShardScores] | None = None  # key: name and identity
 
     def of(self, score_column: str) -> "StoredColumn":
-        """Return the scorer of one of the run's scorings."""
         return StoredColumn(stored=self, score_column=score_column)
 
     def scores_of(self, rows: StoredRows) -> dict[str, Scores]:
@@ -88,8 +87,6 @@ class StoredScores:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredColumn:
-    """A scorer that returns the stored scores of one scoring."""
-
     stored: StoredScores
     score_column: str
     info = StoredScores.info

@@ -31,7 +31,6 @@ class Vitals:
         self._spent[rest] += waited - of_phase
 
     def seconds(self) -> dict[str, float]:
-        """Return the time of each phase up to now."""
         spent = dict(self._spent)
         spent[self._phase] += time.monotonic() - self._since
         return {phase.value: round(seconds, 3) for phase, seconds in spent.items()}

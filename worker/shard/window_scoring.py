@@ -26,8 +26,6 @@ _ENCODING = threading.Lock()
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedWindow:
-    """A window that is ready for the device."""
-
     window: Window
     digests: list[str]  # of the texts, for each scoring
     earlier: Sequence[Scores | None]  # for each scoring, from an earlier attempt, perhaps only of some rows
@@ -92,7 +90,6 @@ class WindowScoring:
         return encoded
 
     def scores(self, prepared: PreparedWindow, progress: Progress) -> tuple[Scores, ...]:
-        """Score a window, and wait for the scores."""
         return self.fetch(prepared, self.launch(prepared, progress))
 
     def launch(self, prepared: PreparedWindow, progress: Progress) -> "Launched":
@@ -182,7 +179,6 @@ def unscorable_rows(texts: pa.LargeStringArray) -> dict[int, str]:
 
 
 def without_rows(texts: pa.LargeStringArray, rows: dict[int, str]) -> pa.LargeStringArray:
-    """Replace the texts of these rows by null."""
     mask = np.zeros(len(texts), dtype=np.bool_)
     mask[list(rows)] = True
     return pc.if_else(pa.array(mask), pa.scalar(None, texts.type), texts) if rows else texts

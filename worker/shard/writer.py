@@ -107,7 +107,6 @@ class ShardWriter:
         return np.setdiff1d(passed, np.array(list(errors), dtype=np.int64))
 
     def close(self) -> tuple[WrittenFile, WrittenFile]:
-        """Close the data file and the scores file."""
         return self._kept.close(), self._scores.close(**as_metadata(self._text_digests))
 
 
@@ -171,7 +170,6 @@ def _row_columns(window: Window, shard: Shard) -> tuple[pa.Array, pa.Array]:
 
 
 def score_columns(scores: Scores, errors: Mapping[int, str], scoring: Scoring) -> pa.Table:
-    """Make a table of the columns that a scoring adds."""
     errored = np.isin(np.arange(len(scores.values)), list(errors))
     values = apply(scoring.function_to_apply, np.where(errored[:, None], np.float32(0), scores.values))
     top = values.max(axis=1)

@@ -40,7 +40,6 @@ class SupervisedWorker:
 
     @property
     def owner(self) -> str | None:
-        """The name under which the process announces itself."""
         return owner_name(f"{self.slot.name}@{socket.gethostname()}", self.process.pid) if self.process else None
 
     @property
@@ -108,7 +107,6 @@ class SupervisedWorker:
         )
 
     def reason(self) -> str:
-        """Say why the last process ended."""
         if self._reason.exists():
             return self._reason.read_text("utf-8").strip()
         if self.last_code < 0:

@@ -257,7 +257,7 @@ class Supervisor:
 
 
 def _may_move(worker: SupervisedWorker, state: WorkerState | None) -> bool:
-    """Return whether a worker takes shards and has none. Without a record, it awaits its spot machine's end."""
+    """Return whether a worker takes shards and has none. One that awaits a spot machine's end has no record."""
     if state is None:
         return not worker.has_loaded
     return state.activity in ("loading", "ready")

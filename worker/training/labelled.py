@@ -58,7 +58,7 @@ class Labelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a classifier learns to predict: a number, or one of several classes.
+    """The target of a training: a number, or one of several classes.
 
     `classes` has their names in the order of the outputs; it is empty for a regression.
     """
@@ -71,7 +71,6 @@ class Target:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The entries for the model's config, by transformers' names."""
         names = self.classes or ("score",)
         return {
             "problem_type": "regression" if self.is_regression else "single_label_classification",
@@ -95,8 +94,6 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """Texts, and the target of each."""
-
     texts: pa.LargeStringArray
     targets: Targets
 

@@ -145,7 +145,6 @@ class ModelFolder:
             raise UsageError(f"{self._folder} cannot be written: {error.strerror}. Name another --output.") from error
 
     def store(self) -> None:
-        """Rename the partial folder to the output."""
         self.partial.replace(self._folder)
 
 
@@ -165,7 +164,6 @@ class ModelRepository:
             self._check_is_free()
 
     def store(self) -> None:
-        """Commit the files of the partial folder, and remove it."""
         with self._usage_errors("If it has no model, run the same command again."):
             self._check_is_free()
             self._api.upload_folder(repo_id=self.repo_id, folder_path=self.partial, commit_message="Train a classifier")

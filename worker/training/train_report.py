@@ -22,7 +22,7 @@ _HUB = "hf://"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _CONFUSION = "confusion.png"
 _MOST_LEVELS = 12  # different rounded labels of a regression in a confusion matrix
-_MOST_NUMBERS = 20  # classes up to which the matrix shows its counts as text
+_MOST_NUMBERS = 20  # with more classes, the matrix shows colours without counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,6 @@ class Metrics:
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """The steps of a training of all weights."""
-
     done: int
     planned: int
     resumed_from: int | None  # step of the checkpoint from which this process resumed

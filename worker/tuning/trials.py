@@ -94,7 +94,6 @@ def best_of(trials: tuple[Trial, ...]) -> Trial:
 
 
 def _seconds(run: Callable[[], object], device: torch.device) -> float | None:
-    """Time a candidate. Returns None if it runs out of memory."""
     finish(device)
     start = time.perf_counter()
     try:

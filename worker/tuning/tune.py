@@ -169,7 +169,6 @@ def _rate(rows_per_second: float | None) -> str:
 
 
 def tuning_lines(tuning: Tuning) -> list[str]:
-    """Write the sentences below the table."""
     key = tuning.tuned.key
     lines = [
         f"{tuning.texts:,} texts: {tuning.sequences:,} sequences with {tuning.mean_tokens:,.0f} tokens on average, tokenized "

@@ -66,7 +66,6 @@ class TuneOptions:
 
     @property
     def chart_file(self) -> Path | None:
-        """The file of the chart. None for no chart."""
         return None if self.output == NO_CHART else self.output
 
 

@@ -20,7 +20,6 @@ _MOST_NAME = 100  # characters of a field's name in an error
 
 
 def seen_names(columns: ColumnTypes) -> list[str]:
-    """List the columns whose types come from the sample."""
     return [name for name, kind in columns if kind == SEEN]
 
 

@@ -234,7 +234,6 @@ def type_of(texts: pa.ChunkedArray) -> pa.DataType:
 
 
 def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
-    """Return the indices of the values that do not have this type."""
     if data_type == pa.string():
         return []
     fits = pc.match_substring_regex(texts, _PATTERNS[data_type])

@@ -19,8 +19,6 @@ _SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BadRow:
-    """A row that cannot be read."""
-
     position: str  # in the file, such as "line 7"
     reason: str  # rows are counted by reason, so there must be few
     detail: str

@@ -72,7 +72,7 @@ class LineRows(ABC):
 
     @abstractmethod
     def _last_end(self, piece: bytes) -> int:
-        """Find the end of the last whole record of a piece; 0 if there is none. The piece begins with a record."""
+        """Find the end of the last whole record in a piece, which begins with a record. 0 if none is whole."""
 
     @abstractmethod
     def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows, LeftOut]:

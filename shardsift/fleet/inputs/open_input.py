@@ -59,7 +59,7 @@ def open_input(
 
 
 def columns_of_lines(uris: Sequence[str], chosen: ColumnTypes | None = None) -> ColumnTypes:
-    """Find the columns of a run over JSON Lines or CSV files, or the types of those `chosen`. Deterministic.
+    """Find the columns of a run over JSON Lines or CSV files, or the types of the `chosen` columns. Deterministic.
 
     Files that cannot be read are skipped. Raises ShardError if all are skipped, unless `chosen` has types for all
     columns of JSON Lines. Raises UsageError if a chosen column does not exist.

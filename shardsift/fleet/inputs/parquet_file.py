@@ -180,7 +180,7 @@ def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
     """Return the run's columns, for a file without rows: pandas writes such a file with the type null."""
     try:
         known = pa.schema([(name, type_named(kind)) for name, kind in columns], metadata=schema.metadata)
-    except ValueError:  # a type whose name does not say all of it
+    except ValueError:  # the name does not identify one type
         return schema
     return known if {*schema.names} <= {*known.names} else schema
 
@@ -190,7 +190,7 @@ def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
     own = plain_type(field.type)
     if type_name(own) == kinds.get(field.name):
         return field.with_type(own)
-    with suppress(ValueError):  # a type whose name does not say all of it
+    with suppress(ValueError):  # the name does not identify one type
         wanted = type_named(kinds.get(field.name, ""))
         return field.with_type(wanted if _widens(own, wanted) else own)
     return field.with_type(own)

@@ -58,7 +58,6 @@ class RowsAhead:
         return self._bytes + rows * self._row_bytes + sum(pages.bytes_of(rows) for pages in self._texts)
 
     def decoded(self, batch: pa.RecordBatch) -> None:
-        """Note that a batch was decoded."""
         rows = len(batch)
         self.rows -= rows
         for pages in self._texts:

@@ -130,7 +130,7 @@ class Attempts(LedgerBase):
         return self._end_attempt(claim, Outcome.NON_RETRYABLE, error, traceback)
 
     def report_crash(self, run_id: str, shard_name: str, owner: str, error: str, traceback: str = "") -> int:
-        """Record that the process that scored a shard for `owner` died, so that nobody waits for the lease to expire.
+        """Record that the process that scored a shard for `owner` died, so that the shard need not wait for its lease.
 
         Does nothing if that owner does not hold the shard. Returns the number of open shards.
         """

@@ -134,7 +134,6 @@ class Keys:
         return f"{self.run}:attempts:{shard}"
 
     def scores(self, shard: str) -> str:
-        """Return the key of a shard's checkpoint."""
         return f"{self.run}:scores:{shard}"
 
     def of(self, shard: str = "") -> list[str]:

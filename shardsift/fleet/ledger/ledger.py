@@ -192,11 +192,10 @@ class Ledger(Attempts, Results):
         return None if settled is None else str(settled)
 
     def settle_format(self, run_id: str, number_format: str) -> None:
-        """Set the number format of a run that has none, to that of its finished shards."""
+        """Set the number format of a run without one to the format of its finished shards."""
         self.redis.hsetnx(Keys(run_id).run, "format", number_format)
 
     def steering(self, run_id: str) -> Steering:
-        """Read the limits of workers and of cost."""
         names = [field.name for field in fields(Steering)]
         found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
         return _STEERING.validate_python({name: value for name, value in found if value is not None})
@@ -288,7 +287,7 @@ class Ledger(Attempts, Results):
     # --- Which shards need a message in the queue. `shardsift/fleet/dispatch.py` sends the messages. ---
 
     def take_due(self, run_id: str, *, room: int) -> Due:
-        """Take the shards that need a message now, and note them as sent. At most `room` of them were never tried."""
+        """Take the shards that need a message now, and note them as sent. `room` limits the shards never tried."""
         arguments = [room, _DUE_LIMIT, self._lease_ms, self._outage_ms, self._max_attempts]
         again, fresh = self._run_script("take_due", Keys(run_id).of(), arguments)
         return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
@@ -299,7 +298,7 @@ class Ledger(Attempts, Results):
         return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
 
     def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> list[str]:
-        """Queue again which of these shards were sent at least this many seconds ago. Returns their names."""
+        """Queue shards again if their message was sent at least this many seconds ago. Returns their names."""
         age_ms = int(seconds * 1000)
         return [
             name
@@ -350,7 +349,7 @@ class Ledger(Attempts, Results):
         return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))
 
     def end_publishing(self, run_id: str) -> None:
-        """Note that the publication did not happen. Inspect the output before."""
+        """Note that the publication did not happen. Inspect the output before you call this."""
         self.redis.hdel(Keys(run_id).run, "publishing_ms")
 
     def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:

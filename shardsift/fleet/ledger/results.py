@@ -176,7 +176,6 @@ class Results(LedgerBase):
         return dict(sorted(rows.items(), key=lambda one: (-one[1], one[0])))
 
     def receipts(self, run_id: str) -> Iterator[Receipt]:
-        """Yield the receipts of all done shards, in name order."""
         return self._receipts(Keys(run_id).receipts)
 
     def _receipts(self, key: str) -> Iterator[Receipt]:

@@ -1,1 +1,1 @@
-"""What is there and what is needed: announcements of workers, machines and finalizers, and the demand of open runs."""
+"""Supply and demand: announcements of workers, machines and finalizers, and the models that open runs need."""

@@ -147,12 +147,10 @@ def queue_lists(queue: str) -> list[str]:
 
 
 def queue_length(client: redis.Redis, queue: str) -> int:
-    """Count the messages in a queue that no process has taken yet."""
     return sum(int(client.llen(name)) for name in queue_lists(queue))
 
 
 def shards_in_queue(client: redis.Redis, queue: str, run_id: str) -> Iterator[str]:
-    """Yield the shards of a run that have a message in the queue."""
     for name in queue_lists(queue):
         for message in client.execute_command("LRANGE", name, 0, -1, NEVER_DECODE=True):  # type: ignore[no-untyped-call]
             task_id = _task_id(message)
@@ -161,7 +159,6 @@ def shards_in_queue(client: redis.Redis, queue: str, run_id: str) -> Iterator[st
 
 
 def drop_messages(client: redis.Redis, queue: str) -> None:
-    """Remove the messages of a queue that no process has taken yet."""
     client.delete(*queue_lists(queue))
 
 

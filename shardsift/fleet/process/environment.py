@@ -33,7 +33,6 @@ _OTHERS = re.compile(
 
 
 def is_for_others(name: str) -> bool:
-    """Return whether the variable is meant for another program."""
     return _OTHERS.fullmatch(name) is not None
 
 

@@ -21,7 +21,6 @@ def passages_and_pool(text: str) -> tuple[str, Pool]:
 
 
 def is_passages(name: str) -> bool:
-    """Return whether the name is one of PASSAGES."""
     return re.fullmatch(r"head|head\+tail|head\+middle\+tail|stride:[1-9]\d*|finepdfs", name) is not None
 
 

@@ -147,5 +147,5 @@ def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Name a type without nullability, because that may differ between shards."""
+    """Name a type, without "not null", because nullability may differ between shards."""
     return str(kind).replace(" not null", "")

@@ -169,12 +169,10 @@ class Receipt:
 
     @property
     def kept(self) -> RowsOfFile:
-        """The shard's kept rows in the data file."""
         return RowsOfFile(self.data, self.data_first_row, self.rows_kept)
 
     @property
     def scored(self) -> RowsOfFile:
-        """All of the shard's rows in the scores file."""
         return RowsOfFile(self.scores, self.scores_first_row, self.rows_in)
 
     def to_json(self) -> bytes:
@@ -196,7 +194,6 @@ ROW_COUNTS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 
 
 def row_totals(receipts: Iterable[Receipt]) -> dict[str, int]:
-    """Sum each of ROW_COUNTS over all shards."""
     totals = Counter(dict.fromkeys(ROW_COUNTS, 0))
     for receipt in receipts:
         totals.update({name: getattr(receipt, name) for name in ROW_COUNTS})

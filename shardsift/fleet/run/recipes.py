@@ -42,7 +42,6 @@ class Recipe:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that the recipe sets."""
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _ABOUT}
         return {name: value for name, value in values.items() if value is not None}
 

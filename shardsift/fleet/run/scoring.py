@@ -103,7 +103,6 @@ class Scoring:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The name of each output."""
         return self.zero_shot.labels if self.zero_shot else self.model.labels
 
     @property
@@ -148,7 +147,7 @@ class Scoring:
 
     @property
     def label_histogram_columns(self) -> tuple[str, ...]:
-        """The label columns that get a histogram. None for many labels, so that receipts stay small."""
+        """The label columns that get a histogram. Empty if there are many labels, so that receipts stay small."""
         return self.label_score_columns if self.outputs <= _MOST_LABEL_HISTOGRAMS else ()
 
     @property

@@ -27,8 +27,6 @@ _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """A ranking of rows by score."""
-
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     columns: tuple[str, ...]  # score columns; a row's highest score counts
@@ -202,7 +200,6 @@ def data_path_of(shard: str) -> str:
 
 
 def scores_path_of(shard: str) -> str:
-    """Return the path of a shard's own scores file."""
     return f"scores/{shard}.parquet"
 
 
@@ -217,7 +214,6 @@ def file_name(shard: str, files: Container[str]) -> str:
 
 
 def whole_name(shard: str) -> str:
-    """Remove the number of a part from a name."""
     return _PART.sub("", shard)
 
 

@@ -68,7 +68,6 @@ def scorer_kind(scorer: str) -> ScorerKind:
 
 
 def added_kinds() -> list[str]:
-    """List the names of the kinds that other packages add."""
     return sorted(_added())
 
 

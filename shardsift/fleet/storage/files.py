@@ -120,7 +120,6 @@ class Files:
             return hashlib.file_digest(cast(BytesIO, file), "sha256").hexdigest()
 
     def put(self, file: Path, path: str) -> None:
-        """Copy a local file to `path`."""
         self._make_folder_of(path)
         self._fs.put_file(str(file), self._at(path))
         self._sync_file(path)
@@ -152,7 +151,7 @@ class Files:
             self._fs.rm(self._at(path), recursive=True)
 
     def sync_folders(self, paths: Iterable[str]) -> None:
-        """Sync the folders of these files, so that the files' names are on disk."""
+        """Sync the folders of these files to disk, because they hold the files' names."""
         if isinstance(self._fs, LocalFileSystem):
             for folder in {self._at(path).rpartition("/")[0] for path in paths}:
                 _sync_folder(folder)

@@ -121,6 +121,6 @@ def is_readable_card(card: bytes) -> bool:
 
 
 def lines_of(found: Sequence[object], *, limit: int = 10) -> list[str]:
-    """Return a line for each finding, and the number of findings beyond the limit."""
+    """Return a line for each finding up to the limit, and one with the number of others."""
     more = len(found) - limit
     return [*map(str, found[:limit])] + ([f"and {more:,} more"] if more > 0 else [])

@@ -80,8 +80,6 @@ def sound_copy(uri: str, run_id: str, file: OutputFile, *, scratch_dir: Path | N
 
 @dataclass(frozen=True, kw_only=True)
 class Published(Manifest):
-    """The manifest of a published output."""
-
     uri: str
 
 

@@ -158,7 +158,7 @@ class Output(Protocol):
         """
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
-        """Return whether a file of these receipts is staged and not yet published, say, of a shard scored again."""
+        """Return whether a file of these receipts is staged but not published, for example of a shard scored again."""
         return False
 
     def head(self) -> str:

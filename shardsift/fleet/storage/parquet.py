@@ -120,7 +120,6 @@ class RowGroups:
             start = stop
 
     def table(self, found: RowsOfFile, columns: Sequence[str] = ()) -> pa.Table:
-        """Read the rows of one shard into a table."""
         schema = self.file.schema_arrow
         fields = map(schema.field, columns or schema.names)
         return pa.concat_tables([pa.schema(fields).empty_table(), *self.rows(found, columns)])

@@ -56,11 +56,9 @@ class RunBranch:
         self._api.create_branch(self._repo_id, branch=self._target, revision=first, repo_type="dataset", exist_ok=True)
 
     def head(self) -> str | None:
-        """Return the head commit of the branch. None if there is no branch."""
         return self._heads().get(self.name)
 
     def is_reserved(self) -> bool:
-        """Return whether this run has reserved the repository."""
         return self._reserved_at(self._run_id) is not None
 
     def reserved_by_other(self) -> str | None:
@@ -219,7 +217,6 @@ class RunBranch:
                         yield receipt
 
     def _documents(self, revision: str) -> list[str]:
-        """List the receipt files of all waves."""
         try:
             entries = list(
                 self._api.list_repo_tree(self._repo_id, self._receipts_folder, revision=revision, repo_type="dataset")

@@ -35,7 +35,6 @@ def fuse_linear_layers(encoder: torch.nn.Module) -> bool:
 
 
 def plain_weights(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor in torch's own layout."""
     return tensor.to_dense() if tensor.is_mkldnn else tensor
 
 

@@ -117,7 +117,7 @@ _LOCAL_NORMALIZERS = {
     "Strip",  # changes only the ends, and a cut text ends in a plain character
     "Precompiled",  # SentencePiece's; works on graphemes, and a plain character or a space beside it is one grapheme
 }
-_SPACES = {" {2,}", r"\s{2,}|[\n\r\t]", r"\n"}  # none of these matches a single space between plain characters
+_SPACES = {" {2,}", r"\s{2,}|[\n\r\t]", r"\n"}  # they do not match a single space between plain characters
 _QUOTATION_MARKS = {"``", "''"}
 
 # No alternative matches a space after anything but white space, and for `(?!\S)` a space is like the end of the text.

@@ -105,7 +105,7 @@ def _kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def serve_tokenizer(connection: Connection) -> None:
-    """Tokenize texts from the connection until the other end closes, which it also does if that process is killed."""
+    """Tokenize texts from the connection until the other process closes it or ends."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # transformers would import it: 3 s and 200 MB
     quieten_imports()
     with suppress(EOFError, ConnectionError):

@@ -66,7 +66,6 @@ def flat(texts: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None =
 
 
 def joined(parts: Sequence[Tokens]) -> Tokens:
-    """Join the texts of all parts, in order."""
     types = [np.zeros(len(part.ids), np.int8) if part.types is None else part.types for part in parts]
     return Tokens(
         ids=np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]),
