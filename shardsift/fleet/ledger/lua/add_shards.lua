@@ -1,6 +1,6 @@
--- Add shards to `waiting` unless the run already has them. One that is known, but whose place the server has deleted, counts as
--- new. A run with new shards is no longer published. May run twice. ARGV: name, record as JSON … per shard. Returns the number of
--- new shards.
+-- Add shards to `waiting` unless the run already has them. A known shard that is in none of the states, because the
+-- server deleted a key, counts as new. A run with new shards is no longer published. May run twice.
+-- ARGV: name, record as JSON … per shard. Returns the number of new shards.
 local function has_place(name)
   local is_open = redis.call('ZSCORE', waiting, name) or redis.call('ZSCORE', sent, name) or redis.call('ZSCORE', running, name)
   return is_open or redis.call('SISMEMBER', failed, name) == 1 or redis.call('HEXISTS', receipts, name) == 1

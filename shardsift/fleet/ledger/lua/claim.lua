@@ -35,7 +35,7 @@ local function is_full()
   local workers, count = scoring_workers(name)
   return count - (workers[owner] and 1 or 0) >= most
 end
--- Whether the run has another number format. While nothing is scored in it, and no worker holds a shard, it may still change.
+-- Whether the run has another number format. The format may change while nothing is scored and no worker holds a shard.
 local function is_other_format()
   local settled = redis.call('HGET', run, 'format')
   if format == '' or not settled or settled == format then return false end
@@ -43,8 +43,8 @@ local function is_other_format()
 end
 local refusal = is_paused() and 'paused' or is_other_format() and 'format' or is_full() and 'full'
 if refusal then
-  -- The message is used up. The shard gets another one when the run is resumed, when a worker has ended its shard, or
-  -- with the next sweep.
+  -- The message is used up. The shard gets a new one when the run is resumed, when a worker has finished its shard, or
+  -- in the next sweep.
   if not redis.call('ZSCORE', waiting, name) then wait_for_message(name, attempts) end
   return {refusal}
 end

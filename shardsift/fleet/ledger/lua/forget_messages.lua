@@ -1,4 +1,4 @@
--- Queue all sent and running shards again. For a caller that knows that all workers and messages are gone.
+-- Queue all sent and running shards again. Call it only if all workers and messages are gone.
 -- A running attempt counts as stopped.
 for _, name in ipairs(redis.call('ZRANGE', running, 0, -1)) do
   end_token(attempts_of(name))

@@ -1,4 +1,4 @@
--- Note that a shard no longer needs its worker's device, or soon will not: what is left is to store its files.
+-- Note that a shard needs its worker's device no longer, or soon: only its files must still be stored.
 -- May run twice. ARGV: name, token, lease_ms.
 local name, token, lease_ms = unpack(ARGV)
 if redis.call('HGET', attempts, 'token') ~= token then return end

@@ -1,5 +1,5 @@
--- Pause a run that has open shards. A run that is paused already keeps its reason.
--- ARGV: why, or '' if a person asked for it. Returns 'paused', 'cancelled', 'published' or 'over'.
+-- Pause a run that has open shards. A run that is already paused keeps its reason.
+-- ARGV: reason, or '' if a person asked for it. Returns 'paused', 'cancelled', 'published' or 'over'.
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return 'cancelled' end
 if open_shards() == 0 then
   return redis.call('HEXISTS', run, 'published') == 1 and 'published' or 'over'

@@ -1,5 +1,5 @@
--- The beginning of every script: the keys of a run, the clock of Redis, and functions that several scripts use.
--- A shard is in one place at a time: `waiting`, `sent`, `running`, `failed` or `receipts`. In `receipts` it is done.
+-- The beginning of every script: the keys of a run, the clock of Redis, and functions that several scripts use. A shard
+-- is in exactly one of `waiting`, `sent`, `running`, `failed` and `receipts` (of done shards), which is its state.
 local run, shards, waiting, sent, running, failed, receipts = unpack(KEYS)
 local histograms, errored, attempts, scores, refused = unpack(KEYS, 8)
 
@@ -10,7 +10,7 @@ local function attempts_of(name)
   return run .. ':attempts:' .. name
 end
 
--- The time in milliseconds. No other code in the scripts reads a clock, so a test can replace this function.
+-- Return the time in milliseconds. No other code in the scripts reads a clock, so a test can replace this function.
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
@@ -23,18 +23,18 @@ local function is_paused()
   return redis.call('HEXISTS', run, 'paused') == 1
 end
 
--- The number of the run's shards, which is written when enqueueing ends; until then, of those that are written.
+-- Count the run's shards. The number is written when enqueueing ends; before, count those that are written so far.
 local function all_shards()
   return tonumber(redis.call('HGET', run, 'shards') or redis.call('HLEN', shards))
 end
 
--- The shards that are neither done nor failed. One that is in no place is open too, so such a run is never published as if
--- it were all.
+-- Count the shards that are neither done nor failed. A shard that has lost its state counts as open, so that its run is
+-- not published without it.
 local function open_shards()
   return all_shards() - redis.call('HLEN', receipts) - redis.call('SCARD', failed)
 end
 
--- Whether each shard is known and in a place. A server that deletes keys loses some.
+-- Return whether each shard is known and has a state. A server that deletes keys may lose some.
 local function is_whole()
   local placed = redis.call('ZCARD', waiting) + redis.call('ZCARD', sent) + redis.call('ZCARD', running)
   return placed == open_shards() and redis.call('HLEN', shards) == all_shards()
@@ -63,18 +63,18 @@ local function give_up(name)
   redis.call('SADD', failed, name)
 end
 
--- Let a shard wait whose message is used up or removed. `key` is that of its attempts.
+-- Let a shard wait again after its message was used up or removed. `key` is the key of its attempts.
 local function wait_for_message(name, key)
   wait(name, redis.call('EXISTS', key) == 1 and now or NEVER_TRIED)
 end
 
--- The most workers that may score shards at once, or nil for any number.
+-- Return how many workers may score shards at the same time; nil for no limit.
 local function max_workers()
   return tonumber(redis.call('HGET', run, 'max_workers'))
 end
 
--- The pace of the run: the rows scored in each of the last thirty slots of ten seconds, in a ring of fields, and the number
--- of slots in which a worker held a shard. shardsift/fleet/ledger/results.py reads both.
+-- The pace of the run: the rows scored in each of the last thirty slots of ten seconds, in a ring of fields, and the
+-- number of all slots in which a worker held a shard. shardsift/fleet/ledger/results.py reads both.
 local SLOT_MS, SLOTS = 10000, 30
 
 local function note_pace(rows_scored)
@@ -92,7 +92,7 @@ local function note_pace(rows_scored)
   end
 end
 
--- Note how many rows of a shard are scored so far. Rows that this attempt took from the checkpoint do not count again.
+-- Note how many rows of a shard are scored so far. Rows that this attempt took from the checkpoint count only once.
 local function note_rows(key, rows)
   local counted = tonumber(redis.call('HGET', key, 'counted') or 0)
   local more = math.max(0, tonumber(rows) - counted)
@@ -100,8 +100,8 @@ local function note_rows(key, rows)
   note_pace(more)
 end
 
--- The workers that score a shard of the run, but for this one: a table with each worker, and their number. A worker that only
--- stores the files of a shard is not among them, since it may score the next one meanwhile.
+-- Find the workers that score shards of the run, except for the shard `but`: a table of workers, and their number.
+-- Leaves out workers that only store the files of a shard, because they may score the next one.
 local function scoring_workers(but)
   local workers, count = {}, 0
   for _, name in ipairs(redis.call('ZRANGE', running, 0, -1)) do
@@ -115,9 +115,9 @@ local function scoring_workers(but)
   return workers, count
 end
 
--- Add the time since the last note of this attempt to the time that workers have held shards of the run. A worker that
--- vanishes is counted until its last renewal, and one with two shards of the run once: `counted` has up to when. The time is at
--- most a lease, because the clock of Redis may have jumped.
+-- Add the time since this attempt's last note to the time for which workers have held shards of the run. A worker that
+-- vanishes counts until its last renewal. A worker with two shards counts once, because `counted` has the time up to
+-- which it is counted. At most one lease is added, because the clock of Redis may have jumped.
 local function note_time(lease_ms)
   local since, owner = unpack(redis.call('HMGET', attempts, 'noted_ms', 'owner'))
   if since then
@@ -129,14 +129,14 @@ local function note_time(lease_ms)
   redis.call('HSET', attempts, 'noted_ms', now)
 end
 
--- Note that an attempt has stored more of its work than any before it: crashes and errors are counted from here on, and of
--- crashes this attempt is the first. So work that advances between them is done in the end, and work that does not is failed soon.
+-- Note that an attempt has stored more of its work than any before it. From here, crashes and errors are counted again,
+-- with this attempt as the first crash: a shard that advances between crashes is done in the end, others fail soon.
 local function note_advance(key)
   if tonumber(redis.call('HGET', key, 'crashes') or 0) > 1 then redis.call('HSET', key, 'crashes', 1) end
   redis.call('HDEL', key, 'errors')
 end
 
--- Count the attempts that ended by an error or a crash since a shard was last done.
+-- Count attempts that ended by an error or a crash since a shard was last done.
 local function note_failed_attempt()
   redis.call('HINCRBY', run, 'failed_attempts', 1)
 end
@@ -155,13 +155,13 @@ local function forget_attempts(name)
   redis.call('DEL', attempts_of(name), run .. ':scores:' .. name)
 end
 
--- Note that the receipts of the run changed. A publication of receipts that were read earlier is then not recorded.
+-- Note that the receipts of the run changed, so that a publication of earlier receipts is not recorded.
 local function receipts_changed()
   redis.call('HINCRBY', run, 'receipts_version', 1)
 end
 
--- Reasons of errored rows, and fields that were left out, that are counted one by one. A scorer of a user's own may invent any
--- number of reasons, and the input has any number of fields.
+-- Limit of the reasons of errored rows, and of the fields left out, that are counted by name. A user's own scorer may
+-- give any number of reasons, and the input may have any number of fields.
 local MOST_NAMES = 50
 
 local function count_by_name(key, name, rows, others)
@@ -170,13 +170,13 @@ local function count_by_name(key, name, rows, others)
   if redis.call('HINCRBY', key, name, rows) <= 0 then redis.call('HDEL', key, name) end
 end
 
--- The bytes of a file, or the share of a shard's rows if the file has rows of other shards too.
+-- Return the bytes of a file or, if the file also has rows of other shards, the share of this shard's rows.
 local function share_of(file, rows)
   if file.rows <= rows then return file.size_bytes end
   return math.floor(file.size_bytes * rows / file.rows)
 end
 
--- Add a receipt to the totals of the run, or with sign -1 remove it from them.
+-- Add a receipt to the totals of the run, or subtract it with sign -1.
 local function count_receipt(said, sign)
   for _, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
     redis.call('HINCRBY', run, total, 0 + sign * said[total]) -- 0 +: Redis does not accept Lua's -0 as an integer
@@ -191,13 +191,13 @@ local function count_receipt(said, sign)
     end
   end
   for _, scoring in ipairs(said.scorings) do count_scores(scoring.score_column, scoring.histogram) end
-  -- The scores of labels that the filter names, by column: the places of the scoring and of the label, from 0.
+  -- Score columns of single labels that the filter names → indices of the scoring and of the label, from 0.
   for column, place in pairs(cjson.decode(redis.call('HGET', run, 'charted') or '{}')) do
     count_scores(column, (said.scorings[place[1] + 1].label_histograms or {})[place[2] + 1])
   end
 end
 
--- Record the receipt of a shard that is closed, and count it.
+-- Record the receipt of a closed shard, and count it.
 local function record_receipt(name, receipt)
   redis.call('HSET', receipts, name, receipt)
   count_receipt(cjson.decode(receipt), 1)
@@ -215,7 +215,7 @@ local function forget_receipt(name)
   return receipt
 end
 
--- Whether a shard is done, and its data file is "<staged path> <sha256>", or `which` is ''.
+-- Return whether a shard is done and, unless `which` is '', its data file is `which`: "<staged path> <sha256>".
 local function has_file(name, which)
   local receipt = redis.call('HGET', receipts, name)
   if not receipt or which == '' then return receipt end
@@ -223,7 +223,7 @@ local function has_file(name, which)
   return data.staged_path .. ' ' .. data.sha256 == which
 end
 
--- Note where the time of an attempt went that has finished its shard, and its tokens.
+-- Note the time of each phase, and the tokens, of an attempt that has finished its shard.
 local function note_work(made)
   for phase, seconds in pairs(made.seconds) do
     redis.call('HINCRBY', run, 'phase_ms:' .. phase, math.floor(seconds * 1000 + 0.5))
@@ -231,7 +231,7 @@ local function note_work(made)
   redis.call('HINCRBY', run, 'tokens', made.tokens)
 end
 
--- The value that replaces the token of an ended attempt. It equals no token, so a late renewal cannot take the shard back.
+-- Replaces the token of an ended attempt. It equals no token, so that a late renewal cannot take the shard back.
 local function ended(token)
   return 'ended ' .. token
 end
@@ -241,13 +241,13 @@ local function end_token(key)
   redis.call('HDEL', key, 'rows', 'spared', 'storing', 'noted_ms', 'report')
 end
 
--- Whether the run has this shard. After Redis lost a run, enqueueing writes its shards again, one batch after another.
+-- Return whether the run has this shard. After Redis lost a run, enqueueing writes its shards again in batches.
 local function is_known(name)
   return redis.call('HEXISTS', shards, name) == 1
 end
 
--- Whether the holder of this token may write. It may if the token is the newest of the shard. It may also if the token is
--- newer than every token in the ledger and no other worker holds the shard: then Redis restarted from an older state.
+-- Return whether the holder of this token may write: if the token is the shard's newest, or if it is newer than all
+-- tokens in the ledger and no other worker holds the shard, because then Redis restarted from an older state.
 local function may_write(name, token)
   if not is_known(name) then return false end
   if redis.call('HEXISTS', receipts, name) == 1 or redis.call('SISMEMBER', failed, name) == 1 then return false end

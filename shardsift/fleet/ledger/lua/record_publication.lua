@@ -1,5 +1,5 @@
--- Record a publication if the receipts have not changed since it began. Otherwise the run is not published, and a sweep asks
--- again.
+-- Record a publication, if the receipts have not changed since it began. Otherwise the run is not published, and a
+-- sweep tries again.
 -- ARGV: publication, version of the receipts or '' for any. Returns 'recorded' or 'stale'.
 local publication, version = unpack(ARGV)
 redis.call('HDEL', run, 'publishing_ms')

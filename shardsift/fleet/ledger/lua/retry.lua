@@ -1,4 +1,4 @@
--- Queue failed or done shards again. Their attempts start at zero, and the rows of done shards leave the totals.
+-- Queue failed or done shards again. Their attempts start at zero. Rows of done shards are subtracted from the totals.
 -- ARGV: names. Returns how many were queued.
 local queued = 0
 

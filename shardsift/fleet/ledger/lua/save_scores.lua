@@ -1,4 +1,4 @@
--- Store the scores of a window, if the token is still valid and the run's checkpoints have room. May run twice.
+-- Store the scores of a window, if the token is valid and the run's checkpoints have room. May run twice.
 -- ARGV: name, token, window, scores, limit_bytes. Returns 'saved', 'full' or 'lost'.
 local name, token, window, blob, limit_bytes = unpack(ARGV)
 if not may_write(name, token) then return 'lost' end

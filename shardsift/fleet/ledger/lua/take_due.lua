@@ -1,13 +1,13 @@
--- Take the shards that need a message now; they become `sent`. None does while the run is paused. Running shards whose
--- lease has expired wait again, or are failed if that was their last crash.
+-- Take the shards that need a message now; they become `sent`. Takes none while the run is paused. Running shards whose
+-- lease has expired wait again, or are failed if they have crashed too often.
 -- ARGV: room, limit of each kind, lease_ms, outage_ms, max_crashes.
 -- Returns {names of shards started before, names of fresh shards}, with at most `room` fresh ones.
 local room, limit, lease_ms, outage_ms, max_crashes = unpack(ARGV)
 local looked = tonumber(redis.call('HGET', run, 'looked_ms') or now)
 redis.call('HSET', run, 'looked_ms', now)
 
--- The clock of Redis went back since the last call. Times that lie too far ahead of it come closer: no lease lasts longer than
--- a new one, no message was sent in the future, and back-offs end as long after the last call as they should.
+-- If the clock of Redis went back since the last call, correct times that are too far in the future: no lease lasts
+-- longer than a new one, no message was sent in the future, and back-offs end as long after the last call as before.
 local function bring_closer(key, latest, by)
   local ahead = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'WITHSCORES')
   for i = 1, #ahead, 2 do redis.call('ZADD', key, math.max(latest, ahead[i + 1] - by), ahead[i]) end
@@ -18,12 +18,12 @@ if looked > now then
   bring_closer(waiting, now, looked - now)
 end
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {{}, {}} end
--- While a run is still being written, shards may be done without the ledger knowing: their receipts are restored later.
+-- While a run is being written, shards may be done without a record in the ledger: their receipts are restored later.
 if redis.call('HEXISTS', run, 'complete') == 0 or not is_whole() then return {{}, {}} end
 
--- If this script has not run for `outage_ms`, Redis was probably away or frozen. Leases that expired in that time get one
--- more lease in which to be renewed. They get it only once, because the sweep may also just be rare. There are at most as
--- many of them as workers, so they need no limit.
+-- If this script has not run for `outage_ms`, Redis was probably down or frozen. Leases that expired in that time are
+-- extended once, so that they can be renewed; only once, because sweeps may also just be rare. There are at most as
+-- many as workers, so they need no limit.
 local was_away = now - looked > tonumber(outage_ms)
 local expired = redis.call('ZRANGEBYSCORE', running, '-inf', now, 'WITHSCORES')
 for i = 1, #expired, 2 do
@@ -49,7 +49,7 @@ local function take(key, from, upto, at_most)
   end
   return names
 end
--- A run with a limit of workers has no more messages than it may have workers, so that none is refused over and over.
+-- A run with a limit of workers has no more messages than it may have further workers, so that none is refused often.
 local function free_places()
   local most = max_workers()
   if not most then return limit end
