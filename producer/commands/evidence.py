@@ -1,4 +1,4 @@
-"""Find out how good a threshold is: draw rows to label, and measure precision and recall by their labels."""
+"""Commands that measure how good a threshold is: draw rows to label, and compute precision and recall."""
 
 from pathlib import Path
 from typing import Annotated

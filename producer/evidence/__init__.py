@@ -1,1 +1,1 @@
-"""Evidence for a threshold: draw rows to label, and measure precision and recall by their labels."""
+"""Evidence for a threshold: draw rows to label, and measure precision and recall with the labels."""

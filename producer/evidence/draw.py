@@ -1,7 +1,7 @@
-"""Draw rows of a run to label: strata of scores over all shards, in one pass over the stored scores and in bounded memory.
+"""Draw rows of a run to label, stratified by score, in one pass over the stored scores and in bounded memory.
 
-A row is drawn if its hash is one of the smallest of its stratum. The hash depends on the seed, the shard and the row alone, so
-the same rows are drawn on any machine and in any order of the shards.
+A row is drawn if its hash is among the smallest of its stratum. The hash depends only on the seed, the shard and the
+row, so the same rows are drawn on any machine and in any order of the shards.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from shardsift.producer.evidence.strata import Stratum, cells_of, counted_cells,
 from shardsift.producer.planning.cut import Integers, RankedRun, Values
 
 _GOLDEN = (
-    0x9E3779B97F4A7C15  # of SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014
+    0x9E3779B97F4A7C15  # from SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014
 )
 _MIXED = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 
@@ -27,13 +27,13 @@ Hashes = npt.NDArray[np.uint64]
 
 class DrawnRow(NamedTuple):
     shard: str
-    row: int  # of the input
+    row: int  # in the input file
     stratum: Stratum
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """Rows to label, in an order that tells nothing of their scores, and the rows of each stratum."""
+    """Rows to label, in an order that does not reveal their scores, and the number of rows of each stratum."""
 
     rows: list[DrawnRow]
     rows_of_stratum: dict[Stratum, int]
@@ -41,16 +41,16 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """Rows that were drawn before, by shard, and for each of their strata the rows drawn, the labels and the good ones."""
+    """Rows that were drawn before, by shard, and for each stratum how many were drawn, labelled and good."""
 
     rows: Mapping[str, Set[int]]
     strata: Mapping[Stratum, tuple[int, int, int]]
 
 
 def draw_rows(run: RankedRun, *, threshold: float, rows: int, seed: int, earlier: Earlier | None = None) -> Drawn:
-    """Draw rows from all strata or, if some were drawn earlier, from those in which they narrow the intervals most.
+    """Draw rows from all strata or, after an earlier draw, from the strata in which labels narrow the intervals most.
 
-    Raises UsageError if no row can be drawn, or if the earlier ones are of other strata.
+    Raises UsageError if no row can be drawn, or if the earlier rows are from other strata.
     """
     values: Values = [] if run.ranking.within else [None]
     smallest, rows_by_cell, shards = _SmallestHashes(rows), Counter[int](), list[str]()
@@ -82,7 +82,7 @@ def draw_rows(run: RankedRun, *, threshold: float, rows: int, seed: int, earlier
 
 
 def _equal_parts(sizes: Mapping[Stratum, int], rows: int) -> dict[Stratum, int]:
-    """Divide rows equally among strata. What a small stratum does not have goes to larger ones."""
+    """Divide rows equally among strata. If a stratum is too small for its part, larger ones get the rest."""
     parts: dict[Stratum, int] = {}
     for index, stratum in enumerate(sorted(sizes, key=lambda stratum: (sizes[stratum], stratum.name))):
         parts[stratum] = min(sizes[stratum], (rows - sum(parts.values())) // (len(sizes) - index))
@@ -90,9 +90,9 @@ def _equal_parts(sizes: Mapping[Stratum, int], rows: int) -> dict[Stratum, int]:
 
 
 def _most_useful(sizes: Mapping[Stratum, int], earlier: Earlier, threshold: float, rows: int) -> Counter[Stratum]:
-    """Give each row to the stratum in which it lowers the sum of the variances of precision and recall most.
+    """Assign each row to the stratum in which it reduces the variances of precision and recall (their sum) most.
 
-    Both are ratios of sums over strata; their variances are those of their linear approximations.
+    Both are ratios of sums over strata. Their variances are computed for their linear approximations.
     """
     share = {stratum: (good + 0.5) / (labels + 1) for stratum, (_, labels, good) in earlier.strata.items()}
     kept = {stratum for stratum in sizes if stratum.low >= np.float32(threshold)}
@@ -115,7 +115,7 @@ def _most_useful(sizes: Mapping[Stratum, int], earlier: Earlier, threshold: floa
 
 
 class _SmallestHashes:
-    """The rows of each cell with the smallest hashes, at most `most` of a cell."""
+    """The rows with the smallest hashes, at most `most` in each cell."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -124,7 +124,7 @@ class _SmallestHashes:
 
     def add(self, cells: Integers, hashes: Hashes, rows: Integers, shards: Integers) -> None:
         kept, counts = np.unique(self._cells, return_counts=True)
-        if len(kept):  # most rows have a higher hash than all of a cell that is full
+        if len(kept):  # drop rows with a higher hash than all rows of a full cell, which most rows have
             highest = self._hashes[np.cumsum(counts) - 1]
             places = np.searchsorted(kept, cells) % len(kept)
             is_full = (kept[places] == cells) & (counts[places] >= self._most)
@@ -140,14 +140,14 @@ class _SmallestHashes:
         self._shards = np.concatenate([self._shards, shards])[order]
 
     def ascending(self) -> list[tuple[int, int, int]]:
-        """The cell, row and number of the shard of each row, by hash."""
+        """Return (cell, row, number of the shard) of each row, sorted by hash."""
         order = np.argsort(self._hashes, kind="stable")
         columns = (self._cells, self._rows, self._shards)
         return list(zip(*(column[order].tolist() for column in columns), strict=True))
 
 
 def _hashes(shard: str, rows: Integers, seed: int) -> Hashes:
-    """SplitMix64 of each row, keyed by the seed and the shard."""
+    """Compute SplitMix64 of each row, keyed by the seed and the shard."""
     key = int.from_bytes(blake2b(f"{seed} {shard}".encode(), digest_size=8).digest(), "little")
     mixed = np.uint64(key) + (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
     for shift, factor in _MIXED:

@@ -1,4 +1,4 @@
-"""Join the labels of a sheet with the stored scores of the run that its rows were drawn from, and measure each threshold."""
+"""Join the labels of a sheet with the stored scores of its run, and measure each threshold."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from shardsift.producer.planning.cut import Integers, RankedRun, Values, scores_
 from shardsift.producer.scores.distribution import Bin, filter_threshold, score_bins
 from shardsift.producer.scores.scored_run import ScoredRun
 
-_FEW = 0.001  # of the rows
-_OFF_BY = 0.01  # of a number of drawn rows that a rounded weight gives
+_FEW = 0.001  # share of the rows
+_OFF_BY = 0.01  # rounding error of a number of drawn rows that is computed from a weight
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of the labels.
+    """The options of an evaluation.
 
-    `at` are thresholds, of which the first is in question. `positive` is the condition that makes a label good, if that does
-    not follow from the labels. `judge` is a model that gave them.
+    `at` has thresholds, first the one to judge. `positive` is the condition for good labels, if the labels themselves
+    do not say which are good. `judge` is a model that gave the labels.
     """
 
     at: tuple[float, ...] = ()
@@ -36,9 +36,9 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
-    """The rows of a run, counted between edges of scores, and the score and value of each labelled row.
+    """The number of a run's rows between edges of scores, and the score and value of each labelled row.
 
-    `rows` has the shape (values, edges + 1); `scores` and `numbers`, the indices of values, have a place for each label.
+    `rows` has shape (values, edges + 1). `scores` and `numbers` (indices in `values`) have shape (labels,).
     """
 
     edges: Scores
@@ -48,7 +48,7 @@ class Joined:
     numbers: Integers
 
     def count(self, stratum: Stratum, number: int | None, *, at_least: float = -np.inf) -> int:
-        """The rows of a stratum with this value, or with any that the stratum has, and with this score or more."""
+        """Count the rows of a stratum with at least this score and, unless `number` is None, with this value."""
         lows = np.concatenate([[-np.inf], self.edges])
         here = (lows >= stratum.low) & (lows < stratum.high) & (lows >= np.float32(at_least))
         own = [text_of(value) == stratum.value or stratum.within is None for value in self.values]
@@ -65,10 +65,10 @@ def evaluate_run(
     within: str | None = None,
     source: tuple[str, ...] = (),
 ) -> Evaluation:
-    """Measure the thresholds of a score, also for each value of the column `within`.
+    """Measure the thresholds of a score and, at one threshold, each value of the column `within`.
 
-    The thresholds are those of the question, the run's own, and those of `producer scores`. Raises UsageError if the labels
-    are not of rows that were drawn from this run, or if a stratum has none.
+    The thresholds are the question's, the run's own, and those of `producer scores`. Raises UsageError if the labelled
+    rows were not drawn from this run, or if a stratum has no labels.
     """
     column = run.column(score_column)
     drawn_within = labels.strata[0].within if labels.is_weighted and len(labels.table) else None
@@ -129,19 +129,19 @@ def evaluate_run(
 
 
 def _telling(bins: list[Bin]) -> list[Bin]:
-    """The bins at which a threshold keeps or loses more than a few rows."""
+    """Return the bins at which a threshold both keeps and loses more than a few rows."""
     few = bins[0].at_least * _FEW if bins else 0.0
     return [one for one in bins if few < one.at_least < bins[0].at_least - few]
 
 
 def _joined(run: RankedRun, labels: Labels, thresholds: Sequence[float]) -> Joined:
-    """One pass over the scores. Raises UsageError for a label of a row that has no score in this run."""
+    """Read all scores once. Raises UsageError for a labelled row that has no score in this run."""
     lows = {stratum.low for stratum in labels.strata}
     edges = np.unique(np.array([low for low in (*lows, *thresholds) if np.isfinite(low)], np.float32))
     values: Values = [] if run.ranking.within else [None]
     rows = np.zeros((0, len(edges) + 1), np.int64)
     scores, numbers = np.full(len(labels.rows), np.nan, np.float32), np.zeros(len(labels.rows), np.int64)
-    wanted: dict[str, dict[int, int]] = defaultdict(dict)  # place in the sheet by row, by shard
+    wanted: dict[str, dict[int, int]] = defaultdict(dict)  # shard → row → index in the sheet
     for place, (shard, row) in enumerate(zip(labels.shards, labels.rows, strict=True)):
         wanted[shard][row] = place
     for receipt, indices, (keys, _) in run.read(values):
@@ -163,7 +163,7 @@ def _joined(run: RankedRun, labels: Labels, thresholds: Sequence[float]) -> Join
 
 
 def _check_drawn(labels: Labels, joined: Joined) -> None:
-    """Raises UsageError unless each row lies in its stratum, the strata have all scores, and the weights count their rows."""
+    """Raise UsageError unless each row lies in its stratum, the strata cover all scores, and the weights fit."""
     for place, stratum in enumerate(labels.strata):
         value = text_of(joined.values[joined.numbers[place]])
         if not stratum.has(float(joined.scores[place])) or (stratum.within is not None and stratum.value != value):

@@ -1,4 +1,4 @@
-"""How good each threshold of a run is: precision and recall with intervals, as a table, as JSON and as requirements."""
+"""The precision and recall of each threshold of a run, as a table and as JSON, and checks of requirements."""
 
 import math
 import re
@@ -17,7 +17,7 @@ _CHOICE = re.compile(r"(precision|recall)=(0?\.\d+|\d+(?:\.\d+)?%)")
 
 @dataclass(frozen=True, kw_only=True)
 class StratumLabels:
-    """A stratum, its rows in the run, and how many of them are labelled and good."""
+    """A stratum with its number of rows in the run, and how many of them are labelled and good."""
 
     stratum: Stratum
     rows: int
@@ -32,9 +32,7 @@ class Evaluation:
     name: str  # the run's id, or where it is published
     run_id: str
     score_column: str
-    threshold: (
-        float | None
-    )  # that the figures by value and the requirements are about: the first of `--at`, or the run's
+    threshold: float | None  # the one to judge: the first of `--at`, or the run's own
     positive: str  # the condition on `label` that makes a row good
     judge: str | None
     labels_file: str
@@ -43,7 +41,7 @@ class Evaluation:
     strata: tuple[StratumLabels, ...]
     thresholds: tuple[Measured, ...]
     within: str | None = None
-    values: Mapping[str, Measured]  # at `threshold`, by value of `within`, the lowest precision first
+    values: Mapping[str, Measured]  # figures at `threshold` by value of `within`, lowest precision first
 
     def __repr__(self) -> str:
         at = self.at_threshold
@@ -86,9 +84,9 @@ class Evaluation:
         return lines
 
     def chosen(self, wanted: str) -> Measured:
-        """The lowest threshold whose lower limit of precision reaches a share, as in `precision=0.8`.
+        """Find the lowest threshold whose precision is at least a share for certain, as in `precision=0.8`.
 
-        For recall, the highest one. Raises UsageError if there is none.
+        For recall, find the highest one. "For certain" means the lower limit. Raises UsageError if there is none.
         """
         found = _CHOICE.fullmatch(wanted)
         if not found:
@@ -104,7 +102,7 @@ class Evaluation:
         return reached[0] if name == "precision" else reached[-1]
 
     def unmet(self, *, min_precision: float | None, min_recall: float | None) -> list[str]:
-        """Sentences for requirements that the lower limits at the threshold do not meet."""
+        """Return a sentence for each requirement that the lower limit at the threshold does not meet."""
         wanted = [
             (name, one) for name, one in (("precision", min_precision), ("recall", min_recall)) if one is not None
         ]
@@ -154,7 +152,7 @@ class Evaluation:
         return f"{one.threshold:.6g}{'*' if one.threshold == self.threshold else ' '}"
 
     def _limiting_line(self, at: Measured) -> str:
-        """Name the stratum that limits what is known of the recall."""
+        """Name the stratum below the threshold that makes the recall most uncertain."""
         lost = [one for one in self.strata if one.stratum.low < at.threshold and one.good < one.rows]
         if not lost:
             return ""
@@ -167,7 +165,7 @@ class Evaluation:
 
 
 def low_limit(one: Measured, name: str) -> float:
-    """The lower limit of precision or recall; 0 for the precision of no rows."""
+    """Return the lower limit of precision or recall. 0 for the precision if no row is kept."""
     share = one.precision if name == "precision" else one.recall
     return share.low if share else 0.0
 

@@ -1,9 +1,9 @@
 """Estimate precision and recall from labels of a stratified sample, with 95 % intervals. Knows no files and no runs.
 
-The number of good rows of each stratum has Jeffreys' posterior, the beta distribution with 1/2 more good and 1/2 more bad
-rows than were labelled. A stratum of which no label is good may have no good row, and one of which all are good no bad row:
-there, the limit is 0 or 1, as in Brown, Cai and DasGupta, "Interval Estimation for a Binomial Proportion", Statistical
-Science 16 (2001), 2.2. Otherwise many strata with no good label would add up to good rows that are not there.
+The share of good rows in a stratum has Jeffreys' posterior: a beta distribution with 1/2 more good and bad rows each
+than were labelled. If no label of a stratum is good, the lower limit is 0; if all are good, the upper limit is 1. See
+Brown, Cai and DasGupta, "Interval Estimation for a Binomial Proportion", Statistical Science 16 (2001), 2.2. Otherwise
+many strata without good labels would add up to good rows that do not exist.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Part(NamedTuple):
-    """Rows of a stratum, and how many of them are labelled and good."""
+    """A number of rows of a stratum, and how many of them are labelled and good."""
 
     rows: int
     labels: int
@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
     @property
     def estimate(self) -> float:
-        """The estimated good rows: half of the rows, if none is labelled."""
+        """The estimated number of good rows; half of the rows if none is labelled."""
         return self.rows * (self.good / self.labels if self.labels else 0.5)
 
 
@@ -40,7 +40,7 @@ _NOTHING = Part(0, 0, 0)
 class LabelledStratum:
     """The labels of rows drawn uniformly from a stratum of `rows` rows.
 
-    `rows_at_least` has the stratum's rows at or above each threshold.
+    `rows_at_least` is the number of the stratum's rows at or above each threshold.
     """
 
     rows: int
@@ -53,7 +53,7 @@ class LabelledStratum:
         return Part(self.rows, len(self.is_good), int(np.count_nonzero(self.is_good)))
 
     def divided(self, index: int, threshold: float) -> tuple[Part, Part]:
-        """Divide the rows into those at or above a threshold and those below it."""
+        """Divide the rows into a part at or above a threshold and a part below it."""
         rows = int(self.rows_at_least[index])
         if rows in (0, self.rows):
             return (self.all, _NOTHING) if rows else (_NOTHING, self.all)
@@ -65,7 +65,7 @@ class LabelledStratum:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """An estimated share with the limits of its 95 % interval."""
+    """An estimated share with its 95 % interval."""
 
     value: float
     low: float
@@ -77,9 +77,9 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """How good it is to keep the rows with a score of `threshold` or more.
+    """The quality of a threshold, which keeps the rows with this score or more.
 
-    `good_lost` and `bad_kept` are estimated rows. `precision` is None if no row is kept.
+    `good_lost` and `bad_kept` are estimated numbers of rows. `precision` is None if no row is kept.
     """
 
     threshold: float
@@ -98,7 +98,7 @@ class Measured:
 
 
 def measured(strata: Sequence[LabelledStratum], thresholds: Sequence[float]) -> list[Measured]:
-    """Measure each threshold. The same labels give the same figures."""
+    """Measure each threshold. The same labels always give the same figures."""
     drawn: dict[tuple[int, Part], tuple[Floats, Floats]] = {}
     nothing = (np.zeros(_DRAWS), np.zeros(_DRAWS))
 
@@ -130,12 +130,12 @@ def measured(strata: Sequence[LabelledStratum], thresholds: Sequence[float]) -> 
 
 
 def most_good_rows(part: Part) -> int:
-    """The upper limit of the 95 % interval of the good rows."""
+    """Return the upper limit of the 95 % interval of the number of good rows."""
     return round(float(np.quantile(_limits_of_good_rows(part, seed=0)[1], _LIMITS[1])))
 
 
 def _limits_of_good_rows(part: Part, *, seed: int) -> tuple[Floats, Floats]:
-    """Draw the good rows for the lower and for the upper limit. Rows that are labelled are known."""
+    """Draw numbers of good rows, for the lower and for the upper limit. Only unlabelled rows are random."""
     random = np.random.default_rng([seed, *part])
     shares = random.beta(part.good + 0.5, part.labels - part.good + 0.5, _DRAWS)
     unknown = part.rows - part.labels
@@ -150,6 +150,6 @@ def _share_of(part: Floats, other: Floats, *, without_rows: float) -> Floats:
 
 
 def _share(value: float, low: Floats, high: Floats) -> Share:
-    """`low` and `high` are draws. The estimate may lie outside their limits, if a part has no label."""
+    """Make a share from draws. The interval includes the estimate, which may lie outside if a part has no label."""
     limits = float(np.quantile(low, _LIMITS[0])), float(np.quantile(high, _LIMITS[1]))
     return Share(value=value, low=min(limits[0], value), high=max(limits[1], value))

@@ -21,7 +21,7 @@ from shardsift.producer.scores.distribution import filter_threshold
 from shardsift.producer.scores.scored_run import ScoredRun, read_rows, whole_texts
 from shardsift.producer.verify.source import source_shards
 
-_WITHOUT_THRESHOLD = Fraction(1, 10)  # the best rows, around whose edge rows are drawn
+_WITHOUT_THRESHOLD = Fraction(1, 10)  # draw around the edge of this share of the best rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Sheet:
 
 
 def ranked_by(run: ScoredRun, column: str, within: str | None, source: tuple[str, ...]) -> RankedRun:
-    """The rows of a run ranked by one score column. Needs the input if only that has the column `within`."""
+    """Rank the rows of a run by one score column. Needs the input if only the input has the column `within`."""
     ranking = Ranking(score_columns=(column,), within=within)
     uris = (source or run.input_uris) if columns_of_input(run.spec, ranking) else ()
     shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
@@ -54,10 +54,10 @@ def rows_to_label(
     positive: str | None = None,
     source: tuple[str, ...] = (),
 ) -> Sheet:
-    """Draw rows of all strata or, beside those of the sheet `more`, where further labels say most.
+    """Draw rows of all strata or, in addition to the sheet `more`, from the strata in which labels help most.
 
-    The threshold is `at`, otherwise that of the filter, otherwise the edge of the best tenth. Raises UsageError if the input
-    is not known, ShardError if it has changed.
+    The threshold is `at`, otherwise the filter's, otherwise the edge of the best tenth. Raises UsageError if the input
+    is unknown, ShardError if it has changed.
     """
     column = run.column(score_column)
     within = more.strata[0].within if more else within
@@ -123,7 +123,7 @@ def _earlier(more: Labels, positive: str | None, threshold: float) -> Earlier:
 
 
 def _table(run: ScoredRun, column: str, drawn: Drawn, shards: dict[str, Shard], columns: Sequence[str]) -> pa.Table:
-    """Read the texts and columns of the drawn rows. They stay in the order in which they were drawn."""
+    """Read the texts and columns of the drawn rows, in the order in which they were drawn."""
     scoring = run.spec.scoring_of[column]
     texts = [name for name in (*scoring.text_columns, scoring.text_pair_column) if name is not None]
     if unknown := [name for name in columns if name not in dict(run.spec.columns)]:
@@ -161,7 +161,7 @@ def _table(run: ScoredRun, column: str, drawn: Drawn, shards: dict[str, Shard], 
 
 
 def _beside(more: Labels, new: pa.Table) -> pa.Table:
-    """The rows of a sheet, with their labels, followed by new ones."""
+    """Append new rows to a sheet's labelled rows."""
     columns = [
         new[field.name].cast(field.type) if field.name in new.column_names else pa.nulls(len(new), field.type)
         for field in more.table.schema

@@ -1,7 +1,7 @@
-"""The sheet of rows to label: CSV, JSON Lines or Parquet, by its ending. A person or a model fills the column `label`.
+"""The sheet of rows to label, as CSV, JSON Lines or Parquet. A person or a model fills the column `label`.
 
-A row has `shard`, `row` (of the input), `stratum`, `weight` (the rows that it stands for), `text` as it was scored, further
-columns of the input, and `label`. It does not have the score, which would lead the person who labels.
+A row has `shard`, `row` (in the input), `stratum`, `weight` (how many rows it stands for), `text` as it was scored,
+further columns of the input, and `label`. It does not have the score, which would bias the person who labels.
 """
 
 from collections import Counter
@@ -45,14 +45,14 @@ class Labels:
 
     @cached_property
     def strata(self) -> list[Stratum]:
-        """The stratum of each row; without weights, one stratum of all rows."""
+        """The stratum of each row. Without weights, all rows are in one stratum."""
         if not self.is_weighted:
             return [_EVERYTHING] * len(self.table)
         return [stratum_named(name) for name in _texts(self.table[STRATUM])]
 
     @cached_property
     def labels(self) -> pa.Array:
-        """Numbers if all are numbers, truth values if all are those, otherwise texts; null for a row without a label.
+        """The labels: as numbers if all are numbers, as booleans if all are booleans, else as texts. Null if missing.
 
         Raises UsageError for NaN.
         """
@@ -74,7 +74,7 @@ class Labels:
 
 
 def read_labels(file: Path, *, is_weighted: bool = True) -> Labels:
-    """Read a sheet. Raises UsageError if it cannot be read, lacks a column or has two rows for one of the input."""
+    """Read a sheet. Raises UsageError if it is unreadable, lacks a column, or labels an input row twice."""
     kind = _format(file)
     options = ", all_varchar = true, header = true" if kind == "csv" else ""
     try:
@@ -105,14 +105,14 @@ def read_labels(file: Path, *, is_weighted: bool = True) -> Labels:
 
 
 def refuse_existing(file: Path) -> None:
-    """Raises UsageError for a file that exists, which may have labels, and for an ending of no format."""
+    """Raise UsageError for an existing file, which may have labels, and for an unknown ending."""
     _format(file)
     if file.exists():
         raise UsageError(f"{file} exists, and may have labels. Name another --output, or remove it.")
 
 
 def write_sheet(table: pa.Table, file: Path) -> None:
-    """Write rows to label. Raises UsageError as `refuse_existing`, and if the disk is full."""
+    """Write rows to label. Raises UsageError like `refuse_existing`, and if the disk is full."""
     refuse_existing(file)
     quoted = str(file).replace("'", "''")
     try:
@@ -125,9 +125,9 @@ def write_sheet(table: pa.Table, file: Path) -> None:
 
 
 def good_rows(labels: Labels, positive: str | None, threshold: float | None) -> tuple[npt.NDArray[np.float64], str]:
-    """Whether each row is good: 1, 0, or NaN without a label; and the condition, which is `positive` or follows from the labels.
+    """Return for each row 1 if it is good, 0 if not, NaN without a label. Also returns the condition for good.
 
-    Raises UsageError if the labels do not say by themselves which rows are good.
+    Raises UsageError without `positive`, if the labels themselves do not say which rows are good.
     """
     found = labels.labels
     is_labelled = np.asarray(found.is_valid())
@@ -135,7 +135,7 @@ def good_rows(labels: Labels, positive: str | None, threshold: float | None) -> 
     if not values:
         raise UsageError(f"{labels.name} has no label yet. Fill its column label.")
     if positive is None:
-        if values <= {0, 1}:  # also False and True
+        if values <= {0, 1}:  # which equal False and True
             positive = LABEL if pa.types.is_boolean(found.type) else f"{LABEL} = 1"
         elif pa.types.is_floating(found.type) and threshold is not None:
             positive = f"{LABEL} >= {threshold:.9g}"
@@ -149,7 +149,7 @@ def good_rows(labels: Labels, positive: str | None, threshold: float | None) -> 
 
 
 def _once(labels: Labels) -> Labels:
-    """The labels with one row for each of the input. Raises UsageError if two labels of a row disagree."""
+    """Reduce the labels to one per input row. Raises UsageError if two labels of a row disagree."""
     keys = list(zip(labels.shards, labels.rows, strict=True))
     twice = [key for key, times in Counter(keys).items() if times > 1]
     if not twice:
@@ -168,7 +168,7 @@ def _once(labels: Labels) -> Labels:
 
 
 def _format(file: Path) -> str:
-    """DuckDB's name of the format. Raises UsageError for another ending."""
+    """Return DuckDB's name for the format of a file. Raises UsageError for an unknown ending."""
     kind = _FORMATS.get(file.suffix.lower())
     if kind is None:
         raise UsageError(f"{file} has no ending of a format of sheets. Name a file that ends in {', '.join(_FORMATS)}.")

@@ -1,4 +1,4 @@
-"""Divide the rows of a run into strata: the rows with a score between two bounds and, with `--within`, with one value."""
+"""Divide the rows of a run into strata by ranges of scores and, with `--within`, by value."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,9 +11,9 @@ import numpy.typing as npt
 from shardsift.fleet.errors import UsageError
 from shardsift.producer.planning.cut import Integers, Values, keys_of, scores_of_keys
 
-_LOW_BITS = 19  # of a key. The other bits divide the scores between two powers of 2 into 16 cells
-_GROWTH = (1, 2, 4, 8)  # rows of the strata on each side of the threshold, the nearest first
-_ROWS_OF_STRATUM = 10  # are labelled of each, unless there are very few
+_LOW_BITS = 19  # of a key; the other bits divide the scores between two powers of 2 into 16 cells
+_GROWTH = (1, 2, 4, 8)  # relative sizes of the strata on each side of the threshold, the nearest first
+_ROWS_OF_STRATUM = 10  # rows to label in each stratum, unless very few are drawn
 _NAME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{8})(?: ([^=]+)=(.*))?", re.DOTALL)
 
 Scores = npt.NDArray[np.float32]
@@ -21,7 +21,7 @@ Scores = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class Stratum:
-    """The rows with a score of `low` or more and less than `high` and, if a column is named, with this value in it."""
+    """The rows with a score from `low` to below `high` and, unless `within` is None, with `value` in this column."""
 
     low: float
     high: float
@@ -30,7 +30,7 @@ class Stratum:
 
     @property
     def name(self) -> str:
-        """A name that can be read back, but does not tell the score to the person who labels."""
+        """The name, which can be read back but does not show the score to a person."""
         low, high = np.array([self.low, self.high], np.float32).view(np.uint32).tolist()
         return f"{low:08x}-{high:08x}{'' if self.within is None else f' {self.within}={self.value}'}"
 
@@ -45,7 +45,7 @@ class Stratum:
 
 
 def stratum_named(name: str) -> Stratum:
-    """Read a stratum from its name. Raises UsageError."""
+    """Parse a stratum from its name. Raises UsageError."""
     found = _NAME.fullmatch(name)
     if not found:
         raise UsageError(f"{name!r} is no stratum of `producer sample`. Leave this column as it was written.")
@@ -54,7 +54,7 @@ def stratum_named(name: str) -> Stratum:
 
 
 def cells_of(keys: Integers, threshold: float) -> Integers:
-    """The cell of each key of `planning/cut.py`: a value and a narrow range of scores, divided at the threshold."""
+    """Return the cell of each key of `planning/cut.py`: its value, and a narrow range of scores."""
     (at,) = keys_of(np.array([threshold], np.float32), np.zeros(1, np.int64))
     found: Integers = ((keys >> _LOW_BITS) << 1) + ((keys & 0xFFFFFFFF) >= at)
     return found
@@ -62,7 +62,7 @@ def cells_of(keys: Integers, threshold: float) -> Integers:
 
 @dataclass(frozen=True)
 class Cells:
-    """The scored rows of a run, counted by cell: arrays of the shape (cells,), in ascending order."""
+    """The number of a run's scored rows by cell. Arrays have shape (cells,), in ascending order."""
 
     cells: Integers
     rows: Integers
@@ -87,9 +87,9 @@ def counted_cells(rows_by_cell: Mapping[int, int], threshold: float) -> Cells:
 
 
 def strata_around(cells: Cells, values: Values, within: str | None, *, drawn: int) -> list[Stratum]:
-    """Strata of which none is empty, for a sample of `drawn` rows. Raises UsageError if that is fewer than the strata.
+    """Make strata, none empty, for a sample of `drawn` rows. Raises UsageError if there are more strata than rows.
 
-    On each side of the threshold, a stratum has about twice the rows of its neighbour that is nearer to the threshold.
+    On each side of the threshold, a stratum has about twice the rows of the next one towards the threshold.
     """
     most = max(1, min(len(_GROWTH), drawn // (2 * len(values) * _ROWS_OF_STRATUM)))
     lowest, found = cells.lowest, list[Stratum]()
@@ -108,7 +108,7 @@ def strata_around(cells: Cells, values: Values, within: str | None, *, drawn: in
 
 
 def strata_of_cells(strata: Iterable[Stratum], cells: Cells, values: Values) -> dict[int, Stratum]:
-    """The stratum of each cell. Raises UsageError if the strata are of other values, or around another threshold."""
+    """Find the stratum of each cell. Raises UsageError for strata with other values, or around another threshold."""
     found: dict[int, Stratum] = {}
     of_value: dict[str, list[Stratum]] = {text_of(value): [] for value in values}
     for stratum in sorted(strata, key=lambda stratum: stratum.low):
@@ -133,7 +133,7 @@ def text_of(value: str | int | None) -> str:
 
 
 def _ends(rows: Integers, most: int) -> Integers:
-    """Divide cells, the nearest to the threshold first, into at most `most` groups. Return the last cell of all but one."""
+    """Divide cells, the nearest to the threshold first, into at most `most` groups. Returns where groups end."""
     if not len(rows):
         return np.zeros(0, np.int64)
     shares = np.cumsum(_GROWTH[:most])[:-1] / sum(_GROWTH[:most])
