@@ -76,7 +76,7 @@ class RankedRun:
         return exact_edges(lambda: (ranked for _, _, ranked in self.read(values)), values, shares, rows=rows)
 
     def read(self, values: Values) -> Iterator[tuple[Receipt, Integers, Rows]]:
-        """For each shard, the indices of its rows that have a score and a value of `--within`, and these rows.
+        """Yield each shard's rows that have a score and a value of `--within`, with their indices in the shard.
 
         Adds new values to `values`, which is `[None]` without `--within`.
         """

@@ -12,8 +12,8 @@ from shardsift.fleet.run.receipt import ROW_COUNTS, AttemptReport, Histogram, Ph
 
 # The speed of a run. `lua/prelude.lua` counts the rows scored in each slot of ten seconds.
 #
-# Only slots in which a worker held a shard count, so time spent waiting for workers does not make a run look slow. A worker
-# that stopped early in a slot would make the run look slow too, so no more time counts than all workers held shards for.
+# Only slots in which a worker held a shard count, so that time without workers does not make a run look slow. If a
+# worker stopped early in a slot, only the time for which workers held shards counts.
 
 _SLOT_MS = 10_000  # as in lua/prelude.lua
 _SLOTS = 30

@@ -127,7 +127,7 @@ def _set_log_format(logger: logging.Logger, **_: Any) -> None:
 
 @contextmanager
 def errors_of_redis() -> Iterator[None]:
-    """Raise the error of Redis for which kombu raises an error of its own."""
+    """Raise redis-py's errors in a block instead of kombu's own errors for them."""
     try:
         yield
     except OperationalError as error:
@@ -135,8 +135,8 @@ def errors_of_redis() -> Iterator[None]:
         raise (cause if isinstance(cause, redis.RedisError) else redis.ConnectionError(str(error))) from None
 
 
-# The queues as kombu has them in Redis: how long they are, and whose messages they hold. Celery has no such calls. They are
-# read by the ledger's client, since the broker and the ledger are on the same server.
+# Read kombu's queues in Redis, which Celery has no calls for. Uses the ledger's client, because broker and ledger are
+# on the same server.
 
 _PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
 
