@@ -281,7 +281,7 @@ def exact_edges(
 
 
 def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fraction]) -> Integers:
-    """Return the index of each edge's value. Values without weight have no edges."""
+    """List the edges to find, as the index in `values` of each: one for each share, for each value with any weight."""
     numbers = [number for number in sorted(range(len(values)), key=values.__getitem__) if totals[number]]
     if not numbers:
         raise UsageError("There are no rows to rank: none has a score and what --by and --within name.")

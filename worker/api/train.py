@@ -27,8 +27,8 @@ def train(*, device: str | None = None, progress: bool = True, **keywords: Unpac
     device: "cuda", "cpu" and so on. Default: SHARDSIFT_DEVICE, otherwise this machine's best device.
     progress: show progress on stderr.
 
-    With `torchrun`, all processes but the first one end here. Raises UsageError for wrong options, and for labels,
-    models and outputs that do not fit.
+    If `torchrun` started several processes, only the first one returns; the others exit. Raises UsageError for wrong
+    options, and for labels, models and outputs that do not fit.
     """
     with keyword_errors(), quiet_imports():
         chosen, printed = options_from(TrainOptions, keywords), say if progress else lambda line: None

@@ -75,7 +75,7 @@ class WindowScoring:
             )
 
     def _encoded(self, place: Place, texts: dict[Hashable, "_Texts"], earlier: Sequence[Scores | None]) -> list[Any]:
-        """Encode the texts for each group. Groups with equal encodings share them."""
+        """Encode the texts for each group. Groups whose encoding is the same share the result."""
         found: dict[Hashable, Any] = {}
         encoded: list[Any] = []
         for group in self._groups:

@@ -65,7 +65,7 @@ class Misfit(ValueError):
         self.reason = f"{path} is not {kind}"
 
     def remedy(self, columns: ColumnTypes, *, are_chosen: bool) -> str:
-        """Name the --columns option that keeps such values. It has types only if the user has chosen the columns."""
+        """Advise a --columns option that keeps such values. Types are included only if the user chose the columns."""
         read = [(name, JSON if self._is_in(name) else kind if are_chosen else SEEN) for name, kind in columns]
         names = ",".join(f"{name}:{kind}" if kind in NAMED_TYPES else name for name, kind in read)
         return f"To keep all of its values as text: --columns {shlex.quote(names)}, in a new run with another --output."
