@@ -85,7 +85,7 @@ def _clauses(failure: Failure) -> dict[str, str]:
         if said not in found and said != _REST and not (is_place and has_place):
             found[said] = clause
         has_place |= is_place
-    return found
+    return found or {"": "the reason is not known."}
 
 
 def _masked(failure: Failure, text: str) -> str:

@@ -23,6 +23,13 @@ def test_one_failed_shard_is_one_line_with_the_worker_if_one_reported_it() -> No
     ]
 
 
+@pytest.mark.parametrize("error", ["", " "])
+def test_a_failure_without_a_reason_is_a_line_too(error: str) -> None:
+    (line,) = failure_lines([failure("crawl/7", error, worker="")])
+
+    assert line == "Shard crawl/7 failed: the reason is not known."
+
+
 def test_a_hundred_shards_with_one_mistake_are_one_line() -> None:
     failures = [failure(f"crawl/{n:03}", NO_COLUMN.format(shard=f"crawl/{n:03}")) for n in range(100)]
 
