@@ -115,4 +115,4 @@ def run_command(command: str, variant: Variant, model: Path, output_uri: str, *,
         "--target-file-size": variant.target_file_size,
     }
     arguments = [str(part) for option in options.items() for part in option]
-    return [str(BIN / "producer"), command, *arguments, *(["--verify"] if verify else [])]
+    return [str(BIN / "producer"), command, *arguments, "--score-again", *(["--verify"] if verify else [])]

@@ -45,6 +45,7 @@ def run(
     *,
     workers: int | None = None,
     verify: bool = False,
+    score_again: bool = False,
     progress: bool = True,
     redis_url: str | None = None,
     **keywords: Unpack[RunKeywords],
@@ -59,6 +60,7 @@ def run(
 
     workers: worker processes. Default: one per GPU, or one on the CPU.
     verify: read all published files and compare their sha256, not only their sizes.
+    score_again: score rows that another run has scored, with another filter. Otherwise that is an error, which names `refilter`.
     progress: show progress on stderr.
     redis_url: a Redis to use instead of one of its own. Default: the environment's REDIS_URL.
 
@@ -69,13 +71,14 @@ def run(
         _check_workers(workers)
         settings = read_settings(redis_url=redis_url)
         plan = plan_run(options_from(RunOptions, keywords, labels=split_at_commas))
-        return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
+        return run_locally(plan, settings, workers=workers, verify=verify, score_again=score_again, progress=progress)
 
 
 @with_help_of(RunOptions)
 def enqueue(
     *,
     verify: bool = False,
+    score_again: bool = False,
     redis_url: str | None = None,
     **keywords: Unpack[RunKeywords],
 ) -> Enqueued:
@@ -85,6 +88,7 @@ def enqueue(
     >>> shardsift.status(sent.run_id, wait=True, redis_url="redis://10.0.0.5:6379/0")
 
     verify: if the run is published already, read its files and compare their sha256, not only their sizes.
+    score_again: as for `run`.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL.
 
     Raises UsageError for wrong options and if no Redis answers, TransientError if it stops answering.
@@ -96,7 +100,7 @@ def enqueue(
         ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(options)  # after Redis has answered, since planning may take long
-            return enqueue_plan(plan, ledger, app, settings, verify=verify)
+            return enqueue_plan(plan, ledger, app, settings, verify=verify, score_again=score_again)
 
 
 @with_help_of(RefilterOptions)

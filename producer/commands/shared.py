@@ -34,6 +34,10 @@ DryRun = Annotated[
         help="Show the plan, and estimate tokens, GPU-hours and cost. Starts and writes nothing.",
     ),
 ]
+ScoreAgain = Annotated[
+    bool,
+    typer.Option("--score-again", help="Score rows that another run has scored, with another filter."),
+]
 Verify = Annotated[bool, typer.Option("--verify", help="Compare the sha256 of published files, not only their sizes.")]
 
 

@@ -1,8 +1,10 @@
 """Start a run: on the fleet, on this machine, or over stored scores."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -13,6 +15,7 @@ from shardsift.producer.commands.shared import (
     AsJson,
     DryRun,
     OnlyRunOrTarget,
+    ScoreAgain,
     Verify,
     read_settings,
     report,
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from shardsift.producer.status import RunStatus
 
 _NAMED_FILES = 3
+Done = TypeVar("Done")
 
 commands = Commands(panel="Runs")
 
@@ -37,6 +41,7 @@ def enqueue(
     options: RunOptions,
     wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
     dry_run: DryRun = False,
+    score_again: ScoreAgain = False,
     verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
@@ -56,7 +61,7 @@ def enqueue(
     ledger = Ledger.connect(settings)
     plan = _planned(options)  # after Redis has answered, since planning may take long
     app = make_app("producer", settings)
-    done = enqueue_plan(plan, ledger, app, settings, verify=verify)
+    done = _asking(partial(enqueue_plan, plan, ledger, app, settings, verify=verify), score_again=score_again)
     _say_begun(done)
     if wait:
         ended = with_findings(ledger, _watched(ledger, done, is_first_of_two=plan.then is not None), hashes=verify)
@@ -78,6 +83,7 @@ def run(
         int | None, typer.Option(min=1, help="Worker processes. Default: one per GPU, or one on the CPU.")
     ] = None,
     dry_run: DryRun = False,
+    score_again: ScoreAgain = False,
     verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
@@ -89,7 +95,7 @@ def run(
     if dry_run:
         _print_plan(plan, as_json=as_json)
         return
-    _run(plan, workers=workers, verify=verify, as_json=as_json)
+    _run(plan, workers=workers, verify=verify, score_again=score_again, as_json=as_json)
 
 
 @commands.command(
@@ -157,14 +163,36 @@ def _watched(ledger: "Ledger", done: "Enqueued", *, is_first_of_two: bool) -> "R
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
 
 
+def _asking(do: Callable[..., Done], *, score_again: bool) -> Done:
+    """Start a run. If its rows were scored before, ask on a terminal whether to score them again."""
+    from shardsift.fleet.errors import ExitCode, ScoredBefore
+
+    try:
+        return do(score_again=score_again)
+    except ScoredBefore as told:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        say(str(told))
+        if not typer.confirm("Score them again?", err=True):
+            raise typer.Exit(ExitCode.USAGE) from told
+        return do(score_again=True)
+
+
 def _run(
-    plan: "Plan", *, workers: int | None, verify: bool, as_json: bool, replaced: "Published | None" = None
+    plan: "Plan",
+    *,
+    workers: int | None,
+    verify: bool,
+    as_json: bool,
+    score_again: bool = False,
+    replaced: "Published | None" = None,
 ) -> None:
     """Do a planned run on this machine and report how it ended."""
     from shardsift.producer.local.run import run_locally
 
+    start = partial(run_locally, plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_begun)
     with _resumable():
-        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_begun)
+        ended = _asking(start, score_again=score_again)
     if replaced and ended.is_published:
         _say_sent(replaced)
     report(ended, as_json=as_json)
@@ -194,7 +222,7 @@ def _say_sent(replaced: "Published") -> None:
 
 def _print_plan(plan: "Plan", *, as_json: bool) -> None:
     """Print what a run would do, and what it is estimated to take. Raises UsageError if the output cannot be used."""
-    from shardsift.producer.planning.enqueue import check_output
+    from shardsift.producer.planning.enqueue import check_output, scored_before
     from shardsift.producer.planning.estimate import estimate_run, ledger_if_it_answers, plan_report
     from shardsift.producer.status import ExitCode
 
@@ -203,6 +231,8 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
     rows = found["rows"] if isinstance(found["rows"], int) else None
     ledger = ledger_if_it_answers(settings)
     check_output(plan, ledger)
+    if ledger and (told := scored_before(plan, ledger, settings)):
+        say(told)
     estimate = estimate_run(plan, counted_rows=rows, ledger=ledger, price_per_gpu_hour=settings.price_per_gpu_hour)
     if as_json:
         print_json(found | {"estimate": estimate.as_json()})

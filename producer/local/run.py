@@ -41,6 +41,7 @@ def run_locally(
     *,
     workers: int | None = None,
     verify: bool = False,
+    score_again: bool = False,
     progress: bool = True,
     on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
     on_poll: OnPoll = lambda ledger, run_id: None,
@@ -54,7 +55,7 @@ def run_locally(
     step = partial(
         _one_run, settings=settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued
     )
-    ended = ended or step(plan, on_poll=on_poll)
+    ended = ended or step(plan, on_poll=on_poll, score_again=score_again)
     if not plan.then:
         return ended
     tell = say if progress else lambda line: None
@@ -83,6 +84,7 @@ def _one_run(
     progress: bool,
     on_enqueued: Callable[[Enqueued], None],
     on_poll: OnPoll = lambda ledger, run_id: None,
+    score_again: bool = False,
     without: Set[str] = frozenset(),
 ) -> RunStatus:
     """Publish a run with failed shards only if all of them are in `without`: the scores were published without those."""
@@ -100,7 +102,7 @@ def _one_run(
             # No process does this run now, so the messages and leases that it had are stale.
             drop_messages(ledger.redis, ledger.message_queue(spec.run_id, spec.queue))
             ledger.forget_messages(spec.run_id)
-        on_enqueued(enqueue(plan, ledger, app, settings, verify=verify))
+        on_enqueued(enqueue(plan, ledger, app, settings, verify=verify, score_again=score_again))
         with ExitStack() as stack:
             children = [_finalizer(spec, settings), _workers(spec, settings, workers, kinds, shards=len(plan.shards))]
             stack.callback(_stop, children)

@@ -1,12 +1,13 @@
 """Write a plan to the ledger as a run, and send its first messages."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from celery import Celery
 
 from shardsift.fleet.dispatch import queue_lost_shards, send_due_shards
-from shardsift.fleet.errors import OutputTaken
+from shardsift.fleet.errors import OutputTaken, ScoredBefore, UsageError
 from shardsift.fleet.ledger import Counts, Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
@@ -14,12 +15,13 @@ from shardsift.fleet.run.model import joint_format
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.inspection import Finding
-from shardsift.fleet.storage.open_output import open_output
-from shardsift.fleet.storage.output import Output, Recovered
+from shardsift.fleet.storage.open_output import manifest_at, open_output
+from shardsift.fleet.storage.output import Output, Recovered, refilter_command
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.steering import steered
 from shardsift.producer.publishing.publish import inspect_and_repair
+from shardsift.producer.status import run_status
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -63,13 +65,18 @@ def enqueue(
     settings: Settings,
     *,
     verify: bool = False,
+    score_again: bool = False,
 ) -> Enqueued:
     """Reserve the output, write the run and send its messages. May run twice: the second time adds nothing.
 
     If the ledger was lost, shards whose output exists are recorded as done. The output of a published run is checked and
-    repaired; `verify` also checks its content. Raises what the output raises.
+    repaired; `verify` also checks its content. Raises what the output raises, and ScoredBefore if another run has scored the
+    rows, unless they are to be scored again.
     """
     spec = plan.spec
+    if not score_again and (told := scored_before(plan, ledger, settings)):
+        check_output(plan, ledger)
+        raise ScoredBefore(told)
     output = open_output(spec.output_uri, spec.run_id, state_uri=settings.state_uri)
     instead_of = _reserved(output, spec, ledger, public=plan.public)
     # Read and record receipts before the run is marked as enqueued: if the producer dies here, or cannot read them, no
@@ -104,6 +111,35 @@ def enqueue(
         instead_of=instead_of,
         paused=ledger.pause_reason(spec.run_id) is not None,
     )
+
+
+@patient
+def scored_before(plan: Plan, ledger: Ledger, settings: Settings) -> str:
+    """Name a run that has scored the rows of a new run for another filter, and the command that uses its scores.
+
+    Empty if there is none, or if the run itself has begun. Changes nothing.
+    """
+    spec, run_ids = plan.spec, ledger.run_ids()
+    if spec.run_id in run_ids or spec.scorings[0].scores_from:
+        return ""
+    run_id = next((run_id for run_id in run_ids if _has_scores(run_id, plan.chosen, ledger)), None)
+    if run_id is None:
+        return ""
+    if open_output(spec.output_uri, spec.run_id, state_uri=settings.state_uri).recovered() != Recovered():
+        return ""
+    return (
+        f"These rows were scored by run {run_id}. To score them again, add --score-again. Without a model: "
+        f"{refilter_command(run_id, ledger.spec(run_id), plan.chosen)}"
+    )
+
+
+def _has_scores(run_id: str, spec: RunSpec, ledger: Ledger) -> bool:
+    """Whether a run has all scores of this one. False if it failed or was cancelled, or if its output is gone."""
+    with suppress(UsageError):  # Redis has lost the run, or its output cannot be read
+        if ledger.spec(run_id).has_scores_of(spec):
+            status = run_status(ledger, run_id, most_failures=1)
+            return status.word == "publishing" or (status.is_published and manifest_at(status.output_uri) is not None)
+    return False
 
 
 def check_output(plan: Plan, ledger: Ledger | None) -> None:

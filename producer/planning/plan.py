@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from shardsift.fleet.errors import OutputTaken, ShardError, UsageError
-from shardsift.fleet.run.spec import RunSpec, Shard, file_name
+from shardsift.fleet.run.spec import BestRows, RunSpec, Shard, file_name
 from shardsift.fleet.storage.open_output import manifest_at, open_output
 from shardsift.fleet.storage.output import Recovered
 from shardsift.producer.patience import patient
@@ -28,6 +28,11 @@ class Plan:
     notes: tuple[str, ...] = ()  # for the user: the recipes that are used, and what a threshold keeps
     left_out: tuple[str, ...] = ()  # files in the input's folders that have no ending of an input file
     then: RefilterOptions | None = None  # a second run that chooses rows by the scores of this one
+
+    @property
+    def chosen(self) -> RunSpec:
+        """The spec with the rows and the output that the user named. With a second step, these are not those of the spec."""
+        return _chosen(self.spec, self.then) if self.then else self.spec
 
 
 @patient
@@ -102,23 +107,28 @@ def _second_step(options: RunOptions, spec: RunSpec, destination: Destination) -
     if not options.needs_all_scores:
         return None
     check_ranking(spec, Ranking(by=options.by))
-    if manifest_at(spec.output_uri) is None:
-        try:
-            open_output(destination.output_uri, spec.run_id).check_free(spec)
-        except OutputTaken as taken:
-            if open_output(spec.output_uri, spec.run_id).recovered() == Recovered():
-                raise UsageError(
-                    f"The output {destination.output_uri} holds the data of another run, {taken.run_id}. Choose another "
-                    "--output. Or, if that run is by this command, restore the scores that it has read: they are not at "
-                    f"{spec.output_uri}."
-                ) from taken
-    return RefilterOptions(
+    then = RefilterOptions(
         keep_top=options.keep_top,
         by=options.by,
         output_uri=destination.output_uri,
         target_file_size=options.target_file_size,
         public=options.public,
     )
+    if manifest_at(spec.output_uri) is None:
+        try:
+            open_output(destination.output_uri, spec.run_id).check_free(_chosen(spec, then))
+        except OutputTaken as taken:
+            if open_output(spec.output_uri, spec.run_id).recovered() == Recovered():
+                raise UsageError(
+                    f"If run {taken.run_id} is by this command, restore the scores that it has read: they are not at "
+                    f"{spec.output_uri}. Otherwise: {taken}"
+                ) from taken
+    return then
+
+
+def _chosen(spec: RunSpec, then: RefilterOptions) -> RunSpec:
+    best = BestRows(columns=(), share=then.keep_top or "", by=then.by)
+    return replace(spec, best=best, output_uri=absolute_uri(then.output_uri))
 
 
 def _two_steps_lines(spec: RunSpec, then: RefilterOptions | None) -> list[str]:

@@ -2,7 +2,8 @@
 
 ShardsiftError
 ├── UsageError        the user can fix it            → one line on stderr, exit code 2
-│   └── OutputTaken      another run has the output   → `enqueue` takes over, if that run has scored nothing
+│   ├── OutputTaken      another run has the output   → `enqueue` takes over, if that run has scored nothing
+│   └── ScoredBefore     another run has the scores   → a command on a terminal asks whether to score again
 ├── ShardError        this shard cannot be scored    → recorded as failed; the worker continues
 ├── TransientError    may go away by itself          → the shard or request is tried again later
 │   └── PublishConflict  the output changed meanwhile → the finalizer looks again
@@ -33,6 +34,10 @@ class OutputTaken(UsageError):
     def __init__(self, message: str, *, run_id: str = "") -> None:  # pickling needs a default
         super().__init__(message)
         self.run_id = run_id
+
+
+class ScoredBefore(UsageError):
+    """Another run has scored these rows. The message has the command that chooses rows by its scores."""
 
 
 class ShardError(ShardsiftError):

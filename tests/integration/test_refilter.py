@@ -417,7 +417,7 @@ class TestACut:
         taken = earlier.runs.options(earlier.source, "kept", keep_top="5%")
 
         with pytest.raises(
-            UsageError, match=r"holds the data of another run.*restore the scores.* not at .*kept-scores\."
+            UsageError, match=r"restore the scores.* not at .*kept-scores\. .* --keep-top 5% --output URI --input .*"
         ):
             plan_run(taken)
 

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from shardsift.fleet.run.spec import RunSpec, disclosed_spec
+from shardsift.fleet.run.spec import BestRows, RunSpec, disclosed_spec
 from shardsift.fleet.storage.output import other_run
 from support.records import a_spec
 
-SPEC = a_spec(input_uris=("web",), crawl=None)
+SPEC = a_spec(input_uris=("/data/web",), crawl=None)
 
 
 def told(here: RunSpec, there: RunSpec = SPEC) -> str:
@@ -23,8 +23,11 @@ def test_fields_of_the_run_and_of_its_scorings_are_reported() -> None:
 
 
 def test_other_rows_of_the_same_scores_are_those_of_a_refilter() -> None:
-    advice = f"need no scoring when it is published: producer refilter {SPEC.run_id} --output URI"
-
-    assert advice in told(replace(SPEC, where="score > 4"))
+    for other, options in (
+        (replace(SPEC, where="score > 4"), "--where 'score > 4' --output URI --input /data/web"),
+        (replace(SPEC, where=None, target_file_bytes=512_000_000), "--keep-all --target-file-size 512MB --output URI"),
+        (replace(SPEC, best=BestRows(columns=(), share="10%", by="n")), "--keep-top 10% --by n --output URI"),
+    ):
+        assert f" when it is published: producer refilter out {options}" in told(other)
     assert "refilter" not in told(replace(SPEC, where="score > 4", limit_rows=7))
     assert "refilter" not in told(SPEC)

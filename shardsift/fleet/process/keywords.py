@@ -30,7 +30,7 @@ SEVERAL = tuple[str, ...]  # the type of an option that may be given more than o
 Kind = TypeVar("Kind")
 Function = TypeVar("Function", bound=Callable[..., Any])
 _WIDTH = 110
-_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
+_OPTION = re.compile(r"(?<=: )(?:producer|worker|shardsift) .+$|(?<![\w-])--([a-z][a-z-]*[a-z])")  # a command stays
 
 
 def with_options_of(
@@ -200,8 +200,8 @@ def with_help_of(kind: type[Any]) -> Callable[[Function], Function]:
 
 
 def with_keywords(text: str) -> str:
-    """Replace options like `--text-column` in a text by keyword arguments like `text_column`."""
-    return _OPTION.sub(lambda found: found[1].replace("-", "_"), text)
+    """Replace options like `--text-column` in a text by keyword arguments like `text_column`, except in a command at its end."""
+    return _OPTION.sub(lambda found: found[1].replace("-", "_") if found[1] else found[0], text)
 
 
 @contextmanager

@@ -16,12 +16,13 @@ from pathlib import PurePosixPath
 
 from pydantic import TypeAdapter
 
-from shardsift.fleet.run.model import UNKNOWN_FIELDS_REFUSED, Model, slug, worker_queue
+from shardsift.fleet.run.model import UNKNOWN_FIELDS_REFUSED, Model, is_folder_revision, slug, worker_queue
 from shardsift.fleet.run.scoring import Scoring
 
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
 WINDOW_BYTES = 64 << 20  # limit of a window's bytes in Arrow, for long texts
 BUCKET = "bucket"  # the column that `Buckets` adds
+BY_SCORES = {"where", "best", "buckets", "target_file_bytes"}  # the fields that `producer refilter` may change
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
 
@@ -129,6 +130,13 @@ class RunSpec:
             named = {column: indices for column, indices in columns.items() if self.filter_names(column)}
             found |= named or {scoring.score_column: (index, None)}
         return dict(sorted(found.items(), key=lambda one: not self.filter_names(one[0])))
+
+    def has_scores_of(self, other: "RunSpec") -> bool:
+        """Whether this run gives the rows of another one, which has another filter, the same scores."""
+        places = {"output_uri", "input_uris"} if is_folder_revision(self.input_revision) else {"output_uri"}
+        free = {*BY_SCORES, *places, "rows_per_task", "max_bad_rows"}
+        has_same = replace(self, **{name: getattr(other, name) for name in free}) == other
+        return has_same and (self.where, self.best) != (other.where, other.best)
 
     @property
     def is_in_place(self) -> bool:

@@ -5,6 +5,7 @@ finalizer *publishes* all files of the run, and last the manifest, which proves 
 """
 
 import logging
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, fields, replace
@@ -15,9 +16,10 @@ from typing import BinaryIO, Protocol
 from pydantic import TypeAdapter
 
 from shardsift.fleet.errors import OutputTaken, UsageError
+from shardsift.fleet.process.wording import shown_bytes
 from shardsift.fleet.run.receipt import OutputFile, Receipt
 from shardsift.fleet.run.scoring import Scoring
-from shardsift.fleet.run.spec import RunSpec, Shard, disclosed_spec, part_name
+from shardsift.fleet.run.spec import BY_SCORES, RunSpec, Shard, disclosed_spec, part_name
 from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, has_text
 
 # Input files that changed after a run was enqueued, and that `producer retry` accepted as the run's.
@@ -246,21 +248,34 @@ _NAMES = {
     "best": "--keep-top",
     "target_file_bytes": "--target-file-size",
 }
-_BY_SCORES = {"where", "best", "buckets", "target_file_bytes"}  # what `producer refilter` may change
 
 
 def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:
     """Make the error for an output that holds another run. `there` is its disclosed spec, None if unreadable."""
     advice = "Choose another --output, or use that run's options to continue it."
     differing = _differing(there, here)
-    if differing and {*differing} <= _BY_SCORES:
-        advice += f" Other rows of it need no scoring when it is published: producer refilter {run_id} --output URI"
+    if there and differing and {*differing} <= BY_SCORES:
+        command = refilter_command(uri, there, replace(here, output_uri="URI"))
+        advice += f" Other rows of it need no scoring when it is published: {command}"
     if there and there.input_revision != here.input_revision:
         advice += f" To score changed files of its failed shards as they are now: producer retry {run_id}"
     return OutputTaken(
         f"The output {uri} holds the data of another run, {run_id}.{_differences(differing)} {advice}",
         run_id=run_id,
     )
+
+
+def refilter_command(target: str, there: RunSpec, here: RunSpec) -> str:
+    """The command that publishes the rows of the run `here` by the scores of the run `there`, which `target` names."""
+    rows = ["--keep-all"] if here.where is None else ["--where", here.where]
+    if here.best:
+        rows = ["--keep-top", here.best.share, *(["--by", here.best.by] if here.best.by else [])]
+    if here.target_file_bytes != there.target_file_bytes:
+        rows += ["--target-file-size", shown_bytes(here.target_file_bytes) if here.target_file_bytes else "none"]
+    inputs = (
+        [] if here.input_uris == there.input_uris else [part for uri in here.input_uris for part in ("--input", uri)]
+    )
+    return shlex.join(["producer", "refilter", target, *rows, "--output", here.output_uri, *inputs])
 
 
 def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None) -> None:

@@ -83,8 +83,9 @@ class TestReserving:
         place.publish(place.stage(A))
         place.output.tidy([])
 
-        with pytest.raises(UsageError, match=f"holds the data of another run, {RUN}"):
+        with pytest.raises(UsageError, match=f"holds the data of another run, {RUN}") as refused:
             open_output(place.uri, OTHER.run_id).reserve(OTHER)
+        assert str(refused.value).endswith(f": producer refilter {place.uri} --keep-all --output URI")
 
     def test_looking_whether_an_output_is_free_reserves_nothing(self, empty: Place) -> None:
         empty.output.check_free(SPEC)
