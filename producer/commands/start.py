@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.command_line import Commands, print_json, say
 from shardsift.fleet.process.keywords import with_options_of
 from shardsift.fleet.process.wording import counted, first_of
@@ -17,6 +19,7 @@ from shardsift.producer.commands.shared import (
     OnlyRunOrTarget,
     ScoreAgain,
     Verify,
+    print_found,
     read_settings,
     report,
 )
@@ -61,7 +64,7 @@ def enqueue(
     ledger = Ledger.connect(settings)
     plan = _planned(options)  # after Redis has answered, since planning may take long
     app = make_app("producer", settings)
-    done = _asking(partial(enqueue_plan, plan, ledger, app, settings, verify=verify), score_again=score_again)
+    done = _asking(partial(enqueue_plan, plan, ledger, app, settings, verify=verify, score_again=score_again))
     _say_begun(done)
     if wait:
         ended = with_findings(ledger, _watched(ledger, done, is_first_of_two=plan.then is not None), hashes=verify)
@@ -83,6 +86,15 @@ def run(
         int | None, typer.Option(min=1, help="Worker processes. Default: one per GPU, or one on the CPU.")
     ] = None,
     dry_run: DryRun = False,
+    preview: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Score N rows of all shards, such as 200, and show what the filter keeps, how the scores are spread, and texts. "
+            "Publishes and keeps nothing.",
+        ),
+    ] = None,
     score_again: ScoreAgain = False,
     verify: Verify = False,
     as_json: AsJson = False,
@@ -91,7 +103,11 @@ def run(
 
     The same command resumes an interrupted run.
     """
+    if preview is not None and dry_run:
+        raise UsageError("Use only one of --preview and --dry-run.")
     plan = _planned(options)
+    if preview is not None:
+        _preview(plan, preview, as_json=as_json)
     if dry_run:
         _print_plan(plan, as_json=as_json)
         return
@@ -163,36 +179,28 @@ def _watched(ledger: "Ledger", done: "Enqueued", *, is_first_of_two: bool) -> "R
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
 
 
-def _asking(do: Callable[..., Done], *, score_again: bool) -> Done:
+def _asking(start: Callable[..., Done]) -> Done:
     """Start a run. If its rows were scored before, ask on a terminal whether to score them again."""
-    from shardsift.fleet.errors import ExitCode, ScoredBefore
+    from shardsift.fleet.errors import ScoredBefore
+    from shardsift.producer.status import ExitCode
 
     try:
-        return do(score_again=score_again)
+        return start()
     except ScoredBefore as told:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
         say(str(told))
         if not typer.confirm("Score them again?", err=True):
             raise typer.Exit(ExitCode.USAGE) from told
-        return do(score_again=True)
+        return start(score_again=True)
 
 
-def _run(
-    plan: "Plan",
-    *,
-    workers: int | None,
-    verify: bool,
-    as_json: bool,
-    score_again: bool = False,
-    replaced: "Published | None" = None,
-) -> None:
+def _run(plan: "Plan", *, as_json: bool, replaced: "Published | None" = None, **how: Any) -> None:
     """Do a planned run on this machine and report how it ended."""
     from shardsift.producer.local.run import run_locally
 
-    start = partial(run_locally, plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_begun)
     with _resumable():
-        ended = _asking(start, score_again=score_again)
+        ended = _asking(partial(run_locally, plan, read_settings(), on_enqueued=_say_begun, **how))
     if replaced and ended.is_published:
         _say_sent(replaced)
     report(ended, as_json=as_json)
@@ -218,6 +226,20 @@ def _say_sent(replaced: "Published") -> None:
     before, now = (files_of(one.receipts).keys() for one in (replaced, patient(published_run)(replaced.uri)))
     sent, whole = (sum(file.size_bytes for file in files) for files in (now - before, now))
     say(f"Sent {sent:,} of {whole:,} bytes. The other files had not changed.")
+
+
+def _preview(plan: "Plan", rows: int, *, as_json: bool) -> None:
+    """Print what a sample of the rows gives. Exits with 1 if a run would fail for its bad rows."""
+    from shardsift.producer.local.preview import preview_run
+    from shardsift.producer.status import ExitCode
+
+    say(f"Scoring up to {counted(rows, 'row')} on this machine. Nothing is published or kept.")
+    try:
+        found = preview_run(plan, read_settings(), rows)
+    except KeyboardInterrupt as stop:
+        raise typer.Exit(ExitCode.INTERRUPTED) from stop
+    print_found(found.lines(), asdict(found), as_json=as_json)
+    raise typer.Exit(ExitCode.FAILED if found.refused else ExitCode.DONE)
 
 
 def _print_plan(plan: "Plan", *, as_json: bool) -> None:

@@ -190,6 +190,7 @@ def _workers(
 def _kept(name: str, command: list[str], environment: dict[str, str], spec: RunSpec, settings: Settings) -> Kept:
     common = {
         "REDIS_URL": settings.redis.url if settings.redis else "",
+        "REDIS_PASSWORD_FILE": str(settings.redis_password_file or ""),
         "SHARDSIFT_REDIS_IS_EMBEDDED": str(settings.redis_is_embedded),
         "SHARDSIFT_STATE_DIR": str(settings.state_dir),
         "SHARDSIFT_LEASE_SECONDS": str(settings.lease_seconds),

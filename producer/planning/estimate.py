@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
+from typing import Any
 
 import redis
 
@@ -76,19 +77,34 @@ class DeviceEstimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Looked:
+    """What was found when the rows of a sample were read."""
+
+    sampled_rows: int = 0
+    sampled_shards: int = 0
+    bad_rows: dict[str, int] = field(default_factory=dict)  # reason → rows of the sample that cannot be read
+    refused: str = ""  # why the run would fail if all rows are like the sample
+    left_out: dict[str, int] = field(default_factory=dict)  # field that the output will lack → rows of the sample
+
+    def warnings(self) -> Iterator[str]:
+        if self.bad_rows:
+            causes = ", ".join(f"{rows:,} {reason}" for reason, rows in self.bad_rows.items())
+            yield f"bad rows: {causes}, of {counted(self.sampled_rows, 'row')} that were looked at"
+        if self.left_out:
+            yield f"left out: {left_out_line(self.left_out)} of {counted(self.sampled_rows, 'row')} that were looked at"
+        if self.refused:
+            yield f"the run would fail: {self.refused}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate(Looked):
     """The estimate for a run. `rows` and `tokens` are None if unknown; `notes` says why."""
 
     rows: int | None = None
     rows_are_counted: bool = False  # otherwise estimated from the sample, as the tokens are
     tokens: int | None = None
-    sampled_rows: int = 0
-    sampled_shards: int = 0
     devices: tuple[DeviceEstimate, ...] = ()
     notes: tuple[str, ...] = ()
-    bad_rows: dict[str, int] = field(default_factory=dict)  # reason → rows of the sample that cannot be read
-    refused: str = ""  # why the run would fail if all rows are like the sample
-    left_out: dict[str, int] = field(default_factory=dict)  # field that the output will lack → rows of the sample
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
@@ -109,13 +125,7 @@ class Estimate:
         yield from (f"  {note}" for note in self.notes)
         if self.devices:
             yield "  Starts of workers and their idle time come on top."
-        if self.bad_rows:
-            causes = ", ".join(f"{rows:,} {reason}" for reason, rows in self.bad_rows.items())
-            yield f"bad rows: {causes}, of {counted(self.sampled_rows, 'row')} that were looked at"
-        if self.left_out:
-            yield f"left out: {left_out_line(self.left_out)} of {counted(self.sampled_rows, 'row')} that were looked at"
-        if self.refused:
-            yield f"the run would fail: {self.refused}"
+        yield from self.warnings()
 
 
 def plan_report(plan: Plan) -> dict[str, int | str]:
@@ -159,11 +169,7 @@ def estimate_run(
     with_findings = Estimate(
         rows=rows,
         rows_are_counted=counted_rows is not None,
-        sampled_rows=sum(len(one.table) for one in sample),
-        sampled_shards=len(sample),
-        bad_rows=_most_first(bad.reason for one in sample for bad in one.noted.values()),
-        refused=_refusal(spec, sample),
-        left_out=_most_first(chain.from_iterable(chain.from_iterable(one.noted.left_out.values() for one in sample))),
+        **looked_at(spec, sample),
     )
     if rows is None:
         return replace(with_findings, notes=("rows are unknown: files of lines do not say how many they have",))
@@ -179,6 +185,19 @@ def estimate_run(
         devices=devices,
         notes=tuple(_notes(work, devices)),
     )
+
+
+def looked_at(spec: RunSpec, sample: Sequence[SampledShard]) -> dict[str, Any]:
+    """The fields of Looked."""
+    return {
+        "sampled_rows": sum(len(one.table) for one in sample),
+        "sampled_shards": len({(one.shard.uri, one.shard.first_row) for one in sample}),
+        "bad_rows": _most_first(bad.reason for one in sample for bad in one.noted.values()),
+        "refused": _refusal(spec, sample),
+        "left_out": _most_first(
+            chain.from_iterable(chain.from_iterable(one.noted.left_out.values() for one in sample))
+        ),
+    }
 
 
 def _most_first(names: Iterable[str]) -> dict[str, int]:

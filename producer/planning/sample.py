@@ -48,12 +48,13 @@ _ALSO_CALLED = {
 
 @dataclass(frozen=True, kw_only=True)
 class SampledShard:
-    """The first rows of a shard, with the columns that are scored. `rows` counts all its rows, if its footer has that."""
+    """Some rows of a shard. `rows` counts all its rows, if its footer has that."""
 
     shard: Shard
     rows: int | None
     table: pa.Table
     noted: NotedRows = field(default_factory=NotedRows)  # of these rows
+    numbers: Sequence[int] = ()  # in the file, of rows that were drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class Work:
 
 
 def sample_shards(spec: RunSpec, shards: Sequence[Shard]) -> tuple[SampledShard, ...]:
-    """A random sample of the shards, and the first rows of each.
+    """A random sample of the shards, and the first rows of each, with the columns that are scored.
 
     Raises ShardError or TransientError if one cannot be read, or has other columns.
     """
@@ -135,9 +136,7 @@ def _sampled(shard: Shard, *, spec: RunSpec, most_rows: int) -> SampledShard:
         noted = NotedRows()
         table = _first_rows(file, columns, wanted, noted)
         end = shard.first_row + len(table)
-        for found in (noted, noted.left_out):
-            for row in [row for row in found if row >= end]:
-                del found[row]
+        noted.keep(range(shard.first_row, end))
         return SampledShard(shard=shard, rows=rows, table=table, noted=noted)
 
 

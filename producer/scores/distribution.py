@@ -2,10 +2,11 @@
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Histogram, Receipt, added
 from shardsift.fleet.run.spec import RunSpec
 
@@ -63,6 +64,13 @@ def score_bins(histogram: Histogram, *, most: int = _MOST_BINS) -> list[Bin]:
         bins.append(Bin(start=number * wide / unit, end=(number + 1) * wide / unit, rows=count, at_least=left))
         left -= count
     return bins
+
+
+def score_tables(histograms: Mapping[str, Histogram]) -> Iterator[str]:
+    """The table of each column, with a heading after a blank line."""
+    for column, histogram in histograms.items():
+        yield from ("", f"{column}: {counted(histogram.rows, 'row')} with a score")
+        yield from (f"  {line}" for line in score_table(histogram).splitlines())
 
 
 def score_table(histogram: Histogram) -> str:

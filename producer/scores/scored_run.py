@@ -14,11 +14,12 @@ import pyarrow as pa
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.identity import are_of_other_bytes
-from shardsift.fleet.inputs.input_file import IgnoredBadRows
+from shardsift.fleet.inputs.input_file import BadRows, IgnoredBadRows
 from shardsift.fleet.inputs.open_input import open_shard
+from shardsift.fleet.inputs.parquet_file import open_parquet, row_group_rows
 from shardsift.fleet.process.keywords import Location, check_number, keyword_errors, options_from, texts_of_places
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.process.wording import counted, is_place
+from shardsift.fleet.process.wording import is_place
 from shardsift.fleet.run.receipt import Histogram, Receipt, row_totals
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, Shard
@@ -31,7 +32,7 @@ from shardsift.producer.patience import patient
 from shardsift.producer.planning.cut import Edge, RankedRun, bucket_shares, columns_of_input
 from shardsift.producer.planning.inputs import absolute_uri
 from shardsift.producer.planning.options import Ranking, RankingKeywords
-from shardsift.producer.scores.distribution import histograms_of, score_bins, score_table
+from shardsift.producer.scores.distribution import histograms_of, score_bins, score_tables
 from shardsift.producer.verify.source import source_shards
 
 
@@ -121,10 +122,7 @@ class ScoredRun:
             f"rows     {rows:,} in{errors}",
             f"kept     {rows_kept:,} ({kept}) by {self.spec.where or '--keep-all'}",
         ]
-        for column, histogram in self.histograms.items():
-            table = [f"  {line}" for line in score_table(histogram).splitlines()]
-            lines += ["", f"{column}: {counted(histogram.rows, 'row')} with a score", *table]
-        return lines
+        return [*lines, *score_tables(self.histograms)]
 
     @cached_property
     def _rows(self) -> dict[str, int]:
@@ -181,7 +179,8 @@ def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[
 # Rows whose score is near a threshold, with their texts.
 
 _SHOWN_CHARACTERS = 300
-_FEWEST_SKIPPED = 50_000  # rows; fewer are read, because opening a file again costs more
+_FEWEST_SKIPPED = 100_000  # values; fewer are read, because opening a file again costs more
+_IGNORED = IgnoredBadRows()
 _URL = "url"
 
 
@@ -283,17 +282,25 @@ def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring)
     return dict(zip(sorted(rows), shown, strict=True))
 
 
-def read_rows(uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[str]) -> pa.Table:
-    """Columns of these rows of a file, ascending. Of Parquet, only the row groups around them are read."""
+def read_rows(
+    uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[str], *, bad: BadRows = _IGNORED
+) -> pa.Table:
+    """Columns of these rows of a file, ascending. Of Parquet, only the row groups around them are read.
+
+    Adds bad rows to `bad`, also some that are not among these.
+    """
     wanted = np.array(sorted(rows))
-    skips = has_footer(uri)
-    parts = np.split(wanted, np.flatnonzero(np.diff(wanted) > _FEWEST_SKIPPED) + 1) if skips else [wanted]
+    skips, parts = has_footer(uri), [wanted]
+    if skips and np.any(is_far := np.diff(wanted) > _FEWEST_SKIPPED // len(columns)):
+        with open_parquet(uri) as parquet:
+            groups = np.searchsorted(np.cumsum(row_group_rows(parquet)), wanted, side="right")
+        parts = np.split(wanted, np.flatnonzero(is_far & (np.diff(groups) > 0)) + 1)
     found: list[pa.Table] = []
     for part in parts:
         first = int(part[0]) if skips else 0
         opened = open_shard(uri, spec, first_row=first)
         with opened as file, translated("Reading the input"):
-            for batch in file.batches(list(columns), bad=IgnoredBadRows(), use_threads=False):
+            for batch in file.batches(list(columns), bad=bad, use_threads=False):
                 here = part[(part >= first) & (part < first + len(batch))]
                 if len(here):
                     taken = pa.Table.from_batches([batch]).select(list(columns)).take(pa.array(here - first))

@@ -27,6 +27,7 @@ from shardsift.worker.training.train_options import TrainKeywords, TrainOptions
 OF_THE_COMMAND_LINE_ONLY = {
     "as_json",  # a returned object has `as_json()`
     "dry_run",
+    "preview",
     "wait",  # `status` waits
 }
 OF_PYTHON_ONLY = {"progress", "redis_url"}

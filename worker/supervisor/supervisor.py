@@ -108,6 +108,7 @@ class Supervisor:
         self.name = f"{socket.gethostname()}/{os.getpid()}"  # announced as this machine's name
         self._exit = ExitStack()
         remove_abandoned(settings.scratch_dir)
+        self._exit.callback(remove_abandoned, settings.scratch_dir)  # that of a parent which was killed
         folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
         self._workers = [SupervisedWorker(slot, folder=folder) for slot in slots]
         self._ledger = ledger

@@ -39,6 +39,12 @@ class NotedRows(BadRows):
         super().__init__()
         self.left_out: LeftOut = {}
 
+    def keep(self, rows: Collection[int]) -> None:
+        """Forget what was noted of other rows."""
+        for found in (self, self.left_out):
+            for row in found.keys() - rows:
+                del found[row]
+
 
 class IgnoredBadRows(BadRows):
     """Bad rows that are not noted. For a reader that only needs their values to be null."""

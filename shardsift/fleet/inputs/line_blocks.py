@@ -54,6 +54,7 @@ class LineRows(ABC):
     columns: ColumnTypes
     _: KW_ONLY
     only: bool = False
+    first_byte: int = 0  # of a file that is not compressed: the first record is on the line after it
     block_bytes: int = BLOCK_BYTES
     most_record_bytes: int = MOST_RECORD_BYTES
 
@@ -135,6 +136,9 @@ class LineRows(ABC):
     def _pieces(self, file: "io.BufferedReader[Any]") -> Iterator[bytes]:
         """Yield the decompressed content in pieces of equal size, without a byte order mark."""
         source = self._decompressed(file)
+        if self.first_byte and source is file:
+            file.seek(self.first_byte)
+            file.readline()
         first = self._next_piece(source)
         if first:
             yield first.removeprefix(_BOM)

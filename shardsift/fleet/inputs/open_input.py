@@ -40,13 +40,13 @@ _NO_DATA = (".md", ".json", ".md5", ".sha1", ".sha256", ".sha512", ".crc")
 
 @contextmanager
 def open_input(
-    uri: str, columns: ColumnTypes | None = None, *, only: bool = False, first_row: int = 0
+    uri: str, columns: ColumnTypes | None = None, *, only: bool = False, first_row: int = 0, **part: int
 ) -> Iterator[InputFile]:
     """Open a file for streaming. A file with an unknown ending counts as Parquet.
 
     Of JSON Lines and CSV files, the run's `columns` are read, or else those found in the first rows. Others are left
-    out, and noted unless the user has chosen `only` these. Of a Parquet file, all columns are read, in the order of
-    `columns`, from `first_row` on.
+    out, and noted unless the user has chosen `only` these. JSON Lines may be read from the line after a `first_byte` on,
+    in steps of `read_bytes`. Of a Parquet file, all columns are read, in the order of `columns`, from `first_row` on.
     Raises ShardError if the file is missing or broken, TransientError if the network is.
     """
     if has_footer(uri):
@@ -55,7 +55,7 @@ def open_input(
     elif columns is None or seen_names(columns):
         yield _opened(uri, columns_of_lines([uri], columns), only=only)
     else:
-        yield _opened(uri, columns, only=only)
+        yield _opened(uri, columns, only=only, **part)
 
 
 def columns_of_lines(uris: Sequence[str], chosen: ColumnTypes | None = None) -> ColumnTypes:
@@ -95,18 +95,18 @@ def columns_of_lines(uris: Sequence[str], chosen: ColumnTypes | None = None) -> 
     return tuple((name, kind or seen[name]) for name, kind in chosen)
 
 
-def _opened(uri: str, columns: ColumnTypes, *, only: bool = False, read_bytes: int = _READ_AHEAD_BYTES) -> LineRows:
+def _opened(uri: str, columns: ColumnTypes, *, read_bytes: int = _READ_AHEAD_BYTES, **how: Any) -> LineRows:
     with translated(f"Opening {uri}"):
         filesystem, path = filesystem_of(uri)
         opened = partial(filesystem.open, path, "rb", block_size=read_bytes)
-    return _LINES[format_name(uri)](opened, uri, columns, only=only, block_bytes=min(BLOCK_BYTES, read_bytes))
+    return _LINES[format_name(uri)](opened, uri, columns, block_bytes=min(BLOCK_BYTES, read_bytes), **how)
 
 
 @contextmanager
-def open_shard(uri: str, spec: RunSpec, *, first_row: int = 0) -> Iterator[InputFile]:
-    """Open an input file of a run, with the columns of the run."""
+def open_shard(uri: str, spec: RunSpec, **part: int) -> Iterator[InputFile]:
+    """Open an input file of a run, or the `part` of it that `open_input` takes, with the columns of the run."""
     own = tuple(column for column in spec.columns if column[0] not in spec.folder_columns)
-    with open_input(uri, own, only=spec.only_columns, first_row=first_row) as file:
+    with open_input(uri, own, only=spec.only_columns, **part) as file:
         yield WithFolderColumns(file, spec.folder_columns, uri) if spec.folder_columns else file
 
 

@@ -1,0 +1,210 @@
+"""Preview a run: score rows drawn from all shards on this machine, as a worker does. Publishes and keeps nothing."""
+
+import math
+import random
+import shutil
+import signal
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.formats import format_name, has_footer
+from shardsift.fleet.inputs.input_file import NotedRows
+from shardsift.fleet.inputs.open_input import open_shard
+from shardsift.fleet.process.children import handling
+from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.tuned import FILE_NAME
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.receipt import Histogram
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.scratch import remove_abandoned, scratch_folder
+from shardsift.producer.evidence.intervals import Share
+from shardsift.producer.local.run import run_locally
+from shardsift.producer.patience import patient
+from shardsift.producer.planning.columns import find_columns
+from shardsift.producer.planning.estimate import Looked, looked_at
+from shardsift.producer.planning.inputs import Input, list_input
+from shardsift.producer.planning.plan import Plan
+from shardsift.producer.planning.sample import SampledShard
+from shardsift.producer.scores.distribution import filter_threshold, score_tables, threshold_column
+from shardsift.producer.scores.scored_run import NearRow, near_lines, read_rows, rows_near, scored_run
+from shardsift.producer.status import RunStatus
+
+_SHOWN = 3  # texts of each kind
+_DEVIATIONS = 1.96  # of a normal distribution, for 95 %
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview(Looked):
+    """What a run would do with the rows of a sample. Only the fields of Looked have values if no row can be read."""
+
+    where: str | None = None
+    kept: Share | None = None  # of the rows, by the filter; None if it is not a filter of each row
+    errors: dict[str, int] = field(default_factory=dict)  # reason → rows without a score
+    rows_per_second: float = 0.0
+    device: str = ""
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+    best: Sequence[NearRow] = ()
+    worst: Sequence[NearRow] = ()
+    nearest: Sequence[NearRow] = ()  # to the threshold, if the filter has one
+
+    def lines(self) -> Iterator[str]:
+        yield f"preview  {counted(self.sampled_rows, 'row')} drawn from {counted(self.sampled_shards, 'shard')}"
+        if self.kept:
+            yield f"kept     {self.kept} with 95 % confidence, by {self.where or '--keep-all'}"
+        yield from (f"errored  {rows:,} {reason}" for reason, rows in self.errors.items())
+        if self.device:
+            yield f"speed    {self.rows_per_second:,.1f} rows/s by one worker on {self.device}"
+        yield from score_tables(self.histograms)
+        for title, rows in (("best", self.best), ("worst", self.worst), ("nearest to the threshold", self.nearest)):
+            if rows:
+                yield from ("", f"{title}:", *near_lines(rows))
+        yield from ("", *warnings) if (warnings := [*self.warnings()]) else ()
+
+
+def preview_run(plan: Plan, settings: Settings, rows: int) -> Preview:
+    """Score about this many rows of a planned run, by a run of its own in a folder that is removed.
+
+    Leaves the fleet, and the Redis and the runs of this machine, alone. Raises UsageError if the rows cannot be scored,
+    ShardError or TransientError if they cannot be read, KeyboardInterrupt for a signal to stop.
+    """
+    remove_abandoned(settings.scratch_dir)
+    with handling(signal.SIGTERM, by=signal.default_int_handler), scratch_folder(settings.scratch_dir) as folder:
+        sample = patient(draw_rows)(plan.spec, plan.shards, rows)
+        found = Preview(**looked_at(plan.spec, sample))
+        places = [(one.shard.name, number) for one in sample for number in one.numbers if number not in one.noted]
+        if not places:
+            return found
+        (folder / "in").mkdir()
+        with translated("Putting the rows of the shards together"):
+            pq.write_table(pa.concat_tables(map(_good_rows, sample)), folder / "in" / "preview.parquet")
+        source, ended = _scored(plan, settings, folder)
+        run, column = scored_run(str(folder / "out"), settings), threshold_column(plan.spec)
+        (receipt,) = run.receipts
+        scored = [
+            replace(row, shard=places[row.row][0], row=places[row.row][1])
+            for row in rows_near(
+                run, column, near=0.0, count=len(places), source={shard.name: shard for shard in source.shards}
+            )
+        ]
+        threshold, nearest = filter_threshold(plan.spec.where, column), list[NearRow]()
+        if threshold is not None:
+            nearest = sorted(scored, key=lambda row: abs(row.score - threshold))[:_SHOWN]
+        return replace(
+            found,
+            where=plan.spec.where,
+            kept=None if plan.spec.publishes_only_scores else wilson(receipt.rows_kept, found.sampled_rows),
+            errors=receipt.errors,
+            rows_per_second=ended.rows_per_second,
+            device=receipt.provenance.device,
+            histograms=run.histograms,
+            best=scored[::-1][:_SHOWN],
+            worst=scored[:_SHOWN],
+            nearest=nearest,
+        )
+
+
+def _good_rows(one: SampledShard) -> pa.Table:
+    return one.table.filter(pa.array([number not in one.noted for number in one.numbers], pa.bool_()))
+
+
+def _scored(plan: Plan, settings: Settings, folder: Path) -> tuple[Input, RunStatus]:
+    """Run the plan over the file in the folder, into the folder. Returns the input, and how the run ended."""
+    state = folder / "state"
+    state.mkdir()
+    with suppress(FileNotFoundError):
+        shutil.copy(settings.state_dir / FILE_NAME, state)  # from `worker tune`
+    found = find_columns(list_input(str(folder / "in")), None)
+    spec = replace(
+        plan.spec,
+        input_uris=found.source.uris,
+        input_revision=found.source.revision,
+        columns=found.columns,
+        folder_columns=(),
+        output_uri=str(folder / "out"),
+    )
+    own = {"redis_url": None, "redis_password_file": None, "state_uri": None, "state_dir": state}
+    alone = settings.model_copy(update=own)
+    try:
+        ended = run_locally(Plan(spec=spec, shards=found.source.shards), alone, workers=1, progress=False)
+    except UsageError as error:
+        raise UsageError(str(error).partition(" (The whole log")[0]) from error  # which is removed
+    if not ended.is_published:
+        raise UsageError(f"The rows cannot be scored. {' '.join(one.error for one in ended.failures) or ended.word}")
+    return found.source, ended
+
+
+def wilson(number: int, of: int) -> Share:
+    """A share with its 95 % interval (Wilson, 1927)."""
+    share, z2 = number / of, _DEVIATIONS**2 / of
+    middle, half = share + z2 / 2, math.sqrt(z2 * (share * (1 - share) + z2 / 4))
+    return Share(value=share, low=max(0.0, (middle - half) / (1 + z2)), high=min(1.0, (middle + half) / (1 + z2)))
+
+
+# Draw rows from all shards.
+
+_THREADS = 8
+_PLACES = 64  # in all files of uncompressed JSON Lines
+_LINES_BYTES, _LEAST_BYTES = 128 << 20, 1 << 20  # decompressed, to read of all files of lines and of each
+
+
+def draw_rows(
+    spec: RunSpec, shards: Sequence[Shard], rows: int, *, lines_bytes: int = _LINES_BYTES
+) -> tuple[SampledShard, ...]:
+    """Draw up to this many rows, with all columns, at random from all shards: more from a larger file, and no row twice.
+
+    Any row of a Parquet file may be drawn. Files of lines have no index. Uncompressed JSON Lines are read at 64 places spread
+    over all files; CSV, compressed files and each of more than 32 files only at their beginning. That takes 128 MiB in all,
+    or 1 MiB of each file. Raises ShardError or TransientError if a file cannot be read.
+    """
+    rng = random.Random(spec.input_revision)
+    most_bytes = max(_LEAST_BYTES, lines_bytes // len(shards))
+    places = [place for shard in shards for place in _places(shard, most_bytes, _PLACES // len(shards))]
+    ends = [*accumulate(weight for _, weight, _, _ in places)]
+    points = ((number + rng.random()) * ends[-1] / rows for number in range(rows))
+    drawn = Counter(bisect(ends, point, hi=len(ends) - 1) for point in points)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        found = pool.map(lambda place: _drawn(spec, drawn[place], *places[place]), sorted(drawn))
+        return tuple(found)
+
+
+def _places(shard: Shard, most_bytes: int, parts: int) -> list[tuple[Shard, float, int, int]]:
+    """The places of a file: the shard, the bytes for which the place stands, its first byte, and the bytes to read there."""
+    size, is_compressed = shard.size_bytes or 1, shard.uri.lower().endswith((".gz", ".zst"))
+    if format_name(shard.uri) != "JSON Lines" or is_compressed or shard.row_limit or size <= most_bytes or parts < 2:
+        return [(shard, size, 0, most_bytes)]
+    return [(shard, size / parts, part * size // parts, most_bytes // parts) for part in range(parts)]
+
+
+def _drawn(spec: RunSpec, count: int, shard: Shard, _: float, first_byte: int, read_bytes: int) -> SampledShard:
+    noted, draw = NotedRows(), random.Random(f"{spec.input_revision} {shard.name} {first_byte}").sample
+    if has_footer(shard.uri):
+        with open_shard(shard.uri, spec, first_row=shard.first_row) as file:
+            table, rows = file.schema.empty_table(), file.count_rows(shard.row_limit)
+        numbers = sorted(draw(range(shard.first_row, shard.first_row + rows), min(count, rows)))
+        table = read_rows(shard.uri, numbers, spec, table.column_names, bad=noted) if numbers else table
+    else:
+        batches, left = [], read_bytes
+        opened = open_shard(shard.uri, spec, first_byte=first_byte, read_bytes=read_bytes)
+        with opened as file, translated(f"Reading {shard.uri}"):
+            for batch in file.batches(bad=noted):
+                batches.append(batch)
+                left -= batch.nbytes
+                if left <= 0:
+                    break
+            table = pa.Table.from_batches(batches, file.schema).slice(0, shard.row_limit)
+        numbers = sorted(draw(range(len(table)), min(count, len(table))))
+        table = table.take(pa.array(numbers, pa.int64()))
+    noted.keep(numbers)
+    name = f"{shard.name} from byte {first_byte:,}" if first_byte else shard.name
+    return SampledShard(shard=replace(shard, name=name), rows=None, table=table, noted=noted, numbers=numbers)
