@@ -82,7 +82,13 @@ def sample(
 @commands.command(epilog="Example: producer evaluate ./kept --labels labels.csv --min-precision 0.8")
 def evaluate(
     target: Target,
-    labels: Annotated[Path, typer.Option(metavar="FILE", help="Labelled rows of `producer sample`.")],
+    labels: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|RUN|URI",
+            help="Labelled rows of `producer sample`; or another run of the same input, whose scores are the labels.",
+        ),
+    ],
     at: Annotated[
         list[float] | None,
         typer.Option(metavar="SCORE", help="Further threshold. May be repeated: the first is the one in question."),
@@ -109,30 +115,38 @@ def evaluate(
             help="Name the lowest threshold with this precision, or the highest with a recall, and the command that applies it.",
         ),
     ] = None,
+    disagreeing: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Show the N rows that both runs rank most differently.")
+    ] = 0,
     score_column: ScoreColumn = None,
     source: Source = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure precision and recall of each threshold by labelled rows, with 95 % intervals, over all rows of the run.
 
-    Requirements hold for the lower limit of the interval. Needs no model and no GPU.
+    Requirements hold for the lower limit of the interval. Another run gives exact shares, and shows how far both rank the rows
+    alike. Needs no model and no GPU.
     """
-    from shardsift.producer.evidence.evaluate import Question, evaluate_run
-    from shardsift.producer.evidence.sheet import read_labels
+    from dataclasses import asdict
+
+    from shardsift.producer.evidence.evaluate import evaluate_run, labels_from
+    from shardsift.producer.evidence.evaluation import Question
     from shardsift.producer.scores.scored_run import scored_run
     from shardsift.producer.status import ExitCode
 
+    settings = read_settings()
     found = evaluate_run(
-        scored_run(target, read_settings()),
-        read_labels(labels, is_weighted=not unweighted),
-        Question(at=tuple(at or ()), positive=positive, judge=judge),
+        scored_run(target, settings),
+        labels_from(labels, settings, is_weighted=not unweighted),
+        Question(at=tuple(at or ()), positive=positive, judge=judge, disagreeing=disagreeing),
         score_column=score_column,
         within=within,
         source=tuple(source or ()),
     )
     chosen = found.chosen(choose) if choose else None
     unmet = found.unmet(min_precision=min_precision, min_recall=min_recall)
-    print_found(found.lines(), found.as_json(), as_json=as_json)
+    rows = [asdict(row) for row in found.disagreeing]
+    print_found(found.lines(), found.as_json() | {"disagreeing": rows}, as_json=as_json)
     if chosen:
         say(f"Chosen: {chosen.threshold:.6g}. producer refilter {target} --min-score {chosen.threshold:.6g} --output …")
     for line in unmet:

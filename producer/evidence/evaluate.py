@@ -3,35 +3,26 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 
 import numpy as np
 
 from shardsift.fleet.errors import UsageError
-from shardsift.producer.evidence.evaluation import Evaluation, StratumLabels, low_limit
+from shardsift.fleet.process.keywords import Location, text_of_place
+from shardsift.fleet.process.settings import Settings
+from shardsift.producer.evidence.agreement import compared
+from shardsift.producer.evidence.evaluation import Evaluation, Question, StratumLabels, worst_first
 from shardsift.producer.evidence.intervals import LabelledStratum, Measured, measured
 from shardsift.producer.evidence.rows_to_label import ranked_by
-from shardsift.producer.evidence.sheet import WEIGHT, Labels, good_rows
+from shardsift.producer.evidence.sheet import WEIGHT, ArrowTable, Labels, good_rows, is_sheet, read_labels
 from shardsift.producer.evidence.strata import Scores, Stratum, text_of
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.cut import Integers, RankedRun, Values, scores_of_keys
 from shardsift.producer.scores.distribution import Bin, filter_threshold, score_bins
-from shardsift.producer.scores.scored_run import ScoredRun
+from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 
 _FEW = 0.001  # share of the rows
 _OFF_BY = 0.01  # rounding error of a number of drawn rows that is computed from a weight
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """The options of an evaluation.
-
-    `at` has thresholds, first the one to judge. `positive` is the condition for good labels, if the labels themselves
-    do not say which are good. `judge` is a model that gave the labels.
-    """
-
-    at: tuple[float, ...] = ()
-    positive: str | None = None
-    judge: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +46,17 @@ class Joined:
         return int(self.rows[own if number is None else [number]][:, here].sum())
 
 
+def labels_from(named: Location | ArrowTable, settings: Settings, *, is_weighted: bool = True) -> Labels | ScoredRun:
+    """Read a sheet, or open the run or dataset whose scores are the labels."""
+    if isinstance(named, (str, PathLike)) and not is_sheet(named):
+        return scored_run(text_of_place(named), settings)
+    return read_labels(named, is_weighted=is_weighted)
+
+
 @patient
 def evaluate_run(
     run: ScoredRun,
-    labels: Labels,
+    labels: Labels | ScoredRun,
     question: Question,
     *,
     score_column: str | None = None,
@@ -67,21 +65,24 @@ def evaluate_run(
 ) -> Evaluation:
     """Measure the thresholds of a score and, at one threshold, each value of the column `within`.
 
-    The thresholds are the question's, the run's own, and those of `producer scores`. Raises UsageError if the labelled
-    rows were not drawn from this run, or if a stratum has no labels.
+    The labels are a sheet, or the scores of another run of the same input. The thresholds are the question's, the run's
+    own, and those of `producer scores`. Raises UsageError if the labelled rows were not drawn from this run, or if a
+    stratum has no labels.
     """
     column = run.column(score_column)
+    threshold, thresholds = _asked(run, column, question)
+    if isinstance(labels, ScoredRun):
+        return compared(
+            run, column, labels, question, threshold=threshold, thresholds=thresholds, within=within, source=source
+        )
+    if question.disagreeing:
+        raise UsageError("--disagreeing compares two runs. Name another run of the same input with --labels.")
     drawn_within = labels.strata[0].within if labels.is_weighted and len(labels.table) else None
     if within and drawn_within not in (None, within):
         raise UsageError(
             f"The rows of {labels.name} were drawn within {drawn_within}, not within {within}. Leave --within out."
         )
     within = drawn_within or within
-    filtered = filter_threshold(run.spec.where, column)
-    threshold = question.at[0] if question.at else filtered
-    bins = _telling(score_bins(run.histograms[column])) if column in run.histograms else []
-    asked = {*question.at, *(one.start for one in bins), *([filtered] if filtered is not None else [])}
-    thresholds = sorted({float(np.float32(one)): one for one in asked}.values())
     good, positive = good_rows(labels, question.positive, threshold)
     ranked = ranked_by(run, column, within, source)
     joined = _joined(ranked, labels, thresholds)
@@ -124,8 +125,17 @@ def evaluate_run(
         ),
         thresholds=tuple(measured(found, thresholds)),
         within=within,
-        values=dict(sorted(by_value.items(), key=lambda item: low_limit(item[1], "precision"))),
+        values=worst_first(by_value),
     )
+
+
+def _asked(run: ScoredRun, column: str, question: Question) -> tuple[float | None, list[float]]:
+    """The threshold in question, and all. Of two that are the same float32, the one in question stays."""
+    filtered = filter_threshold(run.spec.where, column)
+    bins = _telling(score_bins(run.histograms[column])) if column in run.histograms else []
+    asked = [*(one.start for one in bins), *([] if filtered is None else [filtered]), *question.at[::-1]]
+    thresholds = sorted({float(np.float32(one)): one for one in asked}.values())
+    return (question.at[0] if question.at else filtered), thresholds
 
 
 def _telling(bins: list[Bin]) -> list[Bin]:

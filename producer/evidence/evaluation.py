@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,9 +10,27 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.wording import counted
 from shardsift.producer.evidence.intervals import Measured, Part, Share, most_good_rows
 from shardsift.producer.evidence.strata import Stratum
+from shardsift.producer.scores.scored_run import NearRow, near_lines
 
 _HEAD = ("kept", "precision", "recall", "F1", "good lost", "bad kept")
+_ESTIMATED = "Brackets are 95 % intervals. Good lost and bad kept are estimated rows of the whole run."
+_EXACT = "Alike is the share of rows that are both good and kept, or neither. All shares are exact."
 _CHOICE = re.compile(r"(precision|recall)=(0?\.\d+|\d+(?:\.\d+)?%)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """The options of an evaluation.
+
+    `at` has thresholds, first the one to judge. `positive` is the condition for good labels, if the labels themselves
+    do not say which are good. `judge` is a model that gave the labels. `disagreeing` is how many rows to show on which
+    two runs disagree most.
+    """
+
+    at: tuple[float, ...] = ()
+    positive: str | None = None
+    judge: str | None = None
+    disagreeing: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +41,50 @@ class StratumLabels:
     rows: int
     labels: int
     good: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """The number of a run's shards that the other run lacks, and of its scored rows that are not compared."""
+
+    name: str
+    shards: int
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Spearman's correlation of the scores of two runs, over all rows and by value of `within`."""
+
+    run_id: str  # of the run whose scores are the labels
+    spearman: float | None  # None if all rows of one run have the same score
+    values: Mapping[str, float | None]
+    left_out: tuple[LeftOut, ...]
+
+    def lines(self) -> list[str]:
+        return [
+            f"spearman {_correlation(self.spearman)}",
+            *(
+                f"left out {counted(one.rows, 'row')} of {one.name}"
+                + (f", {counted(one.shards, 'whole shard')} among them" if one.shards else "")
+                for one in self.left_out
+                if one.rows or one.shards
+            ),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisagreeingRow(NearRow):
+    """A row that two runs rank differently. `label` is the other run's score. Ranks are shares of rows with lower scores."""
+
+    label: float
+    rank: float
+    label_rank: float
+
+    def lines(self) -> list[str]:
+        _, text = near_lines([self])
+        ranks = f"score {self.score:.3f} ({self.rank:.1%}), label {self.label:.3f} ({self.label_rank:.1%})"
+        return [f"{ranks}  {self.shard} row {self.row:,}", text]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -41,6 +103,8 @@ class Evaluation:
     strata: tuple[StratumLabels, ...]
     thresholds: tuple[Measured, ...]
     within: str | None = None
+    agreement: Agreement | None = None  # if the labels are the scores of another run, which makes all shares exact
+    disagreeing: Sequence[DisagreeingRow] = ()  # the largest difference first
     values: Mapping[str, Measured]  # figures at `threshold` by value of `within`, lowest precision first
 
     def __repr__(self) -> str:
@@ -69,18 +133,25 @@ class Evaluation:
             f"evaluate {self.name}, {self.score_column}",
             f"labels   {self.labels:,} of {self.labels_file}, {self.good:,} good by {self.positive}",
             *([f"judge    {self.judge}: figures are agreement with this model"] if self.judge else []),
-            f"rows     {rows:,} with a score, in {len(self.strata):,} strata",
+            f"rows     {rows:,} with {'both scores' if self.agreement else f'a score, in {len(self.strata):,} strata'}",
+            *(self.agreement.lines() if self.agreement else ()),
             *([] if self.is_weighted else ["         unweighted: as if each row had the same chance to be labelled"]),
             "",
-            *_table([(self._shown(one), one) for one in self.thresholds], "score"),
+            *_table([(self._shown(one), one) for one in self.thresholds], "score", self._alike(self.thresholds)),
             "",
-            "Brackets are 95 % intervals. Good lost and bad kept are estimated rows of the whole run.",
+            _EXACT if self.agreement else _ESTIMATED,
         ]
         if at := self.at_threshold:
             lines += [f"* {self.score_column} >= {at.threshold:g}. {self._limiting_line(at)}".rstrip()]
         if self.values:
             shown = [(value, one) for value, one in self.values.items()]
-            lines += ["", *_table(shown, self.within or "")]
+            more = self._alike(self.values.values())
+            if self.agreement:
+                more["spearman"] = [_correlation(self.agreement.values[value]) for value in self.values]
+            lines += ["", *_table(shown, self.within or "", more)]
+        if self.disagreeing:
+            lines += ["", "Largest differences in rank. In brackets: share of rows with a lower score."]
+            lines += [line for row in self.disagreeing for line in row.lines()]
         return lines
 
     def chosen(self, wanted: str) -> Measured:
@@ -144,6 +215,7 @@ class Evaluation:
                 for one in self.strata
             ],
             "thresholds": [_as_json(one) for one in self.thresholds],
+            **({"agreement": asdict(self.agreement)} if self.agreement else {}),
             "within": self.within,
             "values": {value: _as_json(one) for value, one in self.values.items()},
         }
@@ -151,10 +223,13 @@ class Evaluation:
     def _shown(self, one: Measured) -> str:
         return f"{one.threshold:.6g}{'*' if one.threshold == self.threshold else ' '}"
 
+    def _alike(self, measured: Iterable[Measured]) -> dict[str, list[str]]:
+        return {"alike": [f"{one.alike:.1%}" for one in measured]} if self.agreement else {}
+
     def _limiting_line(self, at: Measured) -> str:
         """Name the stratum below the threshold that makes the recall most uncertain."""
         lost = [one for one in self.strata if one.stratum.low < at.threshold and one.good < one.rows]
-        if not lost:
+        if not lost or self.agreement:
             return ""
         most = {id(one): most_good_rows(Part(one.rows, one.labels, one.good)) for one in lost}
         limiting = max(lost, key=lambda one: most[id(one)])
@@ -162,6 +237,10 @@ class Evaluation:
             f"Recall is limited by {limiting.stratum}: {limiting.good:,} of {counted(limiting.labels, 'label')} are good, so up "
             f"to {most[id(limiting)]:,} of its {counted(limiting.rows, 'row')} may be."
         )
+
+
+def worst_first(values: Mapping[str, Measured]) -> dict[str, Measured]:
+    return dict(sorted(values.items(), key=lambda item: low_limit(item[1], "precision")))
 
 
 def low_limit(one: Measured, name: str) -> float:
@@ -174,7 +253,7 @@ def _share_in(text: str) -> float:
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)
 
 
-def _table(rows: Sequence[tuple[str, Measured]], head: str) -> list[str]:
+def _table(rows: Sequence[tuple[str, Measured]], head: str, more: Mapping[str, Sequence[str]]) -> list[str]:
     cells = [
         (
             name,
@@ -184,16 +263,24 @@ def _table(rows: Sequence[tuple[str, Measured]], head: str) -> list[str]:
             f"{one.f1:.2f}",
             f"{one.good_lost:,}",
             f"{one.bad_kept:,}",
+            *(column[index] for column in more.values()),
         )
-        for name, one in rows
+        for index, (name, one) in enumerate(rows)
     ]
-    table = [(head, *_HEAD), *cells]
+    table = [(head, *_HEAD, *more), *cells]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(map(str.rjust, row, widths)).rstrip() for row in table]
 
 
 def _interval(share: Share | None) -> str:
-    return f"{share.value:.1%} [{100 * share.low:.1f}, {100 * share.high:.1f}]" if share else "-"
+    if share is None:
+        return "-"
+    limits = f" [{100 * share.low:.1f}, {100 * share.high:.1f}]" if share.low < share.high else ""
+    return f"{share.value:.1%}{limits}"
+
+
+def _correlation(found: float | None) -> str:
+    return "-" if found is None else f"{found:.3f}"
 
 
 def _finite(score: float) -> float | None:
@@ -201,4 +288,4 @@ def _finite(score: float) -> float | None:
 
 
 def _as_json(one: Measured) -> dict[str, Any]:
-    return {**asdict(one), "f1": one.f1}
+    return {**asdict(one), "f1": one.f1, "alike": one.alike}

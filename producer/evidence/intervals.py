@@ -72,7 +72,7 @@ class Share:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.1%} ({self.low:.1%} to {self.high:.1%})"
+        return f"{self.value:.1%}" + (f" ({self.low:.1%} to {self.high:.1%})" if self.low < self.high else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +95,11 @@ class Measured:
         """The harmonic mean of precision and recall."""
         precision = self.precision.value if self.precision else 0.0
         return 2 * precision * self.recall.value / ((precision + self.recall.value) or 1.0)
+
+    @property
+    def alike(self) -> float:
+        """The share of rows that are both good and kept, or neither."""
+        return 1 - (self.good_lost + self.bad_kept) / (self.rows or 1)
 
 
 def measured(strata: Sequence[LabelledStratum], thresholds: Sequence[float]) -> list[Measured]:

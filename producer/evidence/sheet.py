@@ -8,8 +8,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import duckdb
 import numpy as np
@@ -18,12 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.keywords import Location
 from shardsift.fleet.run.filter import Filter
 from shardsift.producer.evidence.strata import Stratum, stratum_named
 
 SHARD, ROW, STRATUM, WEIGHT, TEXT, LABEL = SHEET_COLUMNS = ("shard", "row", "stratum", "weight", "text", "label")
 _FORMATS = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _EVERYTHING = Stratum(low=-np.inf, high=np.inf)
+
+
+class ArrowTable(Protocol):
+    """A table of pyarrow, pandas, polars or another library that can export Arrow data."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,19 +81,20 @@ class Labels:
         return column
 
 
-def read_labels(file: Path, *, is_weighted: bool = True) -> Labels:
+def is_sheet(place: Location) -> bool:
+    """Return whether this is a file of labels, and not a run or a dataset."""
+    file = Path(place)
+    return file.is_file() or (file.suffix.lower() in _FORMATS and not file.is_dir())
+
+
+def read_labels(sheet: Location | ArrowTable, *, is_weighted: bool = True) -> Labels:
     """Read a sheet. Raises UsageError if it is unreadable, lacks a column, or labels an input row twice."""
-    kind = _format(file)
-    options = ", all_varchar = true, header = true" if kind == "csv" else ""
-    try:
-        content = file.read_bytes()
-        table = (
-            _database().sql(f"SELECT * FROM read_{kind}($file{options})", params={"file": str(file)}).to_arrow_table()
-        )
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
-    except duckdb.Error as error:
-        raise UsageError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+    if isinstance(sheet, (str, PathLike)):
+        file = Path(sheet)
+        table, content = _read(file)
+    else:
+        file, table = Path("the table"), pa.table(sheet)
+        content = repr(table.to_pydict()).encode()
     wanted = [SHARD, ROW, LABEL, *([STRATUM, WEIGHT] if is_weighted else [])]
     if missing := [name for name in wanted if name not in table.column_names]:
         by_weight = " Add --unweighted if all rows had the same chance to be drawn." if missing[-1] == WEIGHT else ""
@@ -146,6 +155,21 @@ def good_rows(labels: Labels, positive: str | None, threshold: float | None) -> 
     good[Filter(positive, table.schema).keep(table)] = 1
     good[~is_labelled] = np.nan
     return good, positive
+
+
+def _read(file: Path) -> tuple[pa.Table, bytes]:
+    kind = _format(file)
+    options = ", all_varchar = true, header = true" if kind == "csv" else ""
+    try:
+        content = file.read_bytes()
+        table = (
+            _database().sql(f"SELECT * FROM read_{kind}($file{options})", params={"file": str(file)}).to_arrow_table()
+        )
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
+    except duckdb.Error as error:
+        raise UsageError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+    return table, content
 
 
 def _once(labels: Labels) -> Labels:

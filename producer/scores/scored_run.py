@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -195,6 +195,9 @@ class NearRow:
     text: str | None = None
 
 
+_Row = TypeVar("_Row", bound=NearRow)
+
+
 @patient
 def rows_of_run_near(
     run: ScoredRun, column: str | None, *, near: float, count: int, source: tuple[str, ...]
@@ -231,7 +234,7 @@ def rows_near(
             found.sort(key=lambda row: abs(row.score - near))
         found = found[:count]
     found.sort(key=lambda row: (row.score, row.shard, row.row))
-    return _with_texts(found, run, run.spec.scoring_of[column], source) if source else found
+    return with_texts(found, run, run.spec.scoring_of[column], source)
 
 
 def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
@@ -253,10 +256,11 @@ def _rows_of(receipt: Receipt, scores: npt.NDArray[np.float32], near: float | No
     return [NearRow(shard=receipt.shard, row=first + int(row), score=float(scores[row])) for row in chosen]
 
 
-def _with_texts(
-    rows: Sequence[NearRow], run: ScoredRun, scoring: Scoring, source: Mapping[str, Shard]
-) -> list[NearRow]:
-    shown: dict[NearRow, NearRow] = {}
+def with_texts(rows: Sequence[_Row], run: ScoredRun, scoring: Scoring, source: Mapping[str, Shard]) -> list[_Row]:
+    """Add URLs and texts to rows, unless `source` is empty. Raises the errors of `rows_near`."""
+    if not source:
+        return list(rows)
+    shown: dict[_Row, _Row] = {}
     identities = {receipt.shard: receipt.source_identity for receipt in run.receipts}
     for name in dict.fromkeys(row.shard for row in rows):
         if name not in source:
