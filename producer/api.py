@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Unpack
 
+import pyarrow as pa
 import redis
 
 from shardsift.fleet.dispatch import send_due_shards
@@ -11,6 +12,7 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.broker import make_app
 from shardsift.fleet.process.keywords import (
     Location,
+    Names,
     check_number,
     keyword_errors,
     options_from,
@@ -22,6 +24,10 @@ from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.process.settings import Settings, read_settings
 from shardsift.fleet.process.wording import is_place
 from shardsift.fleet.run.options import split_at_commas
+from shardsift.producer.evidence.evaluate import evaluate_run, labels_from
+from shardsift.producer.evidence.evaluation import Evaluation, Question
+from shardsift.producer.evidence.rows_to_label import rows_to_label
+from shardsift.producer.evidence.sheet import ArrowTable, read_labels
 from shardsift.producer.local.run import run_locally
 from shardsift.producer.opening import open_ledger_of, output_of, published_output_of
 from shardsift.producer.patience import patient
@@ -181,6 +187,99 @@ def scores(target: Location, *, redis_url: str | None = None) -> ScoredRun:
     """
     with _errors():
         return scored_run(text_of_place(target), read_settings(redis_url=redis_url))
+
+
+def sample(
+    target: Location,
+    rows: int = 400,
+    *,
+    at: float | None = None,
+    within: str | None = None,
+    columns: Names = (),
+    more: Location | ArrowTable | None = None,
+    positive: str | None = None,
+    seed: int = 0,
+    score_column: str | None = None,
+    input: Location | Sequence[Location] = (),
+    redis_url: str | None = None,
+) -> pa.Table:
+    """Draw rows to label from all shards. Returns an Arrow table with their texts and an empty column `label`.
+
+    >>> sheet = shardsift.sample("./kept", rows=200, input="./shards/*.parquet").to_pandas()
+    >>> sheet["label"] = sheet["text"].map(is_good)
+    >>> print(shardsift.evaluate("./kept", sheet))
+
+    target, redis_url: as for `scores`.
+    at: the threshold to judge. Default: that of the filter.
+    within: draw rows of each value of this column.
+    columns: further columns of the input.
+    more: rows that were drawn before, and their labels. The table starts with them, and new rows are drawn where they help most.
+    positive: the condition for good labels in `more`, as for `evaluate`.
+    seed: another seed draws other rows.
+    input: the input, if only the output is known.
+
+    Raises UsageError if the input is not known, or if no row can be drawn.
+    """
+    with _errors():
+        check_number("rows", rows, least=1, whole=True)
+        return rows_to_label(
+            scored_run(text_of_place(target), read_settings(redis_url=redis_url)),
+            rows=rows,
+            at=at,
+            score_column=score_column,
+            within=within,
+            columns=split_at_commas([columns]) if isinstance(columns, str) else columns,
+            seed=seed,
+            more=None if more is None else read_labels(more),
+            positive=positive,
+            source=texts_of_places(input),
+        ).table
+
+
+def evaluate(
+    target: Location,
+    labels: Location | ArrowTable,
+    *,
+    at: float | Sequence[float] = (),
+    positive: str | None = None,
+    within: str | None = None,
+    judge: str | None = None,
+    unweighted: bool = False,
+    disagreeing: int = 0,
+    score_column: str | None = None,
+    input: Location | Sequence[Location] = (),
+    redis_url: str | None = None,
+) -> Evaluation:
+    """Measure precision and recall of each threshold by labelled rows, with 95 % intervals, over all rows of the run.
+
+    >>> shardsift.evaluate("./kept", "labels.csv")
+    <Evaluation ./kept: precision 81.2% (74.0% to 87.1%), recall 64.8% (41.9% to 88.0%) at 3; 400 labels>
+    >>> print(shardsift.evaluate("./kept", "./kept-by-another-model", disagreeing=10))
+
+    labels: the rows of `sample`, labelled: a DataFrame, another table, or a file. Or the place or id of another run of the
+        same input, whose scores are the labels. Then all shares are exact, and `agreement` has the rank correlation.
+    at: further thresholds, first the one to judge. Default: that of the filter.
+    positive: the condition for good labels, like "label >= 3". Default: 1 of 0 and 1, or grades from the threshold on.
+    within: also measure each value of this column.
+    judge: a model that gave the labels.
+    unweighted: each row had the same chance to be drawn, so `labels` needs no stratum and weight.
+    disagreeing: how many rows to return in `disagreeing`, on which two runs disagree most.
+    target, redis_url: as for `scores`. input: as for `sample`.
+
+    Raises UsageError if the labelled rows were not drawn from this run, or if two runs have no row in common.
+    """
+    with _errors():
+        check_number("disagreeing", disagreeing, least=0, whole=True)
+        settings = read_settings(redis_url=redis_url)
+        thresholds = (at,) if isinstance(at, (int, float)) else tuple(at)
+        return evaluate_run(
+            scored_run(text_of_place(target), settings),
+            labels_from(labels, settings, is_weighted=not unweighted),
+            Question(at=thresholds, positive=positive, judge=judge, disagreeing=disagreeing),
+            score_column=score_column,
+            within=within,
+            source=texts_of_places(input),
+        )
 
 
 def verify(

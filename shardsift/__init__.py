@@ -6,8 +6,9 @@
 
 `score` and `load_scorer` work in this process. `run` does a whole run on this machine, and `enqueue` sends one to a
 fleet of workers; `refilter` applies another filter to the stored scores. `status` shows the progress of a run, `scores`
-the distribution of its scores, and `verify` checks its output. `pause`, `resume`, `cancel` and `retry` control it.
-`train` trains a classifier. docs/python.md shows each of them.
+the distribution of its scores, and `verify` checks its output. `sample` draws rows to label, and `evaluate` measures by
+the labels how good each threshold is. `pause`, `resume`, `cancel` and `retry` control a run. `train` trains a classifier.
+docs/python.md shows each of them.
 
 Importing this package loads nothing else: a name is imported when it is first used, and torch when a model is loaded.
 """
@@ -21,14 +22,17 @@ if TYPE_CHECKING:
     from shardsift.fleet.errors import UsageError as UsageError
     from shardsift.producer.api import cancel as cancel
     from shardsift.producer.api import enqueue as enqueue
+    from shardsift.producer.api import evaluate as evaluate
     from shardsift.producer.api import pause as pause
     from shardsift.producer.api import refilter as refilter
     from shardsift.producer.api import resume as resume
     from shardsift.producer.api import retry as retry
     from shardsift.producer.api import run as run
+    from shardsift.producer.api import sample as sample
     from shardsift.producer.api import scores as scores
     from shardsift.producer.api import status as status
     from shardsift.producer.api import verify as verify
+    from shardsift.producer.evidence.evaluation import Evaluation as Evaluation
     from shardsift.producer.planning.enqueue import Enqueued as Enqueued
     from shardsift.producer.scores.scored_run import NearRow as NearRow
     from shardsift.producer.scores.scored_run import ScoredRun as ScoredRun
@@ -47,15 +51,18 @@ _HOMES = {
     "shardsift.producer.api": (
         "cancel",
         "enqueue",
+        "evaluate",
         "pause",
         "refilter",
         "resume",
         "retry",
         "run",
+        "sample",
         "scores",
         "status",
         "verify",
     ),
+    "shardsift.producer.evidence.evaluation": ("Evaluation",),
     "shardsift.producer.planning.enqueue": ("Enqueued",),
     "shardsift.producer.scores.scored_run": ("NearRow", "ScoredRun"),
     "shardsift.producer.status": ("RunStatus",),

@@ -29,6 +29,8 @@ if __name__ == "__main__":
         run=shardsift.run(output="kept", progress=False, workers=1, **run).word,
         status=shardsift.status(sent.run_id).word,
         scores=len(shardsift.scores("./kept").near(0.5)),
+        sample=shardsift.sample("./kept", rows=4, at=0, input="shards").num_rows,
+        evaluate=shardsift.evaluate("./kept", "./kept").good,
         verify=shardsift.verify("./kept", input="shards").is_sound,
         refilter=shardsift.refilter("./kept", output="again", input="shards", min_score=0, progress=False, workers=1).word,
         train=shardsift.train(base_model=model, data="topics.parquet", label_column="topic", output="own", progress=False),

@@ -1,0 +1,111 @@
+"""`shardsift.sample` and `shardsift.evaluate` take and return tables."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import shardsift
+from support.scored_datasets import publish_scores, write_texts
+
+ROWS = 2000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of scores from 0 to 4, of which those from 2 on are good; and its input."""
+    found = tmp_path_factory.mktemp("scored")
+    scores = np.random.default_rng(0).uniform(0, 4, ROWS)
+    texts = ["good" if score >= 2 else "bad" for score in scores]
+    source = write_texts(found / "source", [{"text": texts, "topic": ["news", "code"] * (ROWS // 2)}])
+    publish_scores(found / "kept", source, {"000": scores}, where="score >= 1")
+    return found
+
+
+def sheet_of(folder: Path, **options: Any) -> pa.Table:
+    return shardsift.sample(folder / "kept", rows=100, input=folder / "source", **options)
+
+
+def labelled(sheet: pa.Table) -> pa.Table:
+    good = pa.array([text == "good" for text in sheet["text"].to_pylist()])
+    return sheet.set_column(sheet.column_names.index("label"), "label", good)
+
+
+FORMS: dict[str, Callable[[pa.Table, Path], Any]] = {
+    "table": lambda sheet, _: sheet,
+    "frame": lambda sheet, _: sheet.to_pandas(),
+    "file": lambda sheet, folder: _written(sheet, folder / "labels.csv"),
+    "text of a path": lambda sheet, folder: str(_written(sheet, folder / "labels.csv")),
+}
+
+
+def _written(sheet: pa.Table, file: Path) -> Path:
+    sheet.to_pandas().to_csv(file, index=False)
+    return file
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_labels_of_drawn_rows_are_a_table_a_frame_or_a_file(form: str, folder: Path, tmp_path: Path) -> None:
+    labels = FORMS[form](labelled(sheet_of(folder)), tmp_path)
+
+    found = shardsift.evaluate(folder / "kept", labels, at=[1.5, 2])
+
+    assert isinstance(found, shardsift.Evaluation)
+    assert found.labels == 100
+    at = found.at_threshold
+    assert at is not None
+    assert at.precision is not None
+    assert (at.threshold, at.precision.low < 0.8 < at.precision.high) == (1.5, True)
+    assert repr(found).startswith(f"<Evaluation {folder / 'kept'}: precision ")
+
+
+def test_a_sample_has_the_columns_that_are_named_and_further_rows_are_drawn_beside_it(folder: Path) -> None:
+    first = labelled(sheet_of(folder, columns=["topic"], seed=3))
+    both = sheet_of(folder, more=first.to_pandas())
+
+    assert set(first["topic"].to_pylist()) == {"news", "code"}
+    assert len(both) == 200
+    assert both["row"].to_pylist()[:100] == first["row"].to_pylist()
+    assert len(set(both["row"].to_pylist())) == 200
+
+
+def test_the_labels_are_another_runs_scores_by_its_place(folder: Path) -> None:
+    found = shardsift.evaluate(str(folder / "kept"), folder / "kept", at=1, disagreeing=1, input=folder / "source")
+
+    assert found.agreement is not None
+    assert found.agreement.spearman == pytest.approx(1)
+    assert found.at_threshold is not None
+    assert found.at_threshold.alike == 1
+    assert [row.text in ("good", "bad") for row in found.disagreeing] == [True]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda folder: sheet_of(folder, columns="colour"), "has no column colour"),
+        (lambda folder: shardsift.sample(folder / "kept"), r"Name it with input\."),
+        (lambda folder: shardsift.sample(folder / "kept", rows=0), "rows=0 is wrong"),
+        (lambda folder: shardsift.evaluate(folder / "kept", "missing.csv"), "missing.csv cannot be read: No such file"),
+        (lambda folder: shardsift.evaluate(folder / "kept", "./missing"), "No run is published at"),
+        (lambda folder: shardsift.evaluate(folder / "kept", sheet_of(folder)), "the table has no label yet"),
+        (
+            lambda folder: shardsift.evaluate(folder / "kept", pd.DataFrame({"row": [1]})),
+            'the table has no column "shard"',
+        ),
+        (
+            lambda folder: shardsift.evaluate(folder / "kept", sheet_of(folder), disagreeing=1),
+            "disagreeing compares two runs. Name another run of the same input with labels",
+        ),
+        (
+            lambda folder: shardsift.evaluate(folder / "kept", sheet_of(folder).drop("weight")),
+            r"Add unweighted if all rows had the same chance",
+        ),
+    ],
+)
+def test_a_mistake_is_a_usage_error_in_the_words_of_python(call: Any, says: str, folder: Path) -> None:
+    with pytest.raises(shardsift.UsageError, match=says):
+        call(folder)
