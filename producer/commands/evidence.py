@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.command_line import Commands, say
 from shardsift.producer.commands.shared import AsJson, Target, print_found, read_settings
 
@@ -118,6 +119,9 @@ def evaluate(
     disagreeing: Annotated[
         int, typer.Option(min=0, metavar="N", help="Show the N rows that both runs rank most differently.")
     ] = 0,
+    png: Annotated[
+        Path | None, typer.Option("--png", metavar="FILE", help="Draw precision and recall, and the strata's labels.")
+    ] = None,
     score_column: ScoreColumn = None,
     source: Source = None,
     as_json: AsJson = False,
@@ -131,6 +135,7 @@ def evaluate(
 
     from shardsift.producer.evidence.evaluate import evaluate_run, labels_from
     from shardsift.producer.evidence.evaluation import Question
+    from shardsift.producer.evidence.picture import evaluation_picture
     from shardsift.producer.scores.scored_run import scored_run
     from shardsift.producer.status import ExitCode
 
@@ -147,6 +152,11 @@ def evaluate(
     unmet = found.unmet(min_precision=min_precision, min_recall=min_recall)
     rows = [asdict(row) for row in found.disagreeing]
     print_found(found.lines(), found.as_json() | {"disagreeing": rows}, as_json=as_json)
+    if png:
+        try:
+            png.write_bytes(evaluation_picture(found))
+        except OSError as error:
+            raise UsageError(f"{png} cannot be written: {error.strerror}.") from error
     if chosen:
         say(f"Chosen: {chosen.threshold:.6g}. producer refilter {target} --min-score {chosen.threshold:.6g} --output …")
     for line in unmet:

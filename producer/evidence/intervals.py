@@ -134,6 +134,12 @@ def measured(strata: Sequence[LabelledStratum], thresholds: Sequence[float]) -> 
     return found
 
 
+def share_of_good(part: Part) -> Share:
+    """The share of a stratum's rows that are good, with its 95 % interval."""
+    low, high = _limits_of_good_rows(part, seed=0)
+    return _share(part.estimate / part.rows, low / part.rows, high / part.rows)
+
+
 def most_good_rows(part: Part) -> int:
     """Return the upper limit of the 95 % interval of the number of good rows."""
     return round(float(np.quantile(_limits_of_good_rows(part, seed=0)[1], _LIMITS[1])))

@@ -114,6 +114,10 @@ def score_picture(spec: RunSpec, receipts: Sequence[Receipt]) -> bytes | None:
         figure = chart({column: found[column] for column in chosen}, title="Scores", where=spec.where)
     except ImportError:
         return None
+    return png_of(figure)
+
+
+def png_of(figure: "Figure") -> bytes:
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=100, metadata={"Software": None})  # without matplotlib's version
     return picture.getvalue()

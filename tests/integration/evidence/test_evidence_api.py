@@ -1,5 +1,6 @@
-"""`shardsift.sample` and `shardsift.evaluate` take and return tables."""
+"""`shardsift.sample` and `shardsift.evaluate` take and return tables, and the picture shows what an evaluation says."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import shardsift
+from shardsift.producer.evidence.picture import evaluation_picture
+from support.processes import call_command
 from support.scored_datasets import publish_scores, write_texts
 
 ROWS = 2000
@@ -109,3 +112,34 @@ def test_the_labels_are_another_runs_scores_by_its_place(folder: Path) -> None:
 def test_a_mistake_is_a_usage_error_in_the_words_of_python(call: Any, says: str, folder: Path) -> None:
     with pytest.raises(shardsift.UsageError, match=says):
         call(folder)
+
+
+@pytest.mark.usefixtures("pictures")
+def test_the_command_draws_a_picture_that_is_the_same_for_the_same_labels(folder: Path, tmp_path: Path) -> None:
+    labels, png = _written(labelled(sheet_of(folder)), tmp_path / "labels.csv"), tmp_path / "evaluation.png"
+
+    done = call_command("producer", "evaluate", folder / "kept", "--labels", labels, "--png", png, environment={})
+    found = shardsift.evaluate(folder / "kept", labels)
+
+    assert done.returncode == 0, done.stderr
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert png.read_bytes() == evaluation_picture(found)
+    assert evaluation_picture(found) != evaluation_picture(shardsift.evaluate(folder / "kept", labels, judge="judge"))
+    assert b"matplotlib" not in png.read_bytes().lower()
+
+
+def test_without_matplotlib_a_picture_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+
+    with pytest.raises(shardsift.UsageError, match=r"pip install 'shardsift\[tune\]'"):
+        evaluation_picture(shardsift.evaluate(folder / "kept", folder / "kept"))
+
+
+@pytest.mark.usefixtures("pictures")
+def test_a_picture_that_cannot_be_written_is_one_sentence(folder: Path, tmp_path: Path) -> None:
+    png = tmp_path / "no/evaluation.png"
+    done = call_command(
+        "producer", "evaluate", folder / "kept", "--labels", folder / "kept", "--png", png, environment={}
+    )
+
+    assert (done.returncode, done.stderr) == (2, f"producer: {png} cannot be written: No such file or directory.\n")
