@@ -25,6 +25,7 @@ from support.pages import ROOT, script_of
 from support.processes import BIN
 from support.redis_servers import redis_server
 from support.tls import tls_front
+from support.waiting import wait_until
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_the_commands_for_rented_gpus_run_over_tls_with_a_workers_user(
             "#!/bin/bash -e\n"
             f"{exports(REDIS_URL=worker_url, SHARDSIFT_DEVICE='cpu')}\n"
             "while [[ $1 != *.py ]]; do shift; done\n"
-            'python "$@" --exit-when-idle 5s >> worker.log 2>&1 &\n'
+            '(python "$@" --exit-when-idle 5s; echo ended) >> worker.log 2>&1 &\n'
         )
         (shell.folder / "hf").chmod(0o755)
         script = script_of(
@@ -179,6 +180,8 @@ def test_the_commands_for_rented_gpus_run_over_tls_with_a_workers_user(
         )
 
         said = shell.run(f"{exports(**faults.environment)}\nPATH=$PWD:$PATH\n{script}")
+        log = shell.folder / "worker.log"
+        wait_until(lambda: log.read_text().count("ended\n") == 2, description="both machines have ended")
 
     assert "published" in said
     scores = [path for path in hub.files("ada/edu-10bt") if path.startswith("scores/")]
