@@ -14,8 +14,9 @@ from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.model import joint_format
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec
+from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.inspection import Finding
-from shardsift.fleet.storage.open_output import manifest_at, open_output
+from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import Output, Recovered, refilter_command
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.plan import Plan
@@ -134,11 +135,14 @@ def scored_before(plan: Plan, ledger: Ledger, settings: Settings) -> str:
 
 
 def _has_scores(run_id: str, spec: RunSpec, ledger: Ledger) -> bool:
-    """Whether a run has all scores of this one. False if it failed or was cancelled, or if its output is gone."""
-    with suppress(UsageError):  # Redis has lost the run, or its output cannot be read
+    """Return whether a run has all scores of this one. False if it failed or was cancelled, or if its output is gone."""
+    with suppress(UsageError):  # Redis has lost the run, or nothing is published at its output
         if ledger.spec(run_id).has_scores_of(spec):
             status = run_status(ledger, run_id, most_failures=1)
-            return status.word == "publishing" or (status.is_published and manifest_at(status.output_uri) is not None)
+            if not status.is_published:
+                return status.word == "publishing"
+            published = published_run(status.output_uri)
+            return published.run_id == run_id or published.spec.is_in_place
     return False
 
 

@@ -132,7 +132,7 @@ class RunSpec:
         return dict(sorted(found.items(), key=lambda one: not self.filter_names(one[0])))
 
     def has_scores_of(self, other: "RunSpec") -> bool:
-        """Whether this run gives the rows of another one, which has another filter, the same scores."""
+        """Return whether this run gives the rows of another one, which has another filter, the same scores."""
         places = {"output_uri", "input_uris"} if is_folder_revision(self.input_revision) else {"output_uri"}
         free = {*BY_SCORES, *places, "rows_per_task", "max_bad_rows"}
         has_same = replace(self, **{name: getattr(other, name) for name in free}) == other

@@ -82,7 +82,7 @@ def test_a_run_that_was_begun_anyway_is_continued_by_its_own_command_also_if_red
     assert (after_a_loss.run_id, after_a_loss.restored) == (first.run_id, 1)
 
 
-@pytest.mark.parametrize("state", ["queued", "failed", "cancelled", "without its output", "done"])
+@pytest.mark.parametrize("state", ["queued", "failed", "cancelled", "output gone", "output of another", "done"])
 def test_only_a_run_that_has_all_scores_and_still_has_its_output_is_named(
     state: str, runs: Runs, enqueued: Enqueue, tmp_path: Path
 ) -> None:
@@ -94,10 +94,12 @@ def test_only_a_run_that_has_all_scores_and_still_has_its_output_is_named(
         score(ledger, runs.scorer, ledger.spec(first), shards, scratch=tmp_path / "scratch")
     if state == "cancelled":
         ledger.cancel(first)
-    if state == "without its output":
+    if state.startswith("output"):
+        ledger.cancel(first)
         runs.publish(tmp_path / "input", "gone", where="score >= 2")
         shutil.rmtree(tmp_path / "gone")
-        ledger.cancel(first)
+    if state == "output of another":
+        runs.publish(tmp_path / "input", "gone", limit_rows=5)
 
     if state == "done":  # its finalizer publishes it in a moment
         with pytest.raises(ScoredBefore, match=first):
