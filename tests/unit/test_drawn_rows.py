@@ -86,11 +86,16 @@ def test_rows_of_lines_come_from_places_all_over_the_file_where_that_needs_no_wh
 def test_a_bad_row_is_noted_with_its_place_if_it_was_drawn(tmp_path: Path) -> None:
     write_file(tmp_path / "a.jsonl", b'{"text": "a", "n": 1}\n<html>\n{"text": "b", "n": 2}\n')
 
-    (one,) = drawn(tmp_path / "a.jsonl", 90)
-    (few,) = drawn(tmp_path / "a.jsonl", 1)
+    text = pa.array([b"a"] * 250 + [b"\xff"] + [b"a"] * 49).cast(pa.string(), safe=False)
+    pq.write_table(pa.table({"text": text, "n": list(range(300))}), tmp_path / "b.parquet", row_group_size=100)
 
-    assert [(row, bad.position, bad.reason) for row, bad in one.noted.items()] == [(1, "line 2", "not valid JSON")]
-    assert one.numbers == [0, 1, 2]
+    (lines,) = drawn(tmp_path / "a.jsonl", 90)
+    (few,) = drawn(tmp_path / "a.jsonl", 1)
+    (parquet,) = drawn(tmp_path / "b.parquet", 900)
+
+    assert [(row, bad.position, bad.reason) for row, bad in lines.noted.items()] == [(1, "line 2", "not valid JSON")]
+    assert [(row, bad.position, bad.reason) for row, bad in parquet.noted.items()] == [(250, "row 250", "not UTF-8")]
+    assert lines.numbers == [0, 1, 2]
     assert few.noted.keys() == {*few.numbers} & {1}
 
 
