@@ -95,9 +95,9 @@ def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict
 
 
 def _slower_formats(receipts: Iterable[Receipt]) -> dict[str, str]:
-    """Number formats by score column, if "auto" refused a faster one."""
-    scorings = (scoring for receipt in receipts for scoring in receipt.scorings if scoring.refused_dtypes)
-    return {scoring.score_column: scoring.format_line for scoring in scorings}
+    """Number formats by score column, if something faster was refused."""
+    made = (one for receipt in receipts for one in receipt.scorings if one.refused_dtypes or one.faulty_ways)
+    return {scoring.score_column: scoring.format_line for scoring in made}
 
 
 def _other_models(spec: RunSpec, present: Present) -> Iterator[str]:

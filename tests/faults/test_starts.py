@@ -198,6 +198,20 @@ def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: DisturbedRu
     assert faults.fired() in (5, 6)
 
 
+def test_a_process_that_loses_its_device_while_it_loads_is_followed_by_one_that_serves(
+    runs: DisturbedRuns, faults: InjectedFaults
+) -> None:
+    faults.use_stand_in()
+    faults.at("shardsift.worker.service.child:load_handed_down", "before", "device lost")
+    log = runs.fleet.log("w1")
+
+    with runs.worker():
+        wait_until(lambda: log.exists() and "is ready" in log.read_text(), description="the worker serves")
+
+    assert "The GPU failed when graphed batches were tried" in log.read_text()
+    assert faults.fired() == 1
+
+
 def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: DisturbedRuns, faults: InjectedFaults) -> None:
     faults.at("shardsift.fleet.scorers.sequence_classifier:revision_of_folder", "before", "permission error")
 

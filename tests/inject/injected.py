@@ -140,6 +140,12 @@ def _raise_device_fault() -> None:
     raise DeviceFault("CUDA error: device-side assert triggered, by order")
 
 
+def _lose_device() -> None:
+    from shardsift.worker.scoring import DeviceLost
+
+    raise DeviceLost("The GPU failed when graphed batches were tried, by order")
+
+
 def _lose_answer() -> None:
     """Use it after a call of the ledger: Redis executed the call, but its answer was lost."""
     import redis
@@ -187,6 +193,7 @@ ACTIONS: dict[str, Action] = {
     "permission error": _raise_permission_error,
     "disk full": _raise_disk_full,
     "device fault": _raise_device_fault,
+    "device lost": _lose_device,
     "runtime error": _raise_runtime_error,
     "signed error": _raise_signed_error,
     "fail next ping": _fail_next_ping,

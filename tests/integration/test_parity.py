@@ -10,9 +10,10 @@ import torch
 from transformers import BertForSequenceClassification
 
 from shardsift.fleet.ledger import Claim
-from shardsift.fleet.run.receipt import empty_histogram
-from shardsift.worker.scoring import DeviceFault, ModelError, NoRoom, ParityError
+from shardsift.fleet.run.receipt import empty_histogram, refusal_reason
+from shardsift.worker.scoring import DeviceFault, DeviceLost, ModelError, NoRoom, ParityError
 from shardsift.worker.scoring.device import TOLERANCES, Candidate, Way, best_device, candidates, multiplies_bfloat16
+from shardsift.worker.scoring.gpu_notes import GpuNotes
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity import ParityTrial, check_parity, first_faithful
 from shardsift.worker.scoring.saved_model import SavedModel, saved_model
@@ -189,6 +190,42 @@ def test_a_way_that_does_not_compile_run_or_agree_is_left_for_the_next_with_a_li
         "In bfloat16, graphed batches are not used: backend='inductor' raised: no compiler",
         "It scores differently. The next best is tried.",
     ]
+
+
+def test_a_way_that_makes_the_gpu_fail_ends_the_process_and_the_next_one_leaves_it_out_and_says_so(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = candidates("float16", torch.device("cuda"), "bert", ways=("graphed", "packed"), may_be_plain=False)
+    served = load_classifier(str(tiny_model), "float32", parity_rows=0)
+    fault = torch.AcceleratorError(
+        "CUDA error: an illegal memory access was encountered\nCompile with TORCH_USE_CUDA_DSA."
+    )
+    notes = GpuNotes(folder=tmp_path / "gpu", worker_folder=tmp_path, about=("a model", "a GPU"))
+
+    def fail() -> None:
+        assert list(tmp_path.glob("trial-*")), "the process may also die now, in a destructor of torch"
+        raise fault
+
+    def load(candidate: Candidate) -> SequenceClassifier:
+        return fail() if candidate.way == "graphed" else served
+
+    def fails(notes: GpuNotes) -> None:
+        with monkeypatch.context() as process:
+            process.setattr(torch.cuda, "is_initialized", lambda: True)
+            process.setattr(torch.cuda, "synchronize", fail)  # each call fails from then on
+            with pytest.raises(DeviceLost, match="GPU failed when graphed batches were tried"):
+                first_faithful(tried, load, notes)
+
+    fails(notes)
+    caplog.clear()
+    info = first_faithful(tried, load, notes).info
+
+    assert info.faulty_ways == ("graphed",)
+    assert refusal_reason(info.refused_dtypes, info.faulty_ways) == " (graphed batches ended a process)"
+    assert [message.partition(". To try again, delete ")[0] for message in caplog.messages] == [
+        "Graphed batches are left out here: CUDA error: an illegal memory access was encountered"
+    ]
+    fails(replace(notes, about=("a model", "another GPU")))
 
 
 def test_a_model_that_fits_on_its_device_in_16_bits_only_is_compared_on_the_cpu(

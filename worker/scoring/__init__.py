@@ -101,6 +101,7 @@ class ScorerInfo:
     matmul_peak: float | None = None  # operations per second of the device on the model's matrices, if measured
     parity: ParityTrial | None = None  # comparison with the plain model's logits, if made
     refused_dtypes: tuple[str, ...] = ()  # formats that the parity gate refused before this one
+    faulty_ways: tuple[str, ...] = ()  # ways to run batches that ended an earlier process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +235,10 @@ class ParityError(ModelError):
 
 class DeviceFault(RuntimeError):
     """The device, its driver or a helper process failed. This process must be replaced."""
+
+
+class DeviceLost(DeviceFault):
+    """The device failed while a way to run the model was tried. The next process leaves that way out."""
 
 
 Floats = npt.NDArray[np.float32]

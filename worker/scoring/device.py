@@ -123,9 +123,10 @@ def default_batch_tokens(device: torch.device) -> int:
 
 
 def release_memory() -> None:
-    """Free the memory of models that are no longer used."""
+    """Free the memory of models that are no longer used. Raises RuntimeError if a GPU has failed."""
     gc.collect()
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
         torch.cuda.empty_cache()
 
 

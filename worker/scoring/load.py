@@ -36,6 +36,7 @@ from shardsift.worker.scoring.device import (
     release_memory,
 )
 from shardsift.worker.scoring.forward import is_lack_of_memory
+from shardsift.worker.scoring.gpu_notes import FORGETFUL, GpuNotes
 from shardsift.worker.scoring.parity import checked_scorer, first_faithful, float32_logits
 from shardsift.worker.scoring.parity_trial import Logits, sample_texts
 from shardsift.worker.scoring.saved_model import SavedModel, saved_model
@@ -64,6 +65,7 @@ def load_classifier(
     parity_rows: int | None = None,
     sharding: Sharding | None = None,
     load: Callable[[], SavedModel] | None = None,
+    notes: GpuNotes = FORGETFUL,
 ) -> SequenceClassifier:
     """Load a Hub model or folder onto a device: `auto`, or torch's name of one. Never runs code from the Hub.
 
@@ -74,6 +76,7 @@ def load_classifier(
     and last to float32 without padding, which is never refused.
     With `sharding` for several devices, the model is divided over them, and `backend` and `compile` are ignored.
     `load`, if given, returns the model. It is called once for each candidate that is tried.
+    Raises DeviceLost if a GPU failed in the trial. With `notes`, the next process skips what made it fail.
     """
     if threads:
         torch.set_num_threads(min(threads, os.cpu_count() or 1))
@@ -117,7 +120,8 @@ def load_classifier(
         return scorer
 
     tried = candidates(dtype, target, model_type, first=first, ways=ways, may_be_plain=not compile)
-    best = first_faithful(tried, loaded)
+    gpu = str(torch.cuda.get_device_properties(target)) if target.type == "cuda" else ""  # with its UUID
+    best = first_faithful(tried, loaded, replace(notes, about=(model, str(revision), gpu)))
     return with_tokenizer_processes(best, read) if read and target.type == "cuda" else best
 
 

@@ -10,11 +10,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from shardsift.worker.scoring import ModelError, NoRoom, ParityError
+from shardsift.worker.scoring import DeviceLost, ModelError, NoRoom, ParityError
 from shardsift.worker.scoring.backends import Backend
 from shardsift.worker.scoring.backends.padded import restore_attention
 from shardsift.worker.scoring.device import TOLERANCES, Candidate, release_memory
 from shardsift.worker.scoring.forward import is_lack_of_memory
+from shardsift.worker.scoring.gpu_notes import FORGETFUL, GpuNotes
 from shardsift.worker.scoring.parity_trial import Logits, ParityTrial, sample_texts
 from shardsift.worker.scoring.saved_model import SavedModel
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
@@ -112,29 +113,47 @@ def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Ca
 
 
 def first_faithful(
-    candidates: Sequence[Candidate], load: Callable[[Candidate], SequenceClassifier]
+    candidates: Sequence[Candidate],
+    load: Callable[[Candidate], SequenceClassifier],
+    notes: GpuNotes = FORGETFUL,
 ) -> SequenceClassifier:
     """Load the first candidate that passes the gate. Logs why others are refused; `refused_dtypes` has their formats.
 
     Graphed and packed candidates that fail to compile or run are skipped. If no candidate passes, raises ParityError
     that says which options to leave out, so that the plain model is tried as well.
+    Raises DeviceLost if such a candidate made the GPU fail. With `notes`, the next process skips it: see `faulty_ways`.
     """
     refused: list[str] = []
+    faulty: list[str] = []
     for candidate in candidates:
-        try:
-            scorer = load(candidate)
-        except ParityError as error:
-            if candidate is candidates[-1]:
-                raise ParityError(f"{error} {_ADVICE}") from None
-            logger.warning("%s The next best is tried.", error)
-        except Exception as error:
-            if isinstance(error, ModelError) or candidate.way in ("padded", "plain", "unpadded"):
-                raise
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            logger.warning("In %s, %s batches are not used: %s", candidate.dtype, candidate.way, reason)
-        else:
-            others = dict.fromkeys(dtype for dtype in refused if dtype != candidate.dtype)
-            return replace(scorer, refused_dtypes=tuple(others))
-        refused.append(candidate.dtype)
-        release_memory()
+        way, is_optional = candidate.way, candidate.way in ("graphed", "packed")
+        if is_optional and (fault := notes.fault_of(way)):
+            logger.warning("%s batches are left out here: %s", way.capitalize(), fault)
+            faulty.append(way)
+            continue
+        with notes.trying(way):
+            try:
+                scorer = load(candidate)
+            except ParityError as error:
+                if candidate is candidates[-1]:
+                    raise ParityError(f"{error} {_ADVICE}") from None
+                logger.warning("%s The next best is tried.", error)
+            except Exception as error:
+                if isinstance(error, ModelError) or not is_optional:
+                    raise
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                logger.warning("In %s, %s batches are not used: %s", candidate.dtype, way, reason)
+            else:
+                others = dict.fromkeys(dtype for dtype in refused if dtype != candidate.dtype)
+                return replace(scorer, refused_dtypes=tuple(others), faulty_ways=tuple(dict.fromkeys(faulty)))
+            refused.append(candidate.dtype)
+            try:
+                release_memory()
+            except RuntimeError as error:
+                if not is_optional:
+                    raise
+                notes.store(way, str(error).splitlines()[0])
+                raise DeviceLost(
+                    f"The GPU failed when {way} batches were tried. The next process skips them."
+                ) from error
     raise ValueError("There is no format to try.")

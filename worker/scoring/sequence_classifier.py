@@ -52,6 +52,7 @@ class SequenceClassifier:
     max_batch_tokens: int
     parity: ParityTrial | None = None  # comparison with the plain model's logits, if made
     refused_dtypes: tuple[str, ...] = ()  # formats that the parity gate refused before this one
+    faulty_ways: tuple[str, ...] = ()  # ways to run batches that ended an earlier process
     config: Any = None  # the transformers config
     work: DeviceWork | None = None  # since `metered`; for classifiers that share an encoder, counted by the first
     reader: TextReader | None = None  # None: each text is one sequence
@@ -78,6 +79,7 @@ class SequenceClassifier:
             max_batch_tokens=self.max_batch_tokens,
             parity=self.parity,
             refused_dtypes=self.refused_dtypes,
+            faulty_ways=self.faulty_ways,
             matmul_peak=self.work.peak if self.work else None,
         )
 

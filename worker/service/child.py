@@ -22,7 +22,7 @@ from shardsift.fleet.process.settings import Settings, read_settings
 from shardsift.fleet.run.model import Model, joint_format, worker_queue
 from shardsift.fleet.run.receipt import refusal_reason
 from shardsift.fleet.storage.scratch import remove_abandoned
-from shardsift.worker.scoring import Scorer
+from shardsift.worker.scoring import DeviceLost, Scorer
 from shardsift.worker.scoring.quiet import quieten_imports
 from shardsift.worker.service import ipc
 from shardsift.worker.service.device_meter import metered
@@ -125,6 +125,9 @@ def start_child() -> ScoringChild:
     signal.signal(ipc.STOP_SIGNAL, lambda _signal, _frame: os._exit(ExitCode.DONE))  # no shard is claimed yet
     try:
         child = _loaded_child(read_settings())
+    except DeviceLost as error:
+        logger.error("%s", error)
+        os._exit(ExitCode.DEVICE_FAULT)  # Celery starts another
     except Exception as error:
         _give_up(error)
     child.install_signal_handlers()
@@ -161,7 +164,7 @@ def load_handed_down(settings: Settings) -> dict[str, Scorer[Any]]:
 
 def _log_loaded(model: Model, scorer: Scorer[Any]) -> None:
     info = scorer.info
-    dtype = f"{info.dtype}{refusal_reason(info.refused_dtypes)}"
+    dtype = f"{info.dtype}{refusal_reason(info.refused_dtypes, info.faulty_ways)}"
     logger.info("Model %s is loaded on %s in %s, %s", model.name, info.device, dtype, info.backend)
     if info.parity:
         logger.info(

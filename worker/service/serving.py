@@ -14,6 +14,7 @@ from shardsift.fleet.process.tuned import Key, find_tuned
 from shardsift.fleet.run.model import Model, is_folder_revision
 from shardsift.fleet.scorers.sequence_classifier import revision_of_folder, unchanged_folder
 from shardsift.worker.scoring.device import release_memory
+from shardsift.worker.scoring.gpu_notes import GpuNotes
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.quiet import quiet_transformers
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
@@ -42,8 +43,9 @@ def load_untuned_model(settings: Settings) -> SequenceClassifier:
     """Load the model of the settings.
 
     In a worker, a model on several GPUs keeps its files in the worker's folder, and the process ends if a rank dies.
-    Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores. Raises
-    ShardsiftError if the files of a model folder are not those of the revision in the settings.
+    Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores. Raises DeviceLost
+    if the GPU failed. Raises ShardsiftError if the files of a model folder are not those of the revision in the
+    settings.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift"))  # else: /tmp
     revision, folder = settings.model_revision, os.environ.get(FOLDER)
@@ -67,6 +69,7 @@ def load_untuned_model(settings: Settings) -> SequenceClassifier:
                 scratch_dir=Path(folder) if folder else settings.scratch_dir,
                 on_lost_rank=_end_without_rank if folder else None,
             ),
+            notes=GpuNotes(folder=settings.state_dir / "gpu", worker_folder=Path(folder) if folder else None),
         )
 
 

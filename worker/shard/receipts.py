@@ -84,6 +84,7 @@ def scoring_receipts(
             max_batch_tokens=made.max_batch_tokens,
             parity=_parity(made.parity, scoring, spec),
             refused_dtypes=made.refused_dtypes,
+            faulty_ways=made.faulty_ways,
             histogram=counts.histograms[scoring.score_column],
             label_histograms=tuple(counts.histograms[column] for column in scoring.label_histogram_columns),
         )

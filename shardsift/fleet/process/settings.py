@@ -198,7 +198,7 @@ class Settings(BaseSettings):
     )
     state_dir: Annotated[Path, Process.SEVERAL] = Field(
         Path(platformdirs.user_state_dir("shardsift")),
-        description="Folder for the data and logs of `producer run` and the results of `worker tune`.",
+        description="Folder for the data and logs of `producer run`, the results of `worker tune`, and faults of GPUs.",
     )
     scratch_dir: Annotated[Path | None, Process.SEVERAL] = Field(
         None,

@@ -106,13 +106,14 @@ class ScoringReceipt:
     max_batch_tokens: int
     parity: Parity | None  # None if it was not measured
     refused_dtypes: tuple[str, ...] = ()  # formats that "auto" refused, because their scores differed too much
+    faulty_ways: tuple[str, ...] = ()  # ways to run batches that ended an earlier process
     histogram: Histogram  # of rows with a score
     label_histograms: tuple[Histogram, ...] = ()  # of each label's score, if there are several but not too many labels
 
     @property
     def format_line(self) -> str:
-        """The number format and, if a faster one was refused, the reason."""
-        return f"{self.dtype}{refusal_reason(self.refused_dtypes)}"
+        """The number format and, if something faster was refused, the reason."""
+        return f"{self.dtype}{refusal_reason(self.refused_dtypes, self.faulty_ways)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,9 +185,11 @@ class Receipt:
         return _RECEIPT.validate_json(data)
 
 
-def refusal_reason(dtypes: Sequence[str]) -> str:
-    """Write the end of a sentence about the number format: why no faster format was used."""
-    return f" (in {' and '.join(dtypes)} the scores differ too much)" if dtypes else ""
+def refusal_reason(dtypes: Sequence[str], faulty_ways: Sequence[str] = ()) -> str:
+    """Write the end of a sentence about the number format: why nothing faster was used."""
+    reasons = [f"in {' and '.join(dtypes)} the scores differ too much"] if dtypes else []
+    reasons += [f"{' and '.join(faulty_ways)} batches ended a process"] if faulty_ways else []
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 _RECEIPT = TypeAdapter(Receipt)

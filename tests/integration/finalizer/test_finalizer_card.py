@@ -157,7 +157,7 @@ def of_a_local_folder() -> bytes:
     spreads = {"histogram": spread, "label_histograms": (spread, spread)}
     receipts = [
         replace(scored_by(A, **spreads), source_uri="file:///me/web/a.jsonl.gz"),
-        scored_by(B, refused_dtypes=("float16", "bfloat16"), **spreads),
+        scored_by(B, refused_dtypes=("float16", "bfloat16"), faulty_ways=("graphed",), **spreads),
         replace(scored_by(B, **spreads), shard="b.part-00001", source_changed=True),
     ]
     reading = {"passages": "stride:256", "function_to_apply": "softmax", "int_score": False}

@@ -1,0 +1,73 @@
+"""Remember for later processes what failed on a GPU of this machine. After some faults, a process cannot try again.
+
+Needs no torch.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+_MOST_DEATHS = 2  # in a row: the first may be a kill from outside
+_DRIVER = Path("/proc/driver/nvidia/version")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuNotes:
+    """Facts, each in a file of `folder`, for one driver and set of packages. Without a folder, none is remembered.
+
+    `worker_folder` belongs to one worker, whose processes follow each other, and is removed when the worker ends. So a
+    note there is about a death that the worker survived, and never about another worker or a kill of the whole worker.
+    """
+
+    folder: Path | None = None
+    worker_folder: Path | None = None
+    about: tuple[str, ...] = ()  # the model and the GPU
+
+    def find(self, fact: str) -> str | None:
+        file = self.folder and self.folder / self._name(fact)
+        return file.read_text("utf-8") if file and file.exists() else None
+
+    def store(self, fact: str, found: str) -> None:
+        try:
+            if self.folder:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                (self.folder / self._name(fact)).write_text(found, "utf-8")
+        except OSError as error:
+            logger.warning("%s cannot keep for later processes: %s (%s)", self.folder, found, error)
+
+    @contextmanager
+    def trying(self, way: str) -> Iterator[None]:
+        """Leave a note for the worker's next process, if this one dies within the block."""
+        deaths = self._deaths(way)
+        if deaths:
+            with deaths.open("a") as file:
+                file.write("x")
+        try:
+            yield
+        finally:
+            if deaths:
+                deaths.unlink(missing_ok=True)
+
+    def fault_of(self, way: str) -> str | None:
+        """Say how a way to run batches ended an earlier process. Returns None if it may be tried."""
+        deaths = self._deaths(way)
+        if deaths and deaths.exists() and deaths.stat().st_size >= _MOST_DEATHS:
+            self.store(way, f"{_MOST_DEATHS} processes in a row died while they tried it")
+        found = self.find(way)
+        return found and f"{found}. To try again, delete {self.folder}/{self._name(way)}"
+
+    def _deaths(self, way: str) -> Path | None:
+        return self.worker_folder and self.worker_folder / f"trial-{self._name(way)}"
+
+    def _name(self, fact: str) -> str:
+        driver = _DRIVER.read_text() if _DRIVER.exists() else ""
+        versions = [version(package) for package in ("shardsift", "torch", "transformers")]
+        return hashlib.sha256(repr((fact, self.about, driver, versions)).encode()).hexdigest()[:16]
+
+
+FORGETFUL = GpuNotes()
