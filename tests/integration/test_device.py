@@ -1,13 +1,18 @@
 """The device for scoring is the requested one, or the worker refuses."""
 
 import logging
+import os
+import platform
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from shardsift.worker.scoring import ModelError
-from shardsift.worker.scoring.device import choose_device
+from shardsift.worker.scoring.device import choose_allocator, choose_device
+from shardsift.worker.scoring.gpu_notes import GpuNotes
 from support.nvidia_smi import install_nvidia_smi
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -56,3 +61,88 @@ def test_torch_with_cuda_refuses_a_machine_that_has_lost_its_gpu_and_torch_for_t
         assert choose_device("auto").type in ("cpu", "mps")
 
     assert sign in caplog.text
+
+
+# --- the allocator --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def allocations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Path]:
+    """Let processes that try an allocation fail if their setting has this word. Returns the log of their settings."""
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.setenv(name, "")  # so that it is restored
+        monkeypatch.delenv(name)
+    log, program = tmp_path / "settings", tmp_path / "python"
+
+    def fail_with(word: str) -> Path:
+        refused = "echo RuntimeError: CUDA driver error: operation not supported >&2; exit 1"
+        program.write_text(
+            f"#!/bin/sh\necho $PYTORCH_ALLOC_CONF >> {log}\ncase $PYTORCH_ALLOC_CONF in *{word}*) {refused};; esac\n"
+        )
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(program))
+        return log
+
+    return fail_with
+
+
+TRUE, FALSE = "expandable_segments:True", "expandable_segments:False"
+
+
+@pytest.mark.parametrize(("fails_with", "chosen", "tried"), [("nothing", TRUE, [TRUE]), ("True", FALSE, [TRUE, FALSE])])
+def test_expandable_segments_are_used_where_an_allocation_with_them_works_which_is_tried_once(
+    fails_with: str,
+    chosen: str,
+    tried: list[str],
+    allocations: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    log = allocations(fails_with)
+
+    for _ in range(2):
+        monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)  # as in another process
+        choose_allocator(GpuNotes(folder=tmp_path / "gpu"))
+        assert os.environ["PYTORCH_ALLOC_CONF"] == chosen
+
+    assert log.read_text().split() == tried
+
+
+def test_a_gpu_on_which_nothing_can_be_allocated_now_is_tried_again(
+    allocations: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    allocations("segments")
+    choose_allocator(GpuNotes(folder=tmp_path / "gpu"))
+    assert "PYTORCH_ALLOC_CONF" not in os.environ
+
+    allocations("nothing")
+    choose_allocator(GpuNotes(folder=tmp_path / "gpu"))
+
+    assert os.environ["PYTORCH_ALLOC_CONF"] == TRUE
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_the_users_own_setting_of_the_allocator_stays(
+    name: str, allocations: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = allocations("nothing")
+    monkeypatch.setenv(name, "max_split_size_mb:128")
+
+    choose_allocator(GpuNotes())
+
+    assert [os.environ.get(other) for other in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if other != name] == [
+        None
+    ]
+    assert os.environ[name] == "max_split_size_mb:128"
+    assert not log.exists()
+
+
+def test_on_wsl_expandable_segments_are_not_even_tried(
+    allocations: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = allocations("nothing")
+    monkeypatch.setattr(platform, "release", lambda: "6.6.87.2-microsoft-standard-WSL2")
+
+    choose_allocator(GpuNotes())
+
+    assert log.read_text().split() == [FALSE]

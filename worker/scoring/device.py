@@ -3,7 +3,9 @@
 import gc
 import logging
 import os
+import platform
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from shardsift.worker.scoring import DeviceUse, ModelError
+from shardsift.worker.scoring.gpu_notes import GpuNotes
 from shardsift.worker.scoring.gpus import VISIBLE, visible_gpus
 
 _PACKED_SINCE = (8, 0)  # the lowest CUDA capability with flash attention kernels
@@ -73,6 +76,33 @@ def best_device() -> torch.device:
 def device_name(device: torch.device) -> str:
     """Return the GPU's name, or the kind of device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # names of one setting
+_ALLOCATE = "import torch; torch.ones(1 << 24, device='cuda').sum().item()"
+
+
+def choose_allocator(notes: GpuNotes) -> None:
+    """Use expandable segments if they work here, unless the user has set torch's allocator.
+
+    Without them, batches of many sizes fragment a GPU's memory. On WSL and some virtual GPUs, allocations with them
+    fail. Must be called before the first allocation.
+    """
+    if any(name in os.environ for name in _ALLOCATOR):
+        return
+    settings = ("expandable_segments:True", "expandable_segments:False")
+    chosen = notes.find("allocator") or next(filter(_allocates, settings), None)
+    if chosen:  # otherwise the setting is not to blame
+        notes.store("allocator", chosen)
+        os.environ[_ALLOCATOR[0]] = chosen
+
+
+def _allocates(setting: str) -> bool:
+    """Try an allocation in another process, because this one could not change the setting after it."""
+    if setting.endswith("True") and "microsoft" in platform.release().lower():  # WSL, where later allocations may fail
+        return False
+    environment = {**os.environ, _ALLOCATOR[0]: setting}
+    return not subprocess.run([sys.executable, "-c", _ALLOCATE], env=environment, capture_output=True).returncode
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:

@@ -28,6 +28,7 @@ from shardsift.worker.scoring.device import (
     Candidate,
     Way,
     candidates,
+    choose_allocator,
     choose_device,
     convert,
     default_batch_tokens,
@@ -81,11 +82,11 @@ def load_classifier(
     if threads:
         torch.set_num_threads(min(threads, os.cpu_count() or 1))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    # Prevents batches of many sizes from fragmenting a GPU's memory.
-    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     # cuDNN would plan its attention for each new shape of a batch, which took 6 s of the first window on an H100.
     torch.backends.cuda.enable_cudnn_sdp(False)
     target = choose_device(device)
+    if target.type == "cuda":
+        choose_allocator(notes)
     if sharding and sharding.devices > 1:
         return load_sharded(
             model,
