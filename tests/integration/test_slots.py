@@ -12,6 +12,7 @@ from shardsift.worker.supervisor.slots import Slot, find_slots
 from support.nvidia_smi import install_nvidia_smi
 
 USABLE, PHYSICAL = 8, 4  # cores
+THREADS = ("SHARDSIFT_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., No
         monkeypatch.setattr("shardsift.worker.supervisor.slots.cpu_count", cores)
         install_nvidia_smi(tmp_path, gpus=gpus)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-        for name in ("SHARDSIFT_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"):
+        for name in THREADS:
             monkeypatch.delenv(name, raising=False)
         if visible is None:
             monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -47,6 +48,7 @@ def test_each_gpu_is_a_place_with_its_share_of_the_cores(machine: Callable[..., 
     assert devices(slots) == [("gpu0", "0"), ("gpu1", "1")]
     assert {slot.environment["SHARDSIFT_THREADS"] for slot in slots} == {"4"}
     assert {slot.environment["RAYON_NUM_THREADS"] for slot in slots} == {"4"}
+    assert {slot.environment["TORCHINDUCTOR_COMPILE_THREADS"] for slot in slots} == {"4"}
 
 
 PAIRS = {"gpus_per_worker": 2}
@@ -103,7 +105,17 @@ def test_a_cpu_is_one_place_with_a_thread_per_physical_core(machine: Callable[..
     (slot,) = find_slots()
 
     assert slot.name == "worker"
-    assert slot.environment == {"SHARDSIFT_THREADS": "4", "OMP_NUM_THREADS": "4", "RAYON_NUM_THREADS": "8"}
+    assert slot.environment == dict(zip(THREADS, ("4", "4", "8", "8"), strict=True))
+
+
+def test_threads_that_the_user_has_set_stay(machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(gpus=1)
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+    (slot,) = find_slots()
+
+    assert "TORCHINDUCTOR_COMPILE_THREADS" not in slot.environment
+    assert slot.environment["SHARDSIFT_THREADS"] == "8"
 
 
 @pytest.mark.parametrize(

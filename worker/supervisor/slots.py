@@ -101,6 +101,7 @@ def _threads_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
     share = max(1, cpu_count() // workers)
     model = share if on_gpu else max(1, cpu_count(only_physical_cores=True) // workers)
     threads = {"SHARDSIFT_THREADS": model, "OMP_NUM_THREADS": model, "RAYON_NUM_THREADS": share}
+    threads["TORCHINDUCTOR_COMPILE_THREADS"] = min(share, 32)
     return {name: str(count) for name, count in threads.items() if not os.environ.get(name)}
 
 

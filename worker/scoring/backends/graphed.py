@@ -18,9 +18,11 @@ from shardsift.worker.scoring.backends.packed import Inputs, Packed
 from shardsift.worker.scoring.device import to_device
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
-# Average and maximum tokens of a text in a batch; other batches run packed. The attention kernel starts as many blocks
-# for each text as the longest one needs (one per 128 tokens), so there is a size for many texts and one for long ones.
-_SIZES = ((64, 512), (16, 128))
+# Average and maximum tokens of a text in a batch. The first size that fits is used; other batches run packed. The
+# attention kernel starts as many blocks for each text as the longest one needs (one per 128 tokens), and an empty block
+# costs time too, so batches of many texts and of long texts have different sizes. Only models that read more than 512
+# tokens use the last two.
+_SIZES = ((256, 512), (64, 512), (16, 128), (512, 2_048), (2_048, 8_192))
 _FULL_ENOUGH = 0.5  # share of the tokens; smaller batches are faster if they run packed
 _MOST_ERROR = 0.05  # of a logit, as in bfloat16
 logger = logging.getLogger(__name__)
@@ -32,8 +34,6 @@ class Graphed:
     With a CUDA graph, logits are copied before the next batch overwrites them.
     """
 
-    name = "graphed"
-
     def __init__(self, packed: Packed, *, tokens: int, longest: int) -> None:
         self.packed = packed
         self._tokens = tokens
@@ -42,6 +42,12 @@ class Graphed:
         # Without max_autotune: on an H100, cuBLAS won all large products, and trying the others took minutes.
         self._run = torch.compile(packed.run, dynamic=False, fullgraph=True)
         self._graphs: dict[Hashable, _Graph | None] = {}  # by the inputs' shapes; None if recording failed
+
+    @property
+    def name(self) -> str:
+        """How batches run: packed, if no size could be recorded."""
+        recorded = [graph is not None for graph in self._graphs.values()]
+        return "graphed" if all(recorded) else "partly graphed" if any(recorded) else "packed"
 
     def of_size(self, tokens: int) -> "Graphed":
         return Graphed(self.packed, tokens=tokens, longest=self._longest)
@@ -72,7 +78,7 @@ class Graphed:
         return Tokens(ids=np.pad(batch.ids, free), offsets=offsets, types=types)
 
     def _graph_of(self, inputs: Inputs, *, texts: int, longest: int) -> "_Graph | None":
-        """Return the graph for inputs of these shapes. Raises if the first graph fails: the gate then skips graphs."""
+        """Return the graph for inputs of these shapes, if any. Raises if the first one fails, if memory is not short."""
         kind = (len(inputs["starts"]), frozenset(inputs))  # with or without token types
         if kind in self._graphs:
             return self._graphs[kind]
@@ -83,7 +89,7 @@ class Graphed:
                 graph = _Graph(partial(self._run, longest=longest), inputs, self.packed.device)
             _check_close(graph.replay(inputs)[:texts], self.packed.run(inputs, longest=longest)[:texts])
         except Exception as error:
-            if len(self._graphs) == 1:
+            if len(self._graphs) == 1 and not isinstance(error, torch.OutOfMemoryError):
                 raise
             logger.warning("Batches of texts of up to %d tokens are not graphed: %s", longest, error)
             return None
