@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from shardsift.fleet.run.text import pairs
 from shardsift.worker.scoring import Hypotheses, Place, Reading, Scorer
 from shardsift.worker.scoring.backends.graphed import Graphed
+from shardsift.worker.scoring.backends.in_float32 import InFloat32
 from shardsift.worker.scoring.backends.last_layer import reduce_last_layer
 from shardsift.worker.scoring.backends.packed import FAMILIES, packed
 from shardsift.worker.scoring.backends.padded import Padded
@@ -127,6 +128,19 @@ def test_packed_logits_are_those_of_each_text_alone(kind: str, reduced: bool) ->
 
     assert logits.shape == alone.shape == (7, 3)
     assert alone.std(dim=0).min() > 0.1  # equal logits would prove nothing
+    assert (logits - alone).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_packed_model_scores_texts_again_in_float32_one_by_one(kind: str) -> None:
+    model = made(kind)
+    tokens = random_tokens([5, 40, 17, 1, 500])
+    alone = logits_alone(padded(model), tokens)
+
+    first_only = reduce_last_layer(model)
+    again = InFloat32([packed(model, CPU, first_only=first_only, attention=stand_in)])
+
+    logits = torch.cat([again.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
     assert (logits - alone).abs().max() < 1e-5
 
 

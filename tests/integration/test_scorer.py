@@ -14,7 +14,7 @@ from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.families import family_classifier
-from support.models import configured
+from support.models import configured, overflowing_classifier, with_another_head
 from support.odd_texts import real_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -53,8 +53,9 @@ def test_a_scorers_revision_is_the_one_that_was_asked_for(bert_model: Path, tmp_
         assert load_classifier(str(model), "float32", revision=revision, parity_rows=0).revision == revision
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_score_that_is_not_finite_is_an_errored_row_and_the_others_keep_their_scores(
-    tmp_path: Path, bert_model: Path, scorer: SequenceClassifier
+    dtype: str, tmp_path: Path, bert_model: Path, scorer: SequenceClassifier
 ) -> None:
     model = BertForSequenceClassification.from_pretrained(bert_model)
     tokenizer = AutoTokenizer.from_pretrained(bert_model)
@@ -64,11 +65,45 @@ def test_a_score_that_is_not_finite_is_an_errored_row_and_the_others_keep_their_
     tokenizer.save_pretrained(tmp_path)
     texts = ["A horse runs.", "A zebra runs.", "A donkey runs, and it does so for a long time."]
 
-    scores = load_classifier(str(tmp_path), "float32").score(texts)
+    scores = load_classifier(str(tmp_path), dtype).score(texts)
 
     assert scores.errors == {1: "score is not finite"}
+    assert scores.in_float32 == 0
     assert np.isnan(scores.values[1])
-    assert np.abs(scores.values[[0, 2]] - scorer.score(texts).values[[0, 2]]).max() < 1e-5
+    limit = 1e-5 if dtype == "float32" else 0.05
+    assert np.abs(scores.values[[0, 2]] - scorer.score(texts).values[[0, 2]]).max() < limit
+
+
+def test_a_row_that_overflows_in_float16_has_one_score_in_float32_whatever_is_scored_beside_it(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    model, texts = str(overflowing_classifier(tmp_path / "model", tiny_model, factor=1e4)), real_texts(20)
+    exact, scorer = (load_classifier(model, dtype, parity_rows=0) for dtype in ("float32", "float16"))
+    without = replace(scorer, in_float32=None).score(texts)
+    odd, others = list(without.errors), np.delete(np.arange(20), list(without.errors))
+
+    scores = scorer.score(texts)
+
+    assert 0 < len(odd) == scores.in_float32 < 20
+    assert scores.errors == {}
+    assert scores.values[others].tobytes() == without.values[others].tobytes()
+    assert np.abs(scores.values - exact.score(texts).values).max() < 0.05
+    assert scorer.score([texts[row] for row in odd[::-1]]).values[::-1].tobytes() == scores.values[odd].tobytes()
+
+
+def test_rows_that_overflow_in_a_joint_encoder_have_the_scores_of_each_model(tmp_path: Path, tiny_model: Path) -> None:
+    first = overflowing_classifier(tmp_path / "first", tiny_model, factor=1e4)
+    second = with_another_head(first, tmp_path / "second", labels=3)
+    one, other = (load_classifier(str(model), "float16", parity_rows=0) for model in (first, second))
+    texts = real_texts(20)
+    alone = np.hstack([one.score(texts).values, other.score(texts).values])
+
+    joint = one.joined_with([other])
+
+    assert joint
+    scores = joint.score(texts)
+    assert 0 < scores.in_float32 < 20
+    assert scores.values.tobytes() == alone.tobytes()
 
 
 # --- memory that does not do --------------------------------------------------------------------------------------------

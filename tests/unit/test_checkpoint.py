@@ -13,7 +13,7 @@ DIGEST = "d1"
 def some_scores(*, missing: list[int], outputs: int = 1) -> Scores:
     values = np.random.default_rng(1).normal(size=(ROWS, outputs)).astype(np.float32)
     values[[3, *missing]] = np.nan
-    return Scores(values=values, errors={3: "null text"}, missing=np.array(missing, dtype=np.int64))
+    return Scores(values=values, errors={3: "null text"}, missing=np.array(missing, dtype=np.int64), in_float32=2)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -26,6 +26,7 @@ def test_scores_come_back_bit_by_bit_with_errors_and_what_is_missing(missing: li
     assert back.values.tobytes() == scores.values.tobytes()
     assert back.errors == scores.errors
     assert back.missing.tolist() == missing
+    assert back.in_float32 == 2
 
 
 def test_a_row_and_score_costs_four_bytes() -> None:

@@ -22,6 +22,7 @@ Indices = npt.NDArray[np.int64]
 GoOn = Callable[[int], bool]  # takes the rows scored so far in the window; returns whether to score the next batch
 _NONE = np.empty(0, dtype=np.int64)
 _NO_ERRORS: Mapping[int, str] = {}
+NOT_FINITE = "score is not finite"
 Encoded = TypeVar("Encoded")
 
 
@@ -53,6 +54,7 @@ class Scores:
     values: npt.NDArray[np.float32]
     errors: dict[int, str] = field(default_factory=dict)  # row → reason
     missing: Indices = field(default_factory=lambda: _NONE)  # rows whose batch was not reached before a stop
+    in_float32: int = 0  # rows that overflow in float16 and were scored again
 
     @property
     def has_all_rows(self) -> bool:
@@ -69,7 +71,7 @@ class Scores:
         """Add errors, and one for each row whose scores are not finite numbers."""
         odd = np.logical_not(np.isfinite(self.values).all(axis=1))
         odd[self.missing] = False
-        not_finite = dict.fromkeys(np.flatnonzero(odd).tolist(), "score is not finite")
+        not_finite = dict.fromkeys(np.flatnonzero(odd).tolist(), NOT_FINITE)
         reasons = not_finite | self.errors | dict(errors)
         values = self.values.copy()
         values[list(reasons)] = np.nan
@@ -82,7 +84,8 @@ class Scores:
         values[found] = earlier.values[found]
         errors = self.errors | {row: earlier.errors[row] for row in found.tolist() if row in earlier.errors}
         missing = np.setdiff1d(self.missing, found)
-        return replace(self, values=values, errors=dict(sorted(errors.items())), missing=missing)
+        again = self.in_float32 + earlier.in_float32
+        return replace(self, values=values, errors=dict(sorted(errors.items())), missing=missing, in_float32=again)
 
 
 def null_texts(texts: pa.Array) -> dict[int, str]:

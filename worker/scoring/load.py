@@ -21,6 +21,7 @@ from shardsift.worker.scoring.backends.cpu import (
     products_are_faster,
 )
 from shardsift.worker.scoring.backends.graphed import Graphed
+from shardsift.worker.scoring.backends.in_float32 import InFloat32
 from shardsift.worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from shardsift.worker.scoring.backends.packed import FAMILIES, Packed, packed
 from shardsift.worker.scoring.backends.padded import Padded, compile_in_place, padded, without_waiting
@@ -118,7 +119,9 @@ def load_classifier(
         )
         if isinstance(run, Graphed):
             _check_faster(scorer, replace(scorer, backend=run.packed))
-        return scorer
+        if candidate.dtype != "float16":
+            return scorer
+        return replace(scorer, in_float32=InFloat32([run.packed if isinstance(run, Graphed) else run]))
 
     tried = candidates(dtype, target, model_type, first=first, ways=ways, may_be_plain=not compile)
     gpu = str(torch.cuda.get_device_properties(target)) if target.type == "cuda" else ""  # with its UUID

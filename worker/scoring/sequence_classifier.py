@@ -9,9 +9,11 @@ import pyarrow as pa
 import torch
 
 from shardsift.worker.scoring import (
+    NOT_FINITE,
     DeviceUse,
     EncodedRows,
     GoOn,
+    Indices,
     ModelError,
     ModelShape,
     Place,
@@ -24,6 +26,7 @@ from shardsift.worker.scoring import (
 )
 from shardsift.worker.scoring.backends import Backend
 from shardsift.worker.scoring.backends.graphed import Graphed
+from shardsift.worker.scoring.backends.in_float32 import InFloat32
 from shardsift.worker.scoring.device import device_name, device_use
 from shardsift.worker.scoring.forward import launch
 from shardsift.worker.scoring.parity_trial import ParityTrial, sample_texts
@@ -32,6 +35,7 @@ from shardsift.worker.scoring.readings import TextReader, one_sequence_each, tex
 from shardsift.worker.scoring.sharded import Sharded
 from shardsift.worker.scoring.shared_encoder import joint_backend
 from shardsift.worker.scoring.tokenizing.tokenize import AnyTexts, TextTokenizer, plain_texts
+from shardsift.worker.scoring.tokenizing.tokens import Sequences
 
 Made = TypeVar("Made")
 _MOST_MADE = 32  # readings and joint classifiers that a classifier remembers
@@ -45,6 +49,7 @@ class SequenceClassifier:
     model: str  # a Hub name or a folder
     revision: str | None  # of a Hub model, as requested; a worker requests a commit
     backend: Backend
+    in_float32: InFloat32 | None = None  # for texts that overflow in float16
     tokenizer: TextTokenizer
     device: torch.device
     dtype: str
@@ -133,8 +138,21 @@ class SequenceClassifier:
         )
         return lambda: self._of_rows(encoded, logits(), earlier)
 
+    def _without_overflow(self, sequences: Sequences, found: Scores) -> tuple[Scores, Indices]:
+        """Score each sequence that overflows in float16 again, alone and in float32. Returns those that succeeded, too."""
+        odd = np.array([one for one, reason in found.errors.items() if reason == NOT_FINITE], dtype=np.int64)
+        if self.in_float32 is None or not len(odd):
+            return found, odd[:0]
+        again = launch(self.in_float32, sequences.take(odd), outputs=self.outputs, max_batch_tokens=1)()
+        values = found.values.copy()
+        values[odd] = again.values
+        scored = np.delete(odd, list(again.errors))
+        errors = {one: reason for one, reason in found.errors.items() if one not in scored}
+        return replace(found, values=values, errors=errors), scored
+
     def _of_rows(self, encoded: EncodedRows, found: Scores, earlier: Scores | None) -> Scores:
         row_of, offsets = encoded.row_of_text, encoded.offsets
+        found, again = self._without_overflow(encoded.sequences, found)
         values = np.full((encoded.rows, self._reader.outputs), np.nan, dtype=np.float32)
         if len(row_of):
             values[row_of] = self._reader.combine(found.values, offsets)
@@ -144,7 +162,8 @@ class SequenceClassifier:
             errors.setdefault(int(row_of[text]), reason)
         missing = np.setdiff1d(row_of[texts_with(found.missing, offsets)], list(errors))
         values[missing] = np.nan
-        scores = Scores(values=values, errors=errors, missing=missing).with_errors()
+        in_float32 = len(texts_with(again, offsets))
+        scores = Scores(values=values, errors=errors, missing=missing, in_float32=in_float32).with_errors()
         return scores if earlier is None else scores.filled_from(earlier)
 
     def with_budget(self, max_batch_tokens: int) -> "SequenceClassifier":
@@ -225,6 +244,7 @@ def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | N
         model=" + ".join(classifier.model for classifier in classifiers),
         revision=None,
         backend=backend,
+        in_float32=first.in_float32 and InFloat32(backend.backends),
         outputs=sum(classifier.outputs for classifier in classifiers),
         max_batch_tokens=min(classifier.max_batch_tokens for classifier in classifiers),
         parity=None,

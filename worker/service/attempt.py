@@ -124,6 +124,8 @@ class Attempt:
 
     def _logged(self, receipt: Receipt) -> str:
         line = f"{counted(receipt.rows_in, 'row')} in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
+        if rows := sum(scoring.rows_in_float32 for scoring in receipt.scorings):
+            line += f"; {counted(rows, 'score')} in float32 instead of float16"
         seconds = receipt.provenance.finished_at - receipt.provenance.started_at
         fields = {"rows": receipt.rows_in, "seconds": round(seconds, 1)}
         logger.info("%s: %s", self.claim.what_in_full, line, extra=self.claim.log_fields | fields)

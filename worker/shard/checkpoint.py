@@ -51,7 +51,7 @@ def _head(scores: Scores, digest: str) -> dict[str, object]:
     head: dict[str, object] = {"texts": digest, "rows": rows, "outputs": outputs, "errors": scores.errors}
     if not scores.has_all_rows:
         head["known"] = np.packbits(scores.known).tobytes().hex()
-    return head
+    return head | ({"in_float32": scores.in_float32} if scores.in_float32 else {})
 
 
 def from_bytes(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
@@ -81,4 +81,5 @@ def _read(head: Any, logits: Logits) -> tuple[Scores, Logits]:
     end = int(known.sum()) * head["outputs"]
     values[known] = logits[:end].reshape(int(known.sum()), head["outputs"])
     errors = {int(row): str(reason) for row, reason in head["errors"].items()}
-    return Scores(values=values, errors=errors, missing=np.flatnonzero(~known)), logits[end:]
+    again = int(head.get("in_float32", 0))
+    return Scores(values=values, errors=errors, missing=np.flatnonzero(~known), in_float32=again), logits[end:]

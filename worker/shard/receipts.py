@@ -85,6 +85,7 @@ def scoring_receipts(
             parity=_parity(made.parity, scoring, spec),
             refused_dtypes=made.refused_dtypes,
             faulty_ways=made.faulty_ways,
+            rows_in_float32=getattr(made, "rows_in_float32", counts.in_float32[scoring.score_column]),
             histogram=counts.histograms[scoring.score_column],
             label_histograms=tuple(counts.histograms[column] for column in scoring.label_histogram_columns),
         )

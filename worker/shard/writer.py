@@ -4,6 +4,7 @@ Their bytes depend only on the rows and the spec. The files do not say which wor
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class RowCounts:
     errors: dict[str, int] = field(default_factory=dict)
     rows_bad: int = 0  # errored rows that could not be read
     left_out: dict[str, int] = field(default_factory=dict)  # field → rows that have it
+    in_float32: Counter[str] = field(default_factory=Counter)  # column of a score → rows that overflow in float16
 
     @property
     def rows_errored(self) -> int:
@@ -96,6 +98,8 @@ class ShardWriter:
         for row, error in errors.items():
             reason = window.bad[row].reason if row in window.bad else error
             self.counts.errors[reason] = self.counts.errors.get(reason, 0) + 1
+        for scoring, one in zip(self._spec.scorings, scores, strict=True):
+            self.counts.in_float32[scoring.score_column] += one.in_float32
         self.counts.rows_bad += len(window.bad)
         for name in chain.from_iterable(window.left_out):
             name = name if name in self.counts.left_out or len(self.counts.left_out) < _MOST_LEFT_OUT else OTHER_FIELDS

@@ -107,6 +107,7 @@ class ScoringReceipt:
     parity: Parity | None  # None if it was not measured
     refused_dtypes: tuple[str, ...] = ()  # formats that "auto" refused, because their scores differed too much
     faulty_ways: tuple[str, ...] = ()  # ways to run batches that ended an earlier process
+    rows_in_float32: int = 0  # rows that overflow in float16 and were scored again
     histogram: Histogram  # of rows with a score
     label_histograms: tuple[Histogram, ...] = ()  # of each label's score, if there are several but not too many labels
 

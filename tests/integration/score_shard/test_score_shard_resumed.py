@@ -14,6 +14,7 @@ from shardsift.fleet.run.receipt import Receipt
 from shardsift.worker.scoring.load import load_classifier
 from support.claimed_shards import Office, StopsAfter, one_shard
 from support.line_files import write_as_lines, write_file
+from support.models import overflowing_classifier
 from support.nli import nli_classifier
 
 ROWS, WINDOW_ROWS = 100, 16
@@ -50,6 +51,7 @@ def check_resumed(office: Office, folder: Path, **options: Any) -> Receipt:
     assert receipt
     assert (receipt.data.sha256, receipt.scores.sha256) == (expected.data.sha256, expected.scores.sha256)
     assert receipt.errors == expected.errors
+    assert receipt.scorings == expected.scorings
     return receipt
 
 
@@ -99,3 +101,15 @@ def test_a_resumed_shard_has_the_bytes_of_one_that_was_not_stopped_for_two_model
     office: Office, folder: Path, tiny_model: Path
 ) -> None:
     check_resumed(office, folder, models=(f"one={tiny_model}", f"other={tiny_model}"))
+
+
+def test_a_receipt_counts_the_rows_that_overflow_in_float16_also_after_a_stop(
+    ledger: Ledger, tiny_model: Path, shards: Path, tmp_path: Path
+) -> None:
+    model = overflowing_classifier(tmp_path / "model", tiny_model, factor=1e4)
+    scorer = load_classifier(str(model), "float16", device="cpu", parity_rows=0, threads=1, max_batch_tokens=1_024)
+
+    receipt = check_resumed(Office(ledger, scorer, model, tmp_path), shards)
+
+    assert receipt.rows_errored == 0
+    assert 0 < receipt.scorings[0].rows_in_float32 < receipt.rows_in
