@@ -22,9 +22,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., No
     def cores(only_physical_cores: bool = False) -> int:
         return PHYSICAL if only_physical_cores else USABLE
 
-    def is_made(*, gpus: int = 0, visible: str | None = None) -> None:
+    def is_made(*, gpus: int = 0, slices: int = 0, visible: str | None = None) -> None:
         monkeypatch.setattr("shardsift.worker.supervisor.slots.cpu_count", cores)
-        install_nvidia_smi(tmp_path, gpus=gpus)
+        install_nvidia_smi(tmp_path, gpus=gpus, slices=slices)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
         for name in THREADS:
             monkeypatch.delenv(name, raising=False)
@@ -87,6 +87,22 @@ def test_the_gpus_that_a_batch_system_allows_are_the_only_ones(machine: Callable
 
     assert devices(find_slots()) == [("gpu3", "3"), ("gpu1", "GPU-7f2a")]
     assert devices(find_slots(gpus="1,")) == [("gpu0", "GPU-7f2a")]
+
+
+def test_each_slice_of_a_divided_gpu_is_a_place_beside_the_gpus_that_are_not_divided(
+    machine: Callable[..., None],
+) -> None:
+    machine(gpus=2, slices=3)
+
+    assert devices(find_slots()) == [
+        ("gpu0", "MIG-0abc"),
+        ("gpu1", "MIG-1abc"),
+        ("gpu2", "MIG-2abc"),
+        ("gpu3", "GPU-1abc"),
+    ]
+    assert devices(find_slots(gpus="1,3")) == [("gpu0", "MIG-1abc"), ("gpu1", "GPU-1abc")]
+    with pytest.raises(UsageError, match="--gpus-per-worker 2: a process sees only one slice"):
+        find_slots(**PAIRS)
 
 
 @pytest.mark.parametrize("visible", ["", "-1"])

@@ -7,6 +7,7 @@ import subprocess
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _SECONDS = 30.0  # nvidia-smi is slow if the driver is not loaded
+_LISTED = re.compile(r"^(GPU|  MIG) .*\(UUID: (\S+)\)", re.MULTILINE)
 _CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.(\d+)")
 
 
@@ -18,13 +19,18 @@ def nvidia_smi(*arguments: str) -> subprocess.CompletedProcess[str] | None:
 
 
 def visible_gpus() -> list[str]:
-    """List the GPUs that this process may use, by number or UUID. CUDA_VISIBLE_DEVICES may limit them."""
+    """List the GPUs, or their slices (MIG), that this process may use. CUDA_VISIBLE_DEVICES may limit them."""
     visible = os.environ.get(VISIBLE)
     if visible is not None:
         return [gpu.strip() for gpu in visible.split(",") if gpu.strip() not in ("", "-1", "NoDevFiles")]
     listed = nvidia_smi("-L")
-    count = sum(line.startswith("GPU ") for line in listed.stdout.splitlines()) if listed else 0
-    return [str(number) for number in range(count)]
+    gpus: list[list[str]] = []  # the UUIDs of each and of its slices
+    for kind, uuid in _LISTED.findall(listed.stdout if listed else ""):
+        gpus += [[]] if kind == "GPU" else []
+        gpus[-1].append(uuid)
+    if all(len(one) == 1 for one in gpus):
+        return [str(number) for number in range(len(gpus))]
+    return [uuid for one in gpus for uuid in one[1:] or one]
 
 
 def driver_cuda() -> int | None:

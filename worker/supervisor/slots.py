@@ -50,6 +50,8 @@ def find_slots(
     if gpus == "0" and device.startswith("cuda"):
         raise UsageError(f"--gpus 0 is the CPU, and --device {device} a GPU. Leave one out.")
     devices = _gpus(gpus) if device in ("auto", "cuda") else []
+    if gpus_per_worker > 1 and any(gpu.startswith("MIG-") for gpu in devices):
+        raise UsageError(f"--gpus-per-worker {gpus_per_worker}: a process sees only one slice of a GPU. Leave it out.")
     _check_groups(len(devices), gpus_per_worker, device=device)
     groups = [devices[first : first + gpus_per_worker] for first in range(0, len(devices), gpus_per_worker)]
     count = workers or len(groups) or 1
