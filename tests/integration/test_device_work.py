@@ -1,5 +1,7 @@
 """A worker knows which share of its device's matmul peak its model reaches, and measuring it changes no score."""
 
+import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +10,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from shardsift.fleet.run.flops import shape_of
+from shardsift.fleet.run.flops import Shape, shape_of
 from shardsift.worker.scoring import ScorerInfo
 from shardsift.worker.scoring.device import device_use
 from shardsift.worker.scoring.load import load_classifier
+from shardsift.worker.scoring.peak import matmul_peak
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.service.device_meter import DeviceMeter
 from support.odd_texts import real_texts
@@ -87,6 +90,31 @@ def test_an_encoder_that_runs_once_for_two_models_is_counted_once(tiny_model: Pa
 
     assert operations(one) + operations(other) - before == pytest.approx(counted(one, encoded.sequences.batch_lengths))
     assert meter.peak_share(10) is not None
+
+
+def test_the_peak_of_a_gpu_is_what_it_keeps_up_and_its_clock_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shape, gpu = (
+        Shape(layers=1, hidden=64, attention=64, key_value=64, feed_forward=64, gated=False),
+        torch.device("meta"),
+    )
+    now = 0.0
+
+    def multiply(_: torch.nn.Linear, states: torch.Tensor) -> torch.Tensor:
+        nonlocal now
+        now += 1e-3 if now < 0.2 else 2e-3  # under load, the clock falls by half
+        return states
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.INFO):
+        patch.setattr(torch.nn.Linear, "forward", multiply)
+        patch.setattr(time, "perf_counter", lambda: now)
+        patch.setattr(torch.cuda, "clock_rate", lambda device: 1_410)
+        peak = matmul_peak(shape, torch.bfloat16, gpu)
+
+    assert peak == pytest.approx(2 * 512 * 64 * 64 / 2e-3, rel=0.01)
+    assert 2.0 < now < 8.0
+    assert "The GPU's clock is 1410 MHz while it multiplies matrices." in caplog.messages
 
 
 class OwnScorer:

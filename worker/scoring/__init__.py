@@ -210,7 +210,7 @@ class MeteredScorer(Protocol):
     def metered(self, shape: ModelShape | None) -> "Scorer[Any]":
         """Return a scorer that counts its work from now on. `shape` is None if the model's layers are unknown.
 
-        Takes up to a second to measure the device's matmul peak.
+        Takes up to some seconds to measure the device's matmul peak.
         """
 
     @property

@@ -125,8 +125,8 @@ def device_use(device: torch.device) -> DeviceUse:
     if device.type != "cuda":
         return DeviceUse()
     return DeviceUse(
-        memory_share=_answer_of(lambda: _memory_share(device)),
-        busy_share=_answer_of(lambda: torch.cuda.utilization(device) / 100),  # by NVML
+        memory_share=answer_of(lambda: _memory_share(device)),
+        busy_share=answer_of(lambda: torch.cuda.utilization(device) / 100),  # by NVML
     )
 
 
@@ -135,7 +135,7 @@ def _memory_share(device: torch.device) -> float:
     return 1 - free / total
 
 
-def _answer_of(ask: Callable[[], float]) -> float | None:
+def answer_of(ask: Callable[[], float]) -> float | None:
     """Ask the driver. Returns None if that fails.
 
     NVML needs the package nvidia-ml-py, which has its own errors, and does not report the use of a MIG slice. After a

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,10 @@ import torch
 
 from shardsift.worker.scoring import ModelShape
 from shardsift.worker.scoring.backends.cpu import fuse_linear_layers
+from shardsift.worker.scoring.device import answer_of
 
 _TOKENS_CPU, _TOKENS_GPU = 512, 32_768  # rows of the left matrix
-_SECONDS = 0.03  # for which each product is repeated, after a warm-up of the same length
+_SECONDS_CPU, _SECONDS_GPU = 0.03, 0.4  # for which each of five products is repeated, after a warm-up as long
 logger = logging.getLogger(__name__)
 
 
@@ -52,16 +54,19 @@ def measured_work(shape: ModelShape | None, dtype: str, device: torch.device) ->
 
 @lru_cache(maxsize=32)
 def matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> float:
-    """Measure the operations per second of one layer's products, in a fraction of a second. Cached per process."""
+    """Measure the operations per second of one layer's products; on a GPU, under load for seconds. Cached per process."""
     tokens = _TOKENS_GPU if device.type == "cuda" else _TOKENS_CPU
     operations = sum(2 * tokens * rows * columns * count for rows, columns, count in shape.matrices)
     spent = sum(count * _seconds(tokens, rows, columns, dtype, device) for rows, columns, count in shape.matrices)
+    if clock := answer_of(lambda: torch.cuda.clock_rate(device)):
+        logger.info("The GPU's clock is %d MHz while it multiplies matrices.", clock)
     return operations / spent
 
 
 @torch.inference_mode()
 def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> float:
-    """Time one product. Returns the fastest of several runs, because disturbances only make it slower."""
+    """Time one product: the fastest of several runs on a CPU, the mean on a GPU, whose clock falls under load."""
+    limit = _SECONDS_CPU if device.type == "cpu" else _SECONDS_GPU
     states = torch.randn(tokens, rows, device=device).to(dtype)
     layer = torch.nn.Sequential(torch.nn.Linear(rows, columns, bias=False, device=device).to(dtype))
     if device.type == "cpu":
@@ -75,14 +80,15 @@ def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: t
         return (time.perf_counter() - start) / times
 
     first = multiply(1)
-    times = max(1, int(_SECONDS / 5 / first))
-    if first < _SECONDS:  # otherwise the first product was enough to warm up
-        _repeat(lambda: multiply(times))
-    return min(_repeat(lambda: multiply(times)))
+    times = max(1, int(limit / 5 / first))
+    if first < limit:  # otherwise the first product was enough to warm up
+        times = max(1, int(limit / 5 / min(_repeat(lambda: multiply(times), limit))))
+    measured = _repeat(lambda: multiply(times), limit)
+    return min(measured) if device.type == "cpu" else fmean(measured)
 
 
-def _repeat(measure: Callable[[], float]) -> list[float]:
-    end = time.perf_counter() + _SECONDS
+def _repeat(measure: Callable[[], float], seconds: float) -> list[float]:
+    end = time.perf_counter() + seconds
     measured = [measure()]
     while time.perf_counter() < end:
         measured.append(measure())

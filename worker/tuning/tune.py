@@ -45,7 +45,7 @@ _ROWS = {"cpu": 64, "mps": 1_000, "cuda": 20_000}  # texts of a trial, so that i
 _REFERENCE_ROWS = 2_304  # most texts for the pipeline, which is slow: three batches of the largest size
 _CPU_BUDGETS = (512, 1_024, 2_048, 4_096, 8_192)
 _STEP_ROWS = 256  # decoded at once
-_GPU_BUDGETS = (8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
+_GPU_BUDGETS = (4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
 
 _AXIS = {
     Method.BUDGET: "tokens in a batch, padding included",

@@ -51,7 +51,7 @@ class TuneOptions:
         str | None,
         typer.Option(
             metavar="TOKENS,…",
-            help="Token budgets to try. Default: 512 to 8,192 on a CPU, 8,192 to 262,144 on a GPU.",
+            help="Token budgets to try. Default: 512 to 8,192 on a CPU, 4,096 to 262,144 on a GPU.",
         ),
     ] = None
     repeats: Annotated[int, typer.Option(min=1, help="Number of times to time each setting.")] = 3
