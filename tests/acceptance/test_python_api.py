@@ -157,13 +157,13 @@ def test_scores_are_shown_and_other_rows_published_by_them(kept: shardsift.RunSt
     found = shardsift.scores(Path("kept"))
     near = found.near(3, count=2, input="./shards/*.parquet")
     edges = found.edges(2)
-    again = shardsift.refilter("./kept", keep_top="50%", output="best", input=Path("shards"), progress=False)
+    again = shardsift.refilter("./kept", keep_top="50%", output="top-half", input=Path("shards"), progress=False)
 
     assert repr(found) == f"<ScoredRun {notebook / 'kept'}: 2 of 2 shards, 24 rows>"
     assert f"{rows:,} (" in str(found)
     assert [type(row.text) for row in near] == [str, str]
     assert again.word == "published"
-    assert min(row["score"] for row in published_rows(notebook / "best").to_pylist()) == edges[0].score
+    assert min(row["score"] for row in published_rows(notebook / "top-half").to_pylist()) == edges[0].score
     with pytest.raises(shardsift.UsageError, match="has no score column 'edu'"):
         found.near(3, score_column="edu")
     with pytest.raises(shardsift.UsageError, match="either output URI or replace"):
