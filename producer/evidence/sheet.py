@@ -4,9 +4,10 @@ A row has `shard`, `row` (in the input), `stratum`, `weight` (how many rows it s
 further columns of the input, and `label`. It does not have the score, which would bias the person who labels.
 """
 
+import glob
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -17,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.keywords import Location
@@ -64,18 +67,14 @@ class Labels:
 
         Raises UsageError for NaN.
         """
-        column = self.table[LABEL].combine_chunks()
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            stripped = pc.utf8_trim_whitespace(column)
-            column = pc.if_else(pc.equal(stripped, ""), None, stripped)
-            for kind in (pa.float64(), pa.bool_()):
-                try:
-                    column = column.cast(kind)
-                    break
-                except pa.ArrowInvalid:
-                    continue
-        elif pa.types.is_integer(column.type):
-            column = column.cast(pa.float64())
+        stripped = pc.utf8_trim_whitespace(self.table[LABEL].combine_chunks())
+        column = pc.if_else(pc.equal(stripped, ""), None, stripped)
+        for kind in (pa.float64(), pa.bool_()):
+            try:
+                column = column.cast(kind)
+                break
+            except pa.ArrowInvalid:
+                continue
         if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
             raise UsageError(f"{self.name} has a label that is NaN. Leave the label of a row empty to leave it out.")
         return column
@@ -102,12 +101,13 @@ def read_labels(sheet: Location | ArrowTable, *, is_weighted: bool = True) -> La
             f'{file} has no column "{missing[0]}"; it has: {", ".join(table.column_names)}. Label the rows in a sheet that '
             f"`producer sample` has written.{by_weight}"
         )
-    for name, kind_of_column in ((ROW, pa.int64()), *([(WEIGHT, pa.float64())] if is_weighted else [])):
+    kinds = [(ROW, pa.int64()), (LABEL, pa.string()), *([(WEIGHT, pa.float64())] if is_weighted else [])]
+    for name, kind_of_column in kinds:
         try:
             column = table[name].cast(kind_of_column)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UsageError(f'The column "{name}" of {file} has something that is no number: {error}.') from error
-        if column.null_count:
+            raise UsageError(f'The column "{name}" of {file} cannot be read: {error}.') from error
+        if column.null_count and name != LABEL:
             raise UsageError(f'The column "{name}" of {file} is empty in some rows.')
         table = table.set_column(table.column_names.index(name), name, column)
     return _once(Labels(table=table, name=file.name, digest=sha256(content).hexdigest(), is_weighted=is_weighted))
@@ -118,6 +118,8 @@ def refuse_existing(file: Path) -> None:
     _format(file)
     if file.exists():
         raise UsageError(f"{file} exists, and may have labels. Name another --output, or remove it.")
+    if not file.parent.is_dir():
+        raise UsageError(f"There is no folder {file.parent}. Make it, or name another --output.")
 
 
 def write_sheet(table: pa.Table, file: Path) -> None:
@@ -158,18 +160,16 @@ def good_rows(labels: Labels, positive: str | None, threshold: float | None) -> 
 
 
 def _read(file: Path) -> tuple[pa.Table, bytes]:
-    kind = _format(file)
-    options = ", all_varchar = true, header = true" if kind == "csv" else ""
+    read = _READ[_format(file)]
     try:
         content = file.read_bytes()
-        table = (
-            _database().sql(f"SELECT * FROM read_{kind}($file{options})", params={"file": str(file)}).to_arrow_table()
-        )
+        return read(file, content), content
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
-    except duckdb.Error as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8. Save it as UTF-8.") from error
+    except (duckdb.Error, pa.ArrowException) as error:
         raise UsageError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
-    return table, content
 
 
 def _once(labels: Labels) -> Labels:
@@ -197,6 +197,40 @@ def _format(file: Path) -> str:
     if kind is None:
         raise UsageError(f"{file} has no ending of a format of sheets. Name a file that ends in {', '.join(_FORMATS)}.")
     return kind
+
+
+def _read_csv(file: Path, content: bytes) -> pa.Table:
+    """All columns as texts. Spreadsheets of some countries write semicolons, and some write a byte order mark."""
+    first_line = content.decode().partition("\n")[0]
+    delimiter = max(",;\t", key=first_line.count)
+    read, parse = pyarrow.csv.ReadOptions, pyarrow.csv.ParseOptions
+    options = {
+        "read_options": read(block_size=len(content) + 1),  # a text may be longer than Arrow's blocks
+        "parse_options": parse(delimiter=delimiter, newlines_in_values=True),
+    }
+    names = pyarrow.csv.open_csv(file, **options).schema.names
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        null_values=[""],
+    )
+    return pyarrow.csv.read_csv(file, **options, convert_options=convert)
+
+
+def _read_json(file: Path, content: bytes) -> pa.Table:
+    """All columns as texts, so that none is taken for a date."""
+    most = len(content) + 1  # bytes of a row
+    read = partial(_database().read_json, glob.escape(str(file)), maximum_object_size=most, hive_partitioning=False)
+    return read(columns=dict.fromkeys(read(sample_size=-1).columns, "VARCHAR")).to_arrow_table()
+
+
+def _read_parquet(file: Path, _: bytes) -> pa.Table:
+    with pq.ParquetFile(file) as sheet:
+        return sheet.read()
+
+
+_READ = {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet}
 
 
 def _database() -> duckdb.DuckDBPyConnection:
