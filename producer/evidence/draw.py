@@ -14,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from shardsift.fleet.errors import UsageError
-from shardsift.producer.evidence.strata import Stratum, cells_of, counted_cells, strata_around, strata_of_cells
+from shardsift.producer.evidence.strata import (
+    Stratum,
+    cells_of,
+    check_divides,
+    counted_cells,
+    strata_around,
+    strata_of_cells,
+)
 from shardsift.producer.planning.cut import Integers, RankedRun, Values
 
 _GOLDEN = (
@@ -50,7 +57,7 @@ class Earlier:
 def draw_rows(run: RankedRun, *, threshold: float, rows: int, seed: int, earlier: Earlier | None = None) -> Drawn:
     """Draw rows from all strata or, after an earlier draw, from the strata in which labels narrow the intervals most.
 
-    Raises UsageError if no row can be drawn, or if the earlier rows are from other strata.
+    Raises UsageError if there are no rows on one side of the threshold, or if the earlier rows are from other strata.
     """
     values: Values = [] if run.ranking.within else [None]
     smallest, rows_by_cell, shards = _SmallestHashes(rows), Counter[int](), list[str]()
@@ -72,13 +79,15 @@ def draw_rows(run: RankedRun, *, threshold: float, rows: int, seed: int, earlier
     sizes = Counter[Stratum]()
     for cell, count in rows_by_cell.items():
         sizes[stratum_of[cell]] += count
-    left = _most_useful(sizes, earlier, threshold, rows) if earlier else _equal_parts(sizes, rows)
-    drawn = []
-    for cell, row, shard in smallest.ascending():
+    kept = {stratum for stratum in sizes if stratum.low >= np.float32(threshold)}
+    check_divides(threshold, kept=len(kept), rows=len(sizes))
+    left = _most_useful(sizes, kept, earlier, rows) if earlier else _equal_parts(sizes, rows)
+    drawn: list[tuple[int, DrawnRow]] = []
+    for cell, row, shard, place in smallest.ascending():
         if left[stratum_of[cell]]:
             left[stratum_of[cell]] -= 1
-            drawn.append(DrawnRow(shards[shard], row, stratum_of[cell]))
-    return Drawn(rows=drawn, rows_of_stratum=dict(sizes))
+            drawn.append((place, DrawnRow(shards[shard], row, stratum_of[cell])))
+    return Drawn(rows=[row for _, row in sorted(drawn)], rows_of_stratum=dict(sizes))
 
 
 def _equal_parts(sizes: Mapping[Stratum, int], rows: int) -> dict[Stratum, int]:
@@ -89,14 +98,13 @@ def _equal_parts(sizes: Mapping[Stratum, int], rows: int) -> dict[Stratum, int]:
     return parts
 
 
-def _most_useful(sizes: Mapping[Stratum, int], earlier: Earlier, threshold: float, rows: int) -> Counter[Stratum]:
+def _most_useful(sizes: Mapping[Stratum, int], kept: Set[Stratum], earlier: Earlier, rows: int) -> Counter[Stratum]:
     """Assign each row to the stratum in which it reduces the variances of precision and recall (their sum) most.
 
     Both are ratios of sums over strata. Their variances are computed for their linear approximations.
     """
     share = {stratum: (good + 0.5) / (labels + 1) for stratum, (_, labels, good) in earlier.strata.items()}
-    kept = {stratum for stratum in sizes if stratum.low >= np.float32(threshold)}
-    rows_kept = sum(sizes[stratum] for stratum in kept) or 1
+    rows_kept = sum(sizes[stratum] for stratum in kept)
     good_kept = sum(sizes[stratum] * share[stratum] for stratum in kept)
     good = sum(sizes[stratum] * share[stratum] for stratum in sizes)
     weights = {}
@@ -114,36 +122,45 @@ def _most_useful(sizes: Mapping[Stratum, int], earlier: Earlier, threshold: floa
     return added
 
 
+_Hashed = tuple[Integers, Hashes, Integers, Integers]  # the cell, hash, row and number of the shard of each row
+
+
 class _SmallestHashes:
     """The rows with the smallest hashes, at most `most` in each cell."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._cells, self._rows, self._shards = np.zeros((3, 0), np.int64)
-        self._hashes: Hashes = np.zeros(0, np.uint64)
+        none = np.zeros(0, np.int64)
+        self._found: _Hashed = (none, none.astype(np.uint64), none, none)
+        self._added: list[_Hashed] = []  # merged when there are as many as were found before
+        self._full, self._highest = self._found[:2]  # cells with `most` rows, and the highest hash of each
 
     def add(self, cells: Integers, hashes: Hashes, rows: Integers, shards: Integers) -> None:
-        kept, counts = np.unique(self._cells, return_counts=True)
-        if len(kept):  # drop rows with a higher hash than all rows of a full cell, which most rows have
-            highest = self._hashes[np.cumsum(counts) - 1]
-            places = np.searchsorted(kept, cells) % len(kept)
-            is_full = (kept[places] == cells) & (counts[places] >= self._most)
-            may = ~is_full | (hashes < highest[places])
+        if len(self._full):  # drop rows with a higher hash than all rows of a full cell, which most rows have
+            places = np.searchsorted(self._full, cells) % len(self._full)
+            may = (self._full[places] != cells) | (hashes < self._highest[places])
             cells, hashes, rows, shards = cells[may], hashes[may], rows[may], shards[may]
-        cells = np.concatenate([self._cells, cells])
-        hashes = np.concatenate([self._hashes, hashes])
+        self._added.append((cells, hashes, rows, shards))
+        if sum(len(one[0]) for one in self._added) >= len(self._found[0]):
+            self._merge()
+
+    def ascending(self) -> list[tuple[int, int, int, int]]:
+        """Return (cell, row, number of the shard, another hash) of each row, sorted by hash."""
+        self._merge()
+        cells, hashes, rows, shards = self._found
+        order = np.argsort(hashes, kind="stable")
+        columns = (cells, rows, shards, hashes & np.uint64(0xFFFFFFFF))
+        return list(zip(*(column[order].tolist() for column in columns), strict=True))
+
+    def _merge(self) -> None:
+        cells, hashes, rows, shards = map(np.concatenate, zip(self._found, *self._added, strict=True))
         order = np.lexsort((hashes, cells))
         _, first, places = np.unique(cells[order], return_index=True, return_inverse=True)
         order = order[np.arange(len(order)) - first[places] < self._most]
-        self._cells, self._hashes = cells[order], hashes[order]
-        self._rows = np.concatenate([self._rows, rows])[order]
-        self._shards = np.concatenate([self._shards, shards])[order]
-
-    def ascending(self) -> list[tuple[int, int, int]]:
-        """Return (cell, row, number of the shard) of each row, sorted by hash."""
-        order = np.argsort(self._hashes, kind="stable")
-        columns = (self._cells, self._rows, self._shards)
-        return list(zip(*(column[order].tolist() for column in columns), strict=True))
+        self._found, self._added = (cells[order], hashes[order], rows[order], shards[order]), []
+        found, first, counts = np.unique(self._found[0], return_index=True, return_counts=True)
+        is_full = counts == self._most
+        self._full, self._highest = found[is_full], self._found[1][(first + counts - 1)[is_full]]
 
 
 def _hashes(shard: str, rows: Integers, seed: int) -> Hashes:

@@ -4,11 +4,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from urllib.parse import quote, unquote
 
 import numpy as np
 import numpy.typing as npt
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import counted
 from shardsift.producer.planning.cut import Integers, Values, keys_of, scores_of_keys
 
 _LOW_BITS = 19  # of a key; the other bits divide the scores between two powers of 2 into 16 cells
@@ -32,7 +34,7 @@ class Stratum:
     def name(self) -> str:
         """The name, which can be read back but does not show the score to a person."""
         low, high = np.array([self.low, self.high], np.float32).view(np.uint32).tolist()
-        return f"{low:08x}-{high:08x}{'' if self.within is None else f' {self.within}={self.value}'}"
+        return f"{low:08x}-{high:08x}{'' if self.within is None else f' {quote(self.within)}={self.value}'}"
 
     def __str__(self) -> str:
         bounds = [f"{self.low:.6g} or more"] if self.low > -np.inf else []
@@ -50,7 +52,7 @@ def stratum_named(name: str) -> Stratum:
     if not found:
         raise UsageError(f"{name!r} is no stratum of `producer sample`. Leave this column as it was written.")
     low, high = np.array([int(found[1], 16), int(found[2], 16)], np.uint32).view(np.float32).tolist()
-    return Stratum(low=low, high=high, within=found[3], value=found[4] or "")
+    return Stratum(low=low, high=high, within=found[3] and unquote(found[3]), value=found[4] or "")
 
 
 def cells_of(keys: Integers, threshold: float) -> Integers:
@@ -99,11 +101,11 @@ def strata_around(cells: Cells, values: Values, within: str | None, *, drawn: in
         starts = _ends(cells.rows[above], most) + 1  # of the next stratum
         ends = _ends(cells.rows[below[::-1]], most)
         edges = [*lowest[below[::-1][ends[ends < len(below) - 1]]], *lowest[above[starts[starts < len(above)]]]]
-        edges += [cells.threshold] if len(below) and len(above) else []
-        bounds = [-np.inf, *np.unique(np.array(edges, np.float32)).tolist(), np.inf]
+        edges += [cells.threshold, *([-np.inf] if len(below) else []), *([np.inf] if len(above) else [])]
+        bounds = np.unique(np.array(edges, np.float32)).tolist()
         found += [Stratum(low=low, high=high, within=within, value=text_of(value)) for low, high in pairwise(bounds)]
     if len(found) > drawn:
-        raise UsageError(f"{drawn:,} rows are too few: there are {len(found):,} strata, and each needs one. Draw more.")
+        raise UsageError(f"Draw more than {counted(drawn, 'row')}: each of {len(found):,} strata needs one.")
     return found
 
 
@@ -118,14 +120,26 @@ def strata_of_cells(strata: Iterable[Stratum], cells: Cells, values: Values) -> 
             )
         of_value[stratum.value].append(stratum)
     for number, here in enumerate(of_value.values()):
-        lows = np.array([stratum.low for stratum in here[1:]], np.float32)
+        lows, highs = np.array([(-np.inf, -np.inf), *((stratum.low, stratum.high) for stratum in here)], np.float32).T
         at_lows = cells_of(keys_of(lows, np.zeros(len(lows), np.int64)), cells.threshold)
-        if not here or (Cells(at_lows, at_lows, cells.threshold).lowest != lows).any():
-            raise UsageError("These rows were drawn around another threshold, or with another --within. Name those.")
         own = np.flatnonzero(cells.numbers == number)
-        places = np.searchsorted(lows, cells.lowest[own], side="right")
-        found |= {int(cell): here[place] for cell, place in zip(cells.cells[own], places, strict=True)}
+        lowest = cells.lowest[own]
+        places = np.searchsorted(lows, lowest, side="right") - 1
+        is_inside = (lowest < highs[places]) | (highs[places] == np.inf)
+        if not is_inside.all() or (Cells(at_lows, at_lows, cells.threshold).lowest != lows).any():
+            raise UsageError(
+                f"These rows are not of the strata around {cells.threshold:.6g}. Name the threshold that they were drawn around "
+                "with --at, and leave all of them in the sheet."
+            )
+        found |= {int(cell): here[place - 1] for cell, place in zip(cells.cells[own], places, strict=True)}
     return found
+
+
+def check_divides(threshold: float, *, kept: int, rows: int) -> None:
+    """Raises UsageError for a threshold that keeps all rows or none."""
+    if kept in (0, rows):
+        each = "Each" if kept else "No"
+        raise UsageError(f"{each} row has a score of {threshold:.6g} or more. Name another threshold with --at.")
 
 
 def text_of(value: str | int | None) -> str:
