@@ -21,16 +21,17 @@ Floats = npt.NDArray[np.float64]
 
 
 class Part(NamedTuple):
-    """A number of rows of a stratum, and how many of them are labelled and good."""
+    """A number of rows of a stratum, how many of them are labelled and good, and the share of good ones to assume without a label."""
 
     rows: int
     labels: int
     good: int
+    unlabelled_share: float = 0.5
 
     @property
     def estimate(self) -> float:
-        """The estimated number of good rows; half of the rows if none is labelled."""
-        return self.rows * (self.good / self.labels if self.labels else 0.5)
+        """The estimated number of good rows."""
+        return self.rows * (self.good / self.labels if self.labels else self.unlabelled_share)
 
 
 _NOTHING = Part(0, 0, 0)
@@ -60,7 +61,9 @@ class LabelledStratum:
         is_above = self.scores >= np.float32(threshold)
         good = int(np.count_nonzero(self.is_good & is_above))
         labels = int(np.count_nonzero(is_above))
-        return Part(rows, labels, good), Part(self.rows - rows, self.all.labels - labels, self.all.good - good)
+        share = self.all.estimate / self.rows
+        below = Part(self.rows - rows, self.all.labels - labels, self.all.good - good, share)
+        return Part(rows, labels, good, share), below
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +150,7 @@ def most_good_rows(part: Part) -> int:
 
 def _limits_of_good_rows(part: Part, *, seed: int) -> tuple[Floats, Floats]:
     """Draw numbers of good rows, for the lower and for the upper limit. Only unlabelled rows are random."""
-    random = np.random.default_rng([seed, *part])
+    random = np.random.default_rng([seed, part.rows, part.labels, part.good])
     shares = random.beta(part.good + 0.5, part.labels - part.good + 0.5, _DRAWS)
     unknown = part.rows - part.labels
     low = random.binomial(unknown, shares if part.good else np.zeros(_DRAWS))

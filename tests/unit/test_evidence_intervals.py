@@ -1,0 +1,139 @@
+"""Precision and recall from the labels of a stratified sample: what the intervals say, and how often they are right."""
+
+import numpy as np
+import pytest
+
+from benchmarks.evidence import coverage, missed, rare
+from shardsift.fleet.errors import UsageError
+from shardsift.producer.evidence.evaluation import Evaluation, StratumLabels
+from shardsift.producer.evidence.intervals import LabelledStratum, Share, measured
+from shardsift.producer.evidence.strata import Stratum
+
+HIGH, LOW = Stratum(low=3, high=np.inf), Stratum(low=-np.inf, high=3)
+
+
+def stratum(rows: int, labels: list[int], *, score: float, at_least: list[int]) -> LabelledStratum:
+    """Labels of rows that all have one score."""
+    return LabelledStratum(
+        rows=rows,
+        rows_at_least=np.array(at_least),
+        scores=np.full(len(labels), score, np.float32),
+        is_good=np.array(labels, bool),
+    )
+
+
+def of_crawl(lost: int) -> list[LabelledStratum]:
+    """A million kept rows and 127 million others, of which `lost` of 50 labels are good."""
+    kept = stratum(1_000_000, [1] * 40 + [0] * 10, score=4, at_least=[1_000_000])
+    return [kept, stratum(127_000_000, [1] * lost + [0] * (50 - lost), score=1, at_least=[0])]
+
+
+def evaluation(strata: list[LabelledStratum], thresholds: list[float]) -> Evaluation:
+    return Evaluation(
+        name="a-run",
+        run_id="a-run",
+        score_column="score",
+        threshold=3.0,
+        positive="label = 1",
+        judge=None,
+        labels_file="labels.csv",
+        labels_sha256="",
+        is_weighted=True,
+        strata=tuple(
+            StratumLabels(stratum=one, rows=labelled.rows, labels=labelled.all.labels, good=labelled.all.good)
+            for one, labelled in zip((HIGH, LOW), strata, strict=True)
+        ),
+        thresholds=tuple(measured(strata, thresholds)),
+        values={},
+    )
+
+
+def test_if_all_rows_are_labelled_the_figures_are_exact() -> None:
+    strata = [
+        stratum(5, [1, 1, 1, 0, 1], score=4, at_least=[5, 5, 0]),
+        stratum(4, [1, 0, 0, 0], score=2, at_least=[0, 4, 0]),
+    ]
+
+    at_3, at_2, at_5 = measured(strata, [3.0, 2.0, 5.0])
+
+    assert (at_3.precision, at_3.recall) == (Share(value=0.8, low=0.8, high=0.8), Share(value=0.8, low=0.8, high=0.8))
+    assert (at_3.good_lost, at_3.bad_kept, at_3.rows_kept, at_3.rows) == (1, 1, 5, 9)
+    assert (at_2.precision, at_2.recall.low) == (Share(value=5 / 9, low=5 / 9, high=5 / 9), 1.0)
+    assert (at_5.precision, at_5.recall.high, at_5.f1) == (None, 0.0, 0.0)
+
+
+def test_the_same_labels_give_the_same_figures() -> None:
+    assert measured(of_crawl(3), [3.0]) == measured(of_crawl(3), [3.0])
+
+
+def test_a_large_stratum_without_a_good_label_limits_the_recall_and_is_named() -> None:
+    found = evaluation(of_crawl(0), [3.0])
+
+    (at,) = found.thresholds
+    assert at.recall.value == at.recall.high == 1.0
+    assert at.recall.low < 0.2  # 2 % of 127 million rows may be good
+    assert "Recall is limited by score less than 3: 0 of 50 labels are good, so up to 6," in found.lines()[-1]
+    assert measured(of_crawl(25), [3.0])[0].recall.high < 0.02
+
+
+def test_rows_between_two_thresholds_without_a_label_are_taken_to_be_like_their_stratum() -> None:
+    above, all_rows = measured([stratum(1_000, [0] * 50, score=1, at_least=[100, 1_000])], [2.0, -1.0])
+
+    assert above.precision is not None
+    assert (above.precision.value, above.precision.high, above.bad_kept) == (0.0, 1.0, 100)
+    assert all_rows.bad_kept == 1_000
+
+
+def test_a_threshold_is_chosen_by_the_lower_limit() -> None:
+    kept = LabelledStratum(
+        rows=3_000,
+        rows_at_least=np.array([3_000, 2_000, 1_000]),
+        scores=np.repeat([3.5, 4.5, 5.5], 40).astype(np.float32),
+        is_good=np.array([*[1, 0] * 20, *[1] * 36, *[0] * 4, *[1] * 40], bool),
+    )
+    found = evaluation([kept, stratum(10_000, [0] * 30, score=1, at_least=[0, 0, 0])], [3.0, 4.0, 5.0])
+    lows = {one.threshold: one.precision.low for one in found.thresholds if one.precision}
+
+    assert lows[3.0] < 0.8 < lows[4.0] < 0.97 < 1.0
+    assert found.chosen("precision=0.8").threshold == found.chosen("precision=80%").threshold == 4.0
+    assert found.chosen("recall=20%").threshold == max(
+        one.threshold for one in found.thresholds if one.recall.low >= 0.2
+    )
+    with pytest.raises(
+        UsageError, match=r"^No threshold has a precision of 99\.9% for certain: the highest lower limit is"
+    ):
+        found.chosen("precision=.999")
+    for nonsense in ("precision", "precision=1.5", "precision=150%", "f1=0.8", "precision=nan", "precision>0.8", ""):
+        with pytest.raises(
+            UsageError, match=r"^--choose takes precision=SHARE or recall=SHARE, like precision=0\.8, not"
+        ):
+            found.chosen(nonsense)
+
+
+def test_a_gate_holds_only_if_the_lower_limit_does() -> None:
+    found = evaluation(of_crawl(0), [3.0])
+    at = found.at_threshold
+    assert at
+    assert at.precision
+
+    assert found.unmet(min_precision=at.precision.low, min_recall=None) == []
+    (line,) = found.unmet(min_precision=at.precision.value, min_recall=None)
+    assert line == f"The precision at 3 may be as low as {at.precision.low:.1%}, and --min-precision is 80.0%."
+    assert len(found.unmet(min_precision=1.0, min_recall=0.99)) == 2
+    assert found.unmet(min_precision=np.nan, min_recall=None)
+
+
+def test_the_precision_of_no_kept_row_meets_no_requirement() -> None:
+    none_kept = evaluation(
+        [stratum(10, [1, 0], score=2, at_least=[0]), stratum(10, [0, 1], score=1, at_least=[0])], [3.0]
+    )
+
+    assert len(none_kept.unmet(min_precision=0.01, min_recall=None)) == 1
+
+
+@pytest.mark.parametrize("shape", [rare, missed], ids=lambda shape: shape.__name__)
+def test_an_interval_holds_the_truth_in_at_least_nine_of_ten_populations(shape: object) -> None:
+    """All shapes and 1,000 populations of each: benchmarks/evidence.py."""
+    found = coverage(shape, populations=60, labels=400)
+
+    assert min(found["precision"], found["recall"]) >= 0.9, found
