@@ -1,5 +1,6 @@
 """Commands that measure how good a threshold is: draw rows to label, and compute precision and recall."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -73,10 +74,10 @@ def sample(
         source=tuple(source or ()),
     )
     write_sheet(sheet.table, output)
-    for line in (
-        *sheet.lines,
-        f"Fill the column label of {output}, then: producer evaluate {target} --labels {output}",
-    ):
+    evaluate_it = ["producer", "evaluate", target, "--labels", str(output)]
+    evaluate_it += [] if at is None else ["--at", f"{at:g}"]
+    evaluate_it += ["--score-column", score_column] if score_column else []
+    for line in (*sheet.lines, f"Fill the column label of {output}, then: {shlex.join(evaluate_it)}"):
         say(line)
 
 
@@ -158,7 +159,8 @@ def evaluate(
         except OSError as error:
             raise UsageError(f"{png} cannot be written: {error.strerror}.") from error
     if chosen:
-        say(f"Chosen: {chosen.threshold:.6g}. producer refilter {target} --min-score {chosen.threshold:.6g} --output …")
+        where = shlex.quote(f"{found.score_column} >= {chosen.threshold:.9g}")
+        say(f"Chosen: {chosen.threshold:.6g}. producer refilter {shlex.quote(target)} --where {where} --output …")
     for line in unmet:
         say(line)
     raise typer.Exit(ExitCode.FAILED if unmet else ExitCode.DONE)

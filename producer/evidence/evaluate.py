@@ -1,24 +1,27 @@
 """Join the labels of a sheet with the stored scores of its run, and measure each threshold."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike
 
 import numpy as np
+import numpy.typing as npt
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.keywords import Location, text_of_place
 from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.process.wording import counted
 from shardsift.producer.evidence.agreement import compared
 from shardsift.producer.evidence.evaluation import Evaluation, Question, StratumLabels, worst_first
 from shardsift.producer.evidence.intervals import LabelledStratum, Measured, measured
-from shardsift.producer.evidence.rows_to_label import ranked_by
+from shardsift.producer.evidence.rows_to_label import lowest_kept, ranked_by
 from shardsift.producer.evidence.sheet import WEIGHT, ArrowTable, Labels, good_rows, is_sheet, read_labels
-from shardsift.producer.evidence.strata import Scores, Stratum, text_of
+from shardsift.producer.evidence.strata import Scores, Stratum, check_divides, text_of
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.cut import Integers, RankedRun, Values, scores_of_keys
-from shardsift.producer.scores.distribution import Bin, filter_threshold, score_bins
+from shardsift.producer.scores.distribution import Bin, score_bins
 from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 
 _FEW = 0.001  # share of the rows
@@ -66,8 +69,8 @@ def evaluate_run(
     """Measure the thresholds of a score and, at one threshold, each value of the column `within`.
 
     The labels are a sheet, or the scores of another run of the same input. The thresholds are the question's, the run's
-    own, and those of `producer scores`. Raises UsageError if the labelled rows were not drawn from this run, or if a
-    stratum has no labels.
+    own, and those of `producer scores`. Raises UsageError if the labelled rows were not drawn from this run, if all labels
+    are alike, or if a stratum has no labels.
     """
     column = run.column(score_column)
     threshold, thresholds = _asked(run, column, question)
@@ -83,14 +86,16 @@ def evaluate_run(
             f"The rows of {labels.name} were drawn within {drawn_within}, not within {within}. Leave --within out."
         )
     within = drawn_within or within
-    good, positive = good_rows(labels, question.positive, threshold)
+    filtered = lowest_kept(run, column)
+    good, positive = good_rows(labels, question.positive, threshold if filtered is None else filtered)
+    _check_unlike(labels, good, positive)
     ranked = ranked_by(run, column, within, source)
     joined = _joined(ranked, labels, thresholds)
     _check_drawn(labels, joined)
     is_labelled, of_row = ~np.isnan(good), np.array([stratum.name for stratum in labels.strata])
     strata = sorted(set(labels.strata), key=lambda stratum: (stratum.value, stratum.low))
 
-    def labelled(stratum: Stratum, number: int | None = None) -> LabelledStratum:
+    def labelled(stratum: Stratum, thresholds: Sequence[float], number: int | None = None) -> LabelledStratum:
         here = is_labelled & (of_row == stratum.name)
         if number is not None:
             here &= joined.numbers == number
@@ -101,15 +106,19 @@ def evaluate_run(
             is_good=good[here].astype(bool),
         )
 
-    found = [labelled(stratum) for stratum in strata]
-    for stratum, one in zip(strata, found, strict=True):
-        if not len(one.is_good):
+    found = [labelled(stratum, thresholds) for stratum in strata]
+    for stratum, labelled_one in zip(strata, found, strict=True):
+        if not len(labelled_one.is_good):
             raise UsageError(f"No row with {stratum} is labelled in {labels.name}. Label at least one of each stratum.")
+    figures = tuple(measured(found, thresholds))
+    for one in figures:
+        if one.threshold in question.at:
+            check_divides(one.threshold, kept=one.rows_kept, rows=one.rows)
     by_value: dict[str, Measured] = {}
     if within and threshold is not None:
         for number, value in enumerate(joined.values):
-            own = [labelled(one, number) for one in strata if one.within is None or one.value == text_of(value)]
-            by_value[text_of(value)] = measured(own, thresholds)[thresholds.index(threshold)]
+            own = [one for one in strata if one.within is None or one.value == text_of(value)]
+            (by_value[text_of(value)],) = measured([labelled(one, [threshold], number) for one in own], [threshold])
     return Evaluation(
         name=run.name,
         run_id=run.receipts[0].run_id,
@@ -121,9 +130,10 @@ def evaluate_run(
         labels_sha256=labels.digest,
         is_weighted=labels.is_weighted,
         strata=tuple(
-            StratumLabels(stratum=stratum, **one.all._asdict()) for stratum, one in zip(strata, found, strict=True)
+            StratumLabels(stratum=stratum, rows=one.all.rows, labels=one.all.labels, good=one.all.good)
+            for stratum, one in zip(strata, found, strict=True)
         ),
-        thresholds=tuple(measured(found, thresholds)),
+        thresholds=figures,
         within=within,
         values=worst_first(by_value),
     )
@@ -131,11 +141,21 @@ def evaluate_run(
 
 def _asked(run: ScoredRun, column: str, question: Question) -> tuple[float | None, list[float]]:
     """The threshold in question, and all. Of two that are the same float32, the one in question stays."""
-    filtered = filter_threshold(run.spec.where, column)
+    filtered = lowest_kept(run, column)
     bins = _telling(score_bins(run.histograms[column])) if column in run.histograms else []
     asked = [*(one.start for one in bins), *([] if filtered is None else [filtered]), *question.at[::-1]]
     thresholds = sorted({float(np.float32(one)): one for one in asked}.values())
     return (question.at[0] if question.at else filtered), thresholds
+
+
+def _check_unlike(labels: Labels, good: npt.NDArray[np.float64], positive: str) -> None:
+    """Raise UsageError unless some labels are good and some are not."""
+    if len(np.unique(good[~np.isnan(good)])) == 1:
+        all_are = "All labels of {} are" if np.nansum(good) else "No label of {} is"
+        raise UsageError(
+            f"{all_are.format(labels.name)} good by {positive}, so they do not tell good rows from others. Say which are good "
+            "with --positive, or label more rows: producer sample --more."
+        )
 
 
 def _telling(bins: list[Bin]) -> list[Bin]:
@@ -183,21 +203,22 @@ def _check_drawn(labels: Labels, joined: Joined) -> None:
             )
     if not labels.is_weighted:
         return
-    of_value: dict[str, list[Stratum]] = defaultdict(list)
-    for stratum in sorted(set(labels.strata), key=lambda stratum: stratum.low):
-        of_value[stratum.value].append(stratum)
-    counted = {text_of(value) for value in joined.values} if labels.strata[0].within else {""}
-    for value in counted:
-        found = of_value[value]
-        bounds = [-np.inf, *(one.high for one in found)]
-        if [one.low for one in found] != bounds[:-1] or bounds[-1] != np.inf:
-            raise UsageError(
-                f"{labels.name} lacks all rows of a stratum{f' of {value}' if value else ''}. Add its rows again."
-            )
+    strata = sorted(set(labels.strata), key=lambda stratum: (stratum.value, stratum.low))
+    if any(one.high > other.low and one.value == other.value for one, other in pairwise(strata)):
+        raise UsageError(
+            f"{labels.name} has rows that were drawn around different thresholds. Evaluate each sheet alone."
+        )
+    rows_of = {stratum: joined.count(stratum, None) for stratum in strata}
+    if lacking := int(joined.rows.sum()) - sum(rows_of.values()):
+        raise UsageError(
+            f"{labels.name} has no row of the strata of {lacking:,} rows of this run. Leave all drawn rows in it: those without "
+            "a label do no harm."
+        )
+    drawn_of = Counter(labels.strata)
     for stratum, weight in set(zip(labels.strata, labels.table[WEIGHT].to_pylist(), strict=True)):
-        drawn = joined.count(stratum, None) / weight if weight > 0 else 0.0
-        if abs(drawn - round(drawn)) > _OFF_BY or round(drawn) < labels.strata.count(stratum):
+        drawn = rows_of[stratum] / weight if weight > 0 else 0.0
+        if abs(drawn - round(drawn)) > _OFF_BY or round(drawn) < drawn_of[stratum]:
             raise UsageError(
-                f"The weight {weight:g} of {labels.name} is wrong for {stratum}, of which this run has "
-                f"{joined.count(stratum, None):,} rows. Leave the weights as `producer sample` wrote them."
+                f"{labels.name} has {counted(drawn_of[stratum], 'row')} of {stratum}, each with weight {weight:g}, but this "
+                f"run has {rows_of[stratum]:,}: rows were added, weights were changed, or more shards were scored since."
             )

@@ -160,7 +160,7 @@ class Evaluation:
         For recall, find the highest one. "For certain" means the lower limit. Raises UsageError if there is none.
         """
         found = _CHOICE.fullmatch(wanted)
-        if not found:
+        if not found or _share_in(found[2]) > 1:
             raise UsageError(f"--choose takes precision=SHARE or recall=SHARE, like precision=0.8, not {wanted!r}.")
         name, least = found[1], _share_in(found[2])
         reached = [one for one in self.thresholds if low_limit(one, name) >= least]
@@ -185,7 +185,7 @@ class Evaluation:
         return [
             f"The {name} at {at.threshold:g} may be as low as {low_limit(at, name):.1%}, and --min-{name} is {least:.1%}."
             for name, least in wanted
-            if low_limit(at, name) < least
+            if not low_limit(at, name) >= least  # also if NaN is asked for
         ]
 
     def as_json(self) -> dict[str, object]:

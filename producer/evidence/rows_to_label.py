@@ -1,7 +1,8 @@
 """Make the sheet of rows to label: draw them, and read their texts from the input."""
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -40,6 +41,13 @@ def ranked_by(run: ScoredRun, column: str, within: str | None, source: tuple[str
     return RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
 
 
+def lowest_kept(run: ScoredRun, column: str) -> float | None:
+    """The threshold of the filter, if it has no other condition: the lowest score that is kept."""
+    threshold = filter_threshold(run.spec.where, column)
+    is_excluded = threshold is not None and ">=" not in (run.spec.where or "")
+    return float(np.nextafter(np.float32(threshold), np.float32(np.inf))) if is_excluded else threshold
+
+
 @patient
 def rows_to_label(
     run: ScoredRun,
@@ -60,11 +68,29 @@ def rows_to_label(
     is unknown, ShardError if it has changed.
     """
     column = run.column(score_column)
-    within = more.strata[0].within if more else within
+    if more and (within or columns):
+        raise UsageError(
+            "--more draws within the same values and shows the same columns. Leave --within and --columns out."
+        )
+    if more and not len(more.table):
+        raise UsageError(f"{more.name} has no rows. Draw the first ones without --more.")
+    if at is not None and not math.isfinite(at):
+        raise UsageError(f"--at {at:g} is not a number that a score can reach.")
+    names = dict(run.spec.columns)
+    if more:
+        columns = [name for name in more.table.column_names if name in names and name not in SHEET_COLUMNS]
+        within = more.strata[0].within
+    _check_columns(columns, names)
+    uris = source or run.input_uris
+    if not uris:
+        raise UsageError("Texts are read from the input. Name it with --input.")
+    shards = source_shards(uris, run.receipts, run.output_uri, run.spec)
     ranked = ranked_by(run, column, within, source)
-    filtered = filter_threshold(run.spec.where, column)
+    filtered = lowest_kept(run, column)
     threshold = filtered if at is None else at
     lines = []
+    if len(run.receipts) < run.shards:
+        lines.append(f"Drawn from the {len(run.receipts):,} of {run.shards:,} shards that are scored.")
     if threshold is None:
         best = replace(ranked, ranking=Ranking(score_columns=(column,))).edges([_WITHOUT_THRESHOLD])
         threshold = best[0].score
@@ -76,19 +102,11 @@ def rows_to_label(
         threshold=threshold,
         rows=rows,
         seed=seed,
-        earlier=_earlier(more, positive, threshold) if more else None,
+        earlier=_earlier(more, positive, threshold if filtered is None else filtered) if more else None,
     )
     if not drawn.rows:
         raise UsageError("All rows are drawn already.")
-    uris = source or run.input_uris
-    if not uris:
-        raise UsageError("Texts are read from the input. Name it with --input.")
-    shards = source_shards(uris, run.receipts, run.output_uri, run.spec)
-    names = dict(run.spec.columns)
-    kept = (
-        [name for name in more.table.column_names if name in names and name not in SHEET_COLUMNS] if more else columns
-    )
-    table = _table(run, column, drawn, shards, kept)
+    table = _table(run, column, drawn, shards, columns)
     if more:
         table = _beside(more, table)
     counts = dict(zip(*np.unique(table[STRATUM].to_pylist(), return_counts=True), strict=True))
@@ -122,14 +140,21 @@ def _earlier(more: Labels, positive: str | None, threshold: float) -> Earlier:
     return Earlier(rows=rows, strata=strata)
 
 
+def _check_columns(columns: Sequence[str], names: Mapping[str, str]) -> None:
+    """Raises UsageError for a column that the input lacks, and for two whose names are the same to SQL."""
+    taken = [*SHEET_COLUMNS]
+    for name in columns:
+        if name not in names:
+            raise UsageError(f'--columns: the input has no column "{name}"; it has: {", ".join(names)}.')
+        if name.lower() in taken:
+            raise UsageError(f'--columns: the sheet has a column "{name.lower()}" already. Leave "{name}" out.')
+        taken.append(name.lower())
+
+
 def _table(run: ScoredRun, column: str, drawn: Drawn, shards: dict[str, Shard], columns: Sequence[str]) -> pa.Table:
     """Read the texts and columns of the drawn rows, in the order in which they were drawn."""
     scoring = run.spec.scoring_of[column]
     texts = [name for name in (*scoring.text_columns, scoring.text_pair_column) if name is not None]
-    if unknown := [name for name in columns if name not in dict(run.spec.columns)]:
-        raise UsageError(f"The input has no column {unknown[0]}; it has: {', '.join(dict(run.spec.columns))}.")
-    if taken := [name for name in columns if name in SHEET_COLUMNS]:
-        raise UsageError(f"The sheet has a column {taken[0]} of its own. Leave it out of --columns.")
     identities = {receipt.shard: receipt.source_identity for receipt in run.receipts}
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row in drawn.rows:
