@@ -14,7 +14,7 @@ from shardsift.fleet.process.keywords import Location, text_of_place
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
 from shardsift.producer.evidence.agreement import compared
-from shardsift.producer.evidence.evaluation import Evaluation, Question, StratumLabels, worst_first
+from shardsift.producer.evidence.evaluation import NO_THRESHOLD, Evaluation, Question, StratumLabels, worst_first
 from shardsift.producer.evidence.intervals import LabelledStratum, Measured, measured
 from shardsift.producer.evidence.rows_to_label import lowest_kept, ranked_by
 from shardsift.producer.evidence.sheet import WEIGHT, ArrowTable, Labels, good_rows, is_sheet, read_labels
@@ -85,17 +85,22 @@ def evaluate_run(
         raise UsageError(
             f"The rows of {labels.name} were drawn within {drawn_within}, not within {within}. Leave --within out."
         )
-    within = drawn_within or within
     filtered = lowest_kept(run, column)
+    if within and threshold is None:
+        raise UsageError(NO_THRESHOLD)
+    within = drawn_within or within
     good, positive = good_rows(labels, question.positive, threshold if filtered is None else filtered)
     _check_unlike(labels, good, positive)
-    ranked = ranked_by(run, column, within, source)
-    joined = _joined(ranked, labels, thresholds)
+    joined = _joined(ranked_by(run, column, drawn_within, source), labels, thresholds)
     _check_drawn(labels, joined)
+    ranked = ranked_by(run, column, within, source)
+    of_values = joined if within == drawn_within else _joined(ranked, labels, thresholds)
     is_labelled, of_row = ~np.isnan(good), np.array([stratum.name for stratum in labels.strata])
     strata = sorted(set(labels.strata), key=lambda stratum: (stratum.value, stratum.low))
 
-    def labelled(stratum: Stratum, thresholds: Sequence[float], number: int | None = None) -> LabelledStratum:
+    def labelled(
+        stratum: Stratum, joined: Joined, thresholds: Sequence[float], number: int | None = None
+    ) -> LabelledStratum:
         here = is_labelled & (of_row == stratum.name)
         if number is not None:
             here &= joined.numbers == number
@@ -106,7 +111,7 @@ def evaluate_run(
             is_good=good[here].astype(bool),
         )
 
-    found = [labelled(stratum, thresholds) for stratum in strata]
+    found = [labelled(stratum, joined, thresholds) for stratum in strata]
     for stratum, labelled_one in zip(strata, found, strict=True):
         if not len(labelled_one.is_good):
             raise UsageError(f"No row with {stratum} is labelled in {labels.name}. Label at least one of each stratum.")
@@ -116,9 +121,10 @@ def evaluate_run(
             check_divides(one.threshold, kept=one.rows_kept, rows=one.rows)
     by_value: dict[str, Measured] = {}
     if within and threshold is not None:
-        for number, value in enumerate(joined.values):
-            own = [one for one in strata if one.within is None or one.value == text_of(value)]
-            (by_value[text_of(value)],) = measured([labelled(one, [threshold], number) for one in own], [threshold])
+        for number, value in enumerate(of_values.values):
+            here = [one for one in strata if one.within is None or one.value == text_of(value)]
+            own = [labelled(one, of_values, [threshold], number) for one in here]
+            (by_value[text_of(value)],) = measured(own, [threshold])
     return Evaluation(
         name=run.name,
         run_id=run.receipts[0].run_id,
@@ -135,6 +141,7 @@ def evaluate_run(
         ),
         thresholds=figures,
         within=within,
+        notes=ranked.of_unranked("are in no line of a value"),
         values=worst_first(by_value),
     )
 
@@ -165,12 +172,12 @@ def _telling(bins: list[Bin]) -> list[Bin]:
 
 
 def _joined(run: RankedRun, labels: Labels, thresholds: Sequence[float]) -> Joined:
-    """Read all scores once. Raises UsageError for a labelled row that has no score in this run."""
+    """Read all scores once. A labelled row without a score, or without a value of `--within`, gets NaN."""
     lows = {stratum.low for stratum in labels.strata}
     edges = np.unique(np.array([low for low in (*lows, *thresholds) if np.isfinite(low)], np.float32))
     values: Values = [] if run.ranking.within else [None]
     rows = np.zeros((0, len(edges) + 1), np.int64)
-    scores, numbers = np.full(len(labels.rows), np.nan, np.float32), np.zeros(len(labels.rows), np.int64)
+    scores, numbers = np.full(len(labels.rows), np.nan, np.float32), np.full(len(labels.rows), -1)
     wanted: dict[str, dict[int, int]] = defaultdict(dict)  # shard → row → index in the sheet
     for place, (shard, row) in enumerate(zip(labels.shards, labels.rows, strict=True)):
         wanted[shard][row] = place
@@ -183,17 +190,16 @@ def _joined(run: RankedRun, labels: Labels, thresholds: Sequence[float]) -> Join
         here = np.flatnonzero(np.isin(indices + receipt.first_row, list(named)))
         places = [named[row] for row in (indices[here] + receipt.first_row).tolist()]
         scores[places], numbers[places] = own_scores[here], own_numbers[here]
-    if (missing := np.flatnonzero(np.isnan(scores))).size:
-        shard, row = labels.shards[missing[0]], labels.rows[missing[0]]
-        raise UsageError(
-            f"Row {row:,} of {shard}, which {labels.name} has, has no score in this run, so it was not drawn from it. Name the "
-            "run that the rows were drawn from."
-        )
     return Joined(edges=edges, rows=rows, values=values, scores=scores, numbers=numbers)
 
 
 def _check_drawn(labels: Labels, joined: Joined) -> None:
-    """Raise UsageError unless each row lies in its stratum, the strata cover all scores, and the weights fit."""
+    """Raise UsageError unless each row has a score in its stratum, the strata cover all scores, and the weights fit."""
+    if (missing := np.flatnonzero(np.isnan(joined.scores))).size:
+        raise UsageError(
+            f"Row {labels.rows[missing[0]]:,} of {labels.shards[missing[0]]}, which {labels.name} has, has no score in this run, "
+            "so it was not drawn from it. Name the run that the rows were drawn from."
+        )
     for place, stratum in enumerate(labels.strata):
         value = text_of(joined.values[joined.numbers[place]])
         if not stratum.has(float(joined.scores[place])) or (stratum.within is not None and stratum.value != value):

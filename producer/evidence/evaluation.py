@@ -12,6 +12,7 @@ from shardsift.producer.evidence.intervals import Measured, Part, Share, most_go
 from shardsift.producer.evidence.strata import Stratum
 from shardsift.producer.scores.scored_run import NearRow, near_lines
 
+NO_THRESHOLD = "The filter of this run is not one threshold. Name the one to judge with --at."
 _HEAD = ("kept", "precision", "recall", "F1", "good lost", "bad kept")
 _ESTIMATED = "Brackets are 95 % intervals. Good lost and bad kept are estimated rows of the whole run."
 _EXACT = "Alike is the share of rows that are both good and kept, or neither. All shares are exact."
@@ -105,12 +106,13 @@ class Evaluation:
     within: str | None = None
     agreement: Agreement | None = None  # if the labels are the scores of another run, which makes all shares exact
     disagreeing: Sequence[DisagreeingRow] = ()  # the largest difference first
+    notes: tuple[str, ...] = ()
     values: Mapping[str, Measured]  # figures at `threshold` by value of `within`, lowest precision first
 
     def __repr__(self) -> str:
         at = self.at_threshold
         figures = f"precision {at.precision}, recall {at.recall} at {at.threshold:g}" if at else "no threshold"
-        return f"<Evaluation {self.name}: {figures}; {counted(self.labels, 'label')}>"
+        return f"<Evaluation {self.name}: {figures}; {counted(self.labels, 'label')}{f' by {self.judge}' if self.judge else ''}>"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -148,7 +150,7 @@ class Evaluation:
             more = self._alike(self.values.values())
             if self.agreement:
                 more["spearman"] = [_correlation(self.agreement.values[value]) for value in self.values]
-            lines += ["", *_table(shown, self.within or "", more)]
+            lines += ["", *_table(shown, self.within or "", more), *self.notes]
         if self.disagreeing:
             lines += ["", "Largest differences in rank. In brackets: share of rows with a lower score."]
             lines += [line for row in self.disagreeing for line in row.lines()]
@@ -181,11 +183,11 @@ class Evaluation:
         if not wanted:
             return []
         if at is None:
-            raise UsageError("The filter of this run is not one threshold. Name the one to judge with --at.")
+            raise UsageError(NO_THRESHOLD)
         return [
             f"The {name} at {at.threshold:g} may be as low as {low_limit(at, name):.1%}, and --min-{name} is {least:.1%}."
             for name, least in wanted
-            if not low_limit(at, name) >= least  # also if NaN is asked for
+            if low_limit(at, name) < least
         ]
 
     def as_json(self) -> dict[str, object]:

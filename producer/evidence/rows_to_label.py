@@ -13,7 +13,18 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.identity import are_of_other_bytes
 from shardsift.fleet.run.spec import Shard
 from shardsift.producer.evidence.draw import Drawn, DrawnRow, Earlier, draw_rows
-from shardsift.producer.evidence.sheet import LABEL, ROW, SHARD, SHEET_COLUMNS, STRATUM, TEXT, WEIGHT, Labels, good_rows
+from shardsift.producer.evidence.sheet import (
+    LABEL,
+    ROW,
+    SHARD,
+    SHEET_COLUMNS,
+    STRATUM,
+    TEXT,
+    WEIGHT,
+    Labels,
+    below,
+    good_rows,
+)
 from shardsift.producer.evidence.strata import Stratum
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.cut import RankedRun, columns_of_input
@@ -108,7 +119,7 @@ def rows_to_label(
         raise UsageError("All rows are drawn already.")
     table = _table(run, column, drawn, shards, columns)
     if more:
-        table = _beside(more, table)
+        table = below(more.table, table)
     counts = dict(zip(*np.unique(table[STRATUM].to_pylist(), return_counts=True), strict=True))
     weights = [drawn.rows_of_stratum[stratum] / counts[stratum.name] for stratum in _strata(more, drawn.rows)]
     weight = pa.array(weights, pa.float64())
@@ -141,7 +152,7 @@ def _earlier(more: Labels, positive: str | None, threshold: float) -> Earlier:
 
 
 def _check_columns(columns: Sequence[str], names: Mapping[str, str]) -> None:
-    """Raises UsageError for a column that the input lacks, and for two whose names are the same to SQL."""
+    """Raise UsageError for a column that the input lacks, and for two whose names are the same to SQL."""
     taken = [*SHEET_COLUMNS]
     for name in columns:
         if name not in names:
@@ -183,12 +194,3 @@ def _table(run: ScoredRun, column: str, drawn: Drawn, shards: dict[str, Shard], 
     for name in read.column_names:
         table = table.append_column(name, read[name])
     return table.append_column(LABEL, pa.nulls(len(table), pa.string()))
-
-
-def _beside(more: Labels, new: pa.Table) -> pa.Table:
-    """Append new rows to a sheet's labelled rows."""
-    columns = [
-        new[field.name].cast(field.type) if field.name in new.column_names else pa.nulls(len(new), field.type)
-        for field in more.table.schema
-    ]
-    return pa.concat_tables([more.table, pa.table(columns, schema=more.table.schema)])

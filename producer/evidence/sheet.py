@@ -113,6 +113,14 @@ def read_labels(sheet: Location | ArrowTable, *, is_weighted: bool = True) -> La
     return _once(Labels(table=table, name=file.name, digest=sha256(content).hexdigest(), is_weighted=is_weighted))
 
 
+def below(earlier: pa.Table, new: pa.Table) -> pa.Table:
+    """The rows of a sheet, with their labels, and new ones below. A file of lines has made texts of its columns."""
+    database = _database()
+    database.register("earlier", earlier)
+    database.register("new", new)
+    return database.sql("SELECT * FROM earlier UNION ALL BY NAME SELECT * FROM new").to_arrow_table()
+
+
 def refuse_existing(file: Path) -> None:
     """Raise UsageError for an existing file, which may have labels, and for an unknown ending."""
     _format(file)

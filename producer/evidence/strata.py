@@ -121,12 +121,11 @@ def strata_of_cells(strata: Iterable[Stratum], cells: Cells, values: Values) -> 
         of_value[stratum.value].append(stratum)
     for number, here in enumerate(of_value.values()):
         lows, highs = np.array([(-np.inf, -np.inf), *((stratum.low, stratum.high) for stratum in here)], np.float32).T
-        at_lows = cells_of(keys_of(lows, np.zeros(len(lows), np.int64)), cells.threshold)
         own = np.flatnonzero(cells.numbers == number)
         lowest = cells.lowest[own]
         places = np.searchsorted(lows, lowest, side="right") - 1
         is_inside = (lowest < highs[places]) | (highs[places] == np.inf)
-        if not is_inside.all() or (Cells(at_lows, at_lows, cells.threshold).lowest != lows).any():
+        if not is_inside.all() or np.float32(cells.threshold) not in (*lows, *highs):
             raise UsageError(
                 f"These rows are not of the strata around {cells.threshold:.6g}. Name the threshold that they were drawn around "
                 "with --at, and leave all of them in the sheet."
@@ -136,7 +135,7 @@ def strata_of_cells(strata: Iterable[Stratum], cells: Cells, values: Values) -> 
 
 
 def check_divides(threshold: float, *, kept: int, rows: int) -> None:
-    """Raises UsageError for a threshold that keeps all rows or none."""
+    """Raise UsageError for a threshold that keeps all rows or none."""
     if kept in (0, rows):
         each = "Each" if kept else "No"
         raise UsageError(f"{each} row has a score of {threshold:.6g} or more. Name another threshold with --at.")

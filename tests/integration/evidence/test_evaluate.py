@@ -1,0 +1,282 @@
+"""`producer evaluate` joins labels with the stored scores of a run: precision and recall of each threshold."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shardsift.worker.scoring.load import load_classifier
+from support.labelled_runs import ROWS, SHARDS, THRESHOLD, LabelledRun, write
+from support.models import tiny_classifier
+from support.small_run import Runs
+
+SCORED = SHARDS * ROWS - 1
+
+
+@pytest.fixture
+def labels(run: LabelledRun) -> Path:
+    """Eighty labelled rows."""
+    return run.labelled(run.sheet("--rows", 80))
+
+
+@pytest.fixture
+def census(run: LabelledRun) -> Path:
+    """All rows, labelled."""
+    return run.labelled(run.sheet("--rows", 1_000))
+
+
+def evaluated(run: LabelledRun, *arguments: object, **options: Any) -> Any:
+    return json.loads("\n".join(run.command("evaluate", "--json", "--labels", *arguments, **options)))
+
+
+def exact(value: float) -> Any:
+    return {name: pytest.approx(value) for name in ("value", "low", "high")}
+
+
+def figures_of(rows: pd.DataFrame, threshold: float) -> dict[str, Any]:
+    """The figures of a threshold, by the labels of all rows."""
+    kept, good = rows["score"] >= threshold, rows["good"]
+    return {
+        "rows": len(rows),
+        "rows_kept": kept.sum(),
+        "precision": exact(good[kept].mean()),
+        "recall": exact((kept & good).sum() / good.sum()),
+        "good_lost": (good & ~kept).sum(),
+        "bad_kept": (kept & ~good).sum(),
+    }
+
+
+def figures(one: dict[str, Any]) -> dict[str, Any]:
+    return {name: one[name] for name in ("rows", "rows_kept", "precision", "recall", "good_lost", "bad_kept")}
+
+
+def test_the_labels_of_all_rows_give_the_exact_figures_at_each_threshold_and_for_each_value(
+    run: LabelledRun, census: Path
+) -> None:
+    source = ("--input", run.source, "--within", "topic")
+
+    found = evaluated(run, census, "--at", 3.1, "--at", THRESHOLD, *source)
+    of_sheet_within = evaluated(
+        run, run.labelled(run.sheet("--rows", 1_000, "--within", "topic")), "--input", run.source
+    )
+
+    assert len(found["thresholds"]) > 8
+    assert {3.1, THRESHOLD} <= {one["threshold"] for one in found["thresholds"]}
+    for one in found["thresholds"]:
+        assert figures(one) == figures_of(run.rows, one["threshold"])
+    assert found["threshold"] == 3.1
+    with_topic = run.rows.dropna(subset="topic")
+    by_topic = {value: rows for value, rows in with_topic.groupby("topic")}
+    for shown, threshold in ((found, 3.1), (of_sheet_within, THRESHOLD)):
+        assert {value: figures(one) for value, one in shown["values"].items()} == {
+            value: figures_of(rows, threshold) for value, rows in by_topic.items()
+        }
+        lows = [one["precision"]["low"] for one in shown["values"].values()]
+        assert lows == sorted(lows)
+    assert figures(of_sheet_within["thresholds"][0])["rows"] == len(with_topic)
+    said = run.command("evaluate", "--labels", census, *source)
+    assert said[-1] == f"{SCORED - len(with_topic)} scored rows, whose topic is null, are in no line of a value."
+
+
+def test_a_few_labels_give_intervals_around_the_truth_and_the_exact_share_of_kept_rows(
+    run: LabelledRun, labels: Path
+) -> None:
+    lines = run.command("evaluate", "--labels", labels, "--judge", "a-model/v2")
+    found = evaluated(run, labels, "--judge", "a-model/v2")
+
+    kept = len(pd.read_parquet(run.output / "data"))
+    (at,) = (one for one in found["thresholds"] if one["threshold"] == THRESHOLD)
+    assert (at["rows"], at["rows_kept"]) == (SCORED, kept)
+    is_kept, is_good = run.rows["score"] >= THRESHOLD, run.rows["good"]
+    for name, among in (("precision", is_kept), ("recall", is_good)):
+        assert at[name]["low"] < (is_kept & is_good).sum() / among.sum() < at[name]["high"]
+    assert lines[0] == f"evaluate {run.output}, score"
+    assert lines[1].startswith(f"labels   80 of {labels.name}, ")
+    assert lines[1].endswith(" good by label = 1")
+    assert lines[2] == "judge    a-model/v2: figures are agreement with this model"
+    (line,) = (line for line in lines if line.lstrip().startswith(f"{THRESHOLD}*"))
+    assert line.split()[1] == f"{kept / SCORED:.1%}"
+    assert found["judge"] == "a-model/v2"
+    assert len(found["labels"]["sha256"]) == 64
+    assert evaluated(run, labels, "--judge", "a-model/v2") == found
+
+
+def test_grades_are_compared_with_the_runs_threshold_also_if_another_is_in_question(
+    run: LabelledRun, labels: Path
+) -> None:
+    table = pq.read_table(labels)
+    grades = [str(4.5 if label == "1.0" else 2.0) for label in table["label"].to_pylist()]
+    write(labels, table, label=grades)
+
+    found, other = evaluated(run, labels), evaluated(run, labels, "--at", 5)
+
+    assert found["positive"] == other["positive"] == f"label >= {THRESHOLD}"
+    assert found["labels"]["good"] == other["labels"]["good"] == grades.count("4.5")
+    assert evaluated(run, labels, "--positive", "label > 2")["labels"]["good"] == grades.count("4.5")
+
+
+def test_a_filter_that_excludes_its_threshold_is_measured_as_it_keeps(
+    run: LabelledRun, runs: Runs, published: Path, census: Path
+) -> None:
+    score = float(run.rows["score"].sort_values().iloc[-20])
+    above = runs.refilter(published, where=f"score > {score!r}", input_uris=(str(run.source),))
+
+    found = evaluated(run, census, output=above)
+
+    (at,) = (one for one in found["thresholds"] if one["threshold"] == found["threshold"])
+    assert at["rows_kept"] == len(pd.read_parquet(above / "data")) == 19
+
+
+def test_the_chosen_threshold_comes_with_the_command_that_applies_it(
+    run: LabelledRun, runs: Runs, published: Path, census: Path
+) -> None:
+    found = evaluated(run, census)["thresholds"]
+    lowest = next(one for one in found if one["precision"]["low"] >= 0.6)
+
+    *_, line = run.command("evaluate", "--labels", census, "--choose", "precision=60%")
+
+    chosen, _, command = line.partition(". producer refilter ")
+    place, option, where, *rest = shlex.split(command)
+    assert chosen == f"Chosen: {lowest['threshold']:.6g}"
+    assert (place, option, rest) == (str(run.output), "--where", ["--output", "…"])
+    again = runs.refilter(published, where=where, input_uris=(str(run.source),))
+    assert len(pd.read_parquet(again / "data")) == lowest["rows_kept"]
+    *_, at_recall = run.command("evaluate", "--labels", census, "--choose", "recall=0.6")
+    assert f"Chosen: {max(one['threshold'] for one in found if one['recall']['low'] >= 0.6):.6g}. " in at_recall
+
+
+def test_a_gate_ends_with_1_unless_the_lower_limits_hold(run: LabelledRun, labels: Path) -> None:
+    (at,) = (one for one in evaluated(run, labels)["thresholds"] if one["threshold"] == THRESHOLD)
+    low, value = at["precision"]["low"], at["precision"]["value"]
+
+    run.command("evaluate", "--labels", labels, "--min-precision", low - 0.001)
+    said = run.command("evaluate", "--labels", labels, "--min-precision", value, "--min-recall", 0.99, exit_code=1)
+    run.command("evaluate", "--labels", labels, "--at", 2.5, "--min-precision", value, exit_code=1)
+
+    low_recall = at["recall"]["low"]
+    assert said[-2:] == [
+        f"The precision at {THRESHOLD} may be as low as {low:.1%}, and --min-precision is {value:.1%}.",
+        f"The recall at {THRESHOLD} may be as low as {low_recall:.1%}, and --min-recall is 99.0%.",
+    ]
+
+
+def test_labels_of_a_simple_sample_need_no_weights(run: LabelledRun, tmp_path: Path) -> None:
+    chosen = run.rows.sample(100, random_state=1)
+    own = tmp_path / "own.csv"
+    chosen.reset_index()[["shard", "row"]].assign(label=chosen["good"].to_numpy()).to_csv(own, index=False)
+
+    assert run.refused("evaluate", "--labels", own).endswith(
+        "Add --unweighted if all rows had the same chance to be drawn."
+    )
+    lines = run.command("evaluate", "--labels", own, "--unweighted")
+
+    assert "         unweighted: as if each row had the same chance to be labelled" in lines
+    found = evaluated(run, own, "--unweighted")
+    (at,) = (one for one in found["thresholds"] if one["threshold"] == THRESHOLD)
+    kept = chosen[chosen["score"] >= THRESHOLD]
+    assert at["precision"]["value"] == pytest.approx(kept["good"].mean())
+    assert found["positive"] == "label"
+
+
+def test_the_labels_of_another_run_are_refused(run: LabelledRun, runs: Runs, labels: Path, tmp_path: Path) -> None:
+    other = tiny_classifier(tmp_path / "other", seed=1)
+    scorer = load_classifier(str(other), "float32", parity_rows=0, threads=1)
+    by_other = replace(runs, models=(str(other),), scorer=scorer).publish(run.source, "by-other")
+    table = pq.read_table(run.source / "000_00000.parquet")
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in/other.parquet")
+    of_other = runs.publish(tmp_path / "in", "of-other")
+
+    assert run.refused("evaluate", "--labels", labels, output=by_other).endswith(
+        "has another score than when it was drawn: sheet-0.parquet is of another run, or of another score column."
+    )
+    assert "has no score in this run, so it was not drawn from it. Name the run" in run.refused(
+        "evaluate", "--labels", labels, output=of_other
+    )
+
+
+def test_what_cannot_be_evaluated_is_one_sentence(run: LabelledRun, labels: Path, runs: Runs, published: Path) -> None:
+    table = pq.read_table(labels)
+    drawn = {*zip(table["shard"].to_pylist(), table["row"].to_pylist(), strict=True)}
+    in_first = {name: table[name][0].as_py() for name in table.column_names}
+    low, _, high = in_first["stratum"].partition("-")
+    bounds = [float(one) for one in pd.Series([int(low, 16), int(high, 16)], dtype="uint32").to_numpy().view("float32")]
+    beside = next(
+        place for place, score in run.rows["score"].items() if place not in drawn and bounds[0] <= score < bounds[1]
+    )
+
+    def changed(name: str, values: list[Any] | None = None, **of_first: Any) -> Path:
+        """The sheet with other values in a column, or with another row at its end."""
+        file = run.files / "changed.parquet"
+        if values is not None:
+            write(file, table, **{name: values})
+        else:
+            more = pa.Table.from_pylist([in_first | of_first], table.schema)
+            pq.write_table(pa.concat_tables([table, more]), file)
+        return file
+
+    def check(message: str, sheet: Path, *arguments: object, output: Path | None = None) -> None:
+        said = run.refused("evaluate", "--labels", sheet, *arguments, output=output)
+        assert message in said
+
+    count = len(table)
+    all_labels = table["label"].to_pylist()
+    own = [name == in_first["stratum"] for name in table["stratum"].to_pylist()]
+    check("has no score in this run, so it was not drawn from it.", changed("", shard="none"))
+    check(
+        "rows were added, weights were changed, or more shards were scored since.",
+        changed("", shard=beside[0], row=beside[1]),
+    )
+    other_label = "0.0" if in_first["label"] == "1.0" else "1.0"
+    check(f"labels row {in_first['row']} of {in_first['shard']} twice, as ", changed("", label=other_label))
+    check("No label of changed.parquet is good by label = 1, so they do not", changed("label", ["0"] * count))
+    check("All labels of changed.parquet are good by label >= 3.25, so they", changed("label", ["4"] * count))
+    check("changed.parquet has a label that is NaN.", changed("label", ["nan", *all_labels[1:]]))
+    check("has no label yet. Fill its column label.", changed("label", [""] * count))
+    unlabelled = [None if here else label for here, label in zip(own, all_labels, strict=True)]
+    check("is labelled in changed.parquet. Label at least one of each stratum.", changed("label", unlabelled))
+    check("rows were added, weights were changed, or more shards", changed("weight", [1.1] * count))
+    check('The column "weight" of ', changed("weight", [None, *table["weight"].to_pylist()[1:]]))
+    check(
+        "has another score than when it was drawn: changed.parquet is",
+        changed("stratum", [in_first["stratum"]] * count),
+    )
+    check("is no stratum of `producer sample`.", changed("stratum", ["x"] * count))
+
+    without = run.files / "without.parquet"
+    pq.write_table(table.drop_columns("weight"), without)
+    check('has no column "weight"; it has: shard, row, stratum, text, label.', without)
+    pq.write_table(table.filter(pa.array(own)), without)
+    check("without.parquet has no row of the strata of ", without)
+    other = run.labelled(run.sheet("--rows", 80, "--at", 2.9, "--seed", 1))
+    pq.write_table(pa.concat_tables([table, pq.read_table(other)]), without)
+    check("has rows that were drawn around different thresholds. Evaluate each sheet alone.", without)
+    pq.write_table(table[:0], without)
+    check("without.parquet has no label yet.", without)
+
+    check("labels.txt has no ending of a format of sheets.", run.files / "labels.txt")
+    check("none.csv cannot be read: No such file or directory.", run.files / "none.csv")
+    check("No row has a score of 99 or more. Name another threshold with --at.", labels, "--at", 99)
+    check("Each row has a score of -99 or more. Name another", labels, "--at", 3, "--at", -99)
+    check("No row has a score of nan or more. Name another", labels, "--at", "nan")
+    check("--choose takes precision=SHARE or recall=SHARE, like precision=0.8, not 'f1=1'.", labels, "--choose", "f1=1")
+    check("No threshold has a precision of 100.0% for certain: ", labels, "--choose", "precision=100%")
+    check(
+        "Invalid value for '--min-precision': '1.5' should be less than or equal to 1", labels, "--min-precision", 1.5
+    )
+    check('there is no column "grade"; there are: label.', labels, "--positive", "grade > 3")
+    check("The run has no score column 'edu'. There are: score.", labels, "--score-column", "edu")
+    check("--within topics: name a column of the input", labels, "--within", "topics")
+    check("The column topic is read from the input. Name the input with --input", labels, "--within", "topic")
+    within = run.labelled(run.sheet("--rows", 80, "--within", "topic"))
+    check("were drawn within topic, not within language. Leave --within out.", within, "--within", "language")
+    unlike = runs.refilter(published, where="score < 3", input_uris=(str(run.source),))
+    no_threshold = "The filter of this run is not one threshold. Name the one to judge with --at."
+    check(no_threshold, labels, "--min-recall", 0.5, output=unlike)
+    check(no_threshold, labels, "--within", "topic", "--input", run.source, output=unlike)
