@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Part(NamedTuple):
-    """A number of rows of a stratum, how many of them are labelled and good, and the share of good ones to assume without a label."""
+    """A number of rows of a stratum, how many are labelled and good, and the share of good ones to assume without labels."""
 
     rows: int
     labels: int

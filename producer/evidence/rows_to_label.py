@@ -1,7 +1,7 @@
 """Make the sheet of rows to label: draw them, and read their texts from the input."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -127,6 +127,9 @@ def rows_to_label(
     lines.append(
         f"{len(drawn.rows):,} rows of {len(drawn.rows_of_stratum):,} strata around {column} >= {threshold:.6g}."
     )
+    if more:
+        ((stratum, count),) = Counter(row.stratum for row in drawn.rows).most_common(1)
+        lines.append(f"{count:,} of them have {stratum}, where more labels narrow the intervals most.")
     return Sheet(table=table, lines=(*lines, *ranked.of_unranked("are in no stratum")))
 
 

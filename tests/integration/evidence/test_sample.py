@@ -101,8 +101,10 @@ def test_the_same_rows_are_drawn_from_receipts_in_any_order_and_in_any_format(
 def test_more_rows_stand_beside_those_that_are_labelled(run: LabelledRun) -> None:
     first = run.labelled(run.sheet("--rows", 40, "--columns", "url"))
 
-    more = run.sheet("--rows", 30, "--more", first)
+    more = run.files / "more.parquet"
+    said = run.command("sample", "--input", run.source, "--output", more, "--rows", 30, "--more", first)
 
+    assert said[1].endswith(", where more labels narrow the intervals most.")
     earlier, table = (read_labels(file).table for file in (first, more))
     assert table[:40].drop_columns("weight") == earlier.drop_columns("weight")
     assert table["label"].to_pylist()[40:] == [None] * 30
