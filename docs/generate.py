@@ -46,6 +46,8 @@ WANTED = {
         "--model edu=HuggingFaceFW/fineweb-edu-classifier --model tox=unitary/toxic-bert "
         "--where 'edu_score >= 3 and tox_score < 0.5'",
         "see what each threshold would keep": "producer scores RUN",
+        "draw rows to label, to measure precision and recall": "producer sample ./kept --input './shards/*.parquet' "
+        "--output labels.csv",
         "compare two models by their scores of the same rows": "producer evaluate ./kept --labels ./kept-by-another "
         "--disagreeing 20",
         "publish another threshold, without a GPU": "producer refilter RUN --min-score 2.5 --output ./kept-2.5",

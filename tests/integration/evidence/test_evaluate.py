@@ -260,6 +260,7 @@ def test_what_cannot_be_evaluated_is_one_sentence(run: LabelledRun, labels: Path
     pq.write_table(table[:0], without)
     check("without.parquet has no label yet.", without)
 
+    (run.files / "labels.txt").touch()
     check("labels.txt has no ending of a format of sheets.", run.files / "labels.txt")
     check("none.csv cannot be read: No such file or directory.", run.files / "none.csv")
     check("No row has a score of 99 or more. Name another threshold with --at.", labels, "--at", 99)

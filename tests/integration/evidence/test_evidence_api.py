@@ -89,7 +89,7 @@ def test_the_labels_are_another_runs_scores_by_its_place(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda folder: sheet_of(folder, columns="colour"), "has no column colour"),
+        (lambda folder: sheet_of(folder, columns="colour"), 'has no column "colour"'),
         (lambda folder: shardsift.sample(folder / "kept"), r"Name it with input\."),
         (lambda folder: shardsift.sample(folder / "kept", rows=0), "rows=0 is wrong"),
         (lambda folder: shardsift.evaluate(folder / "kept", "missing.csv"), "missing.csv cannot be read: No such file"),
