@@ -123,6 +123,13 @@ def evaluate(
     png: Annotated[
         Path | None, typer.Option("--png", metavar="FILE", help="Draw precision and recall, and the strata's labels.")
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the figures, without texts, for --evidence of `run` and `refilter`."),
+    ] = None,
+    update_card: Annotated[
+        bool, typer.Option("--update-card", help="Write the figures into the card of the published dataset.")
+    ] = False,
     score_column: ScoreColumn = None,
     source: Source = None,
     as_json: AsJson = False,
@@ -134,15 +141,20 @@ def evaluate(
     """
     from dataclasses import asdict
 
+    from shardsift.fleet.process.wording import is_place
     from shardsift.producer.evidence.evaluate import evaluate_run, labels_from
     from shardsift.producer.evidence.evaluation import Question
+    from shardsift.producer.evidence.evidence import evidence_of, write_evidence
     from shardsift.producer.evidence.picture import evaluation_picture
+    from shardsift.producer.opening import open_ledger_of
+    from shardsift.producer.publishing.publish import publish_evidence
     from shardsift.producer.scores.scored_run import scored_run
     from shardsift.producer.status import ExitCode
 
     settings = read_settings()
+    run = scored_run(target, settings)
     found = evaluate_run(
-        scored_run(target, settings),
+        run,
         labels_from(labels, settings, is_weighted=not unweighted),
         Question(at=tuple(at or ()), positive=positive, judge=judge, disagreeing=disagreeing),
         score_column=score_column,
@@ -158,9 +170,19 @@ def evaluate(
             png.write_bytes(evaluation_picture(found))
         except OSError as error:
             raise UsageError(f"{png} cannot be written: {error.strerror}.") from error
+    if output:
+        write_evidence(evidence_of(found.as_json(), run.spec, run.receipts), output)
+    if update_card:
+        evidence = evidence_of(found.as_json(), run.spec, run.receipts)
+        publish_evidence(run.output_uri, evidence.run_id, evidence)
+        if not is_place(target):
+            with open_ledger_of(target, settings) as (_, ledger, run_id):
+                ledger.set_evidence(run_id, evidence.to_json())  # for a repair, if the manifest is lost
+        say(f"The card of {run.output_uri} has these figures.")
     if chosen:
         where = shlex.quote(f"{found.score_column} >= {chosen.threshold:.9g}")
-        say(f"Chosen: {chosen.threshold:.6g}. producer refilter {shlex.quote(target)} --where {where} --output …")
+        by = f"--evidence {shlex.quote(str(output))} " if output else ""
+        say(f"Chosen: {chosen.threshold:.6g}. producer refilter {shlex.quote(target)} --where {where} {by}--output …")
     for line in unmet:
         say(line)
     raise typer.Exit(ExitCode.FAILED if unmet else ExitCode.DONE)

@@ -21,7 +21,7 @@ from shardsift.fleet.storage.output import Output, Recovered, refilter_command
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.steering import steered
-from shardsift.producer.publishing.publish import inspect_and_repair
+from shardsift.producer.publishing.publish import inspect_and_repair, publish_evidence
 from shardsift.producer.status import run_status
 
 
@@ -88,6 +88,8 @@ def enqueue(
     added = ledger.add_shards(spec, plan.shards, now=time.time())
     ledger.steer(spec.run_id, steered(ledger, spec.run_id, price_per_gpu_hour=settings.price_per_gpu_hour))
     ledger.set_command(spec.run_id, plan.command)
+    if plan.evidence:
+        ledger.set_evidence(spec.run_id, plan.evidence.to_json())
     here = {shard.name: shard.identity for shard in plan.shards}
     receipts = [one for one in (*taken, *recovered.whole) if here.get(one.shard) == one.source_identity]
     restored = ledger.restore(spec.run_id, receipts)
@@ -98,6 +100,8 @@ def enqueue(
     ledger.clear_publish_error(spec.run_id)
     findings = patient(inspect_and_repair)(ledger, spec.run_id, hashes=verify)
     findings = findings or patient(_losses)(output, recovered, spec, hashes=verify)
+    if plan.evidence and ledger.publication(spec.run_id):
+        publish_evidence(spec.output_uri, spec.run_id, plan.evidence)
     queue_lost_shards(ledger, spec.run_id, resend_seconds=settings.resend_seconds)
     sent = send_due_shards(app, ledger, spec.run_id)
     return Enqueued(

@@ -37,6 +37,14 @@ TargetFileSize = Annotated[
     ),
 ]
 Public = Annotated[bool, output_option("--public", help="Create the dataset on the Hub as public.")]
+EvidenceFile = Annotated[
+    str | None,
+    output_option(
+        "--evidence",
+        metavar="FILE",
+        help="What `producer evaluate --output` wrote: the card says how good the filter is.",
+    ),
+]
 By = Annotated[
     str | None, keep_option(metavar="NAME", help="Weigh each row by a column of whole numbers, such as token_count.")
 ]
@@ -156,6 +164,7 @@ class RefilterOptions(Choice):
     ] = ()
     target_file_size: TargetFileSize = None
     public: Public = False
+    evidence: EvidenceFile = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +266,7 @@ class RunOptions(Condition, ScoreOptions, Models, InputOptions):
     ] = ""
     public: Public = False
     target_file_size: TargetFileSize = None
+    evidence: EvidenceFile = None
 
     @property
     def needs_all_scores(self) -> bool:
@@ -299,6 +309,7 @@ class RefilterKeywords(RankingKeywords, ConditionKeywords, total=False):
     input: Location | Sequence[Location] | None
     target_file_size: str | None
     public: bool
+    evidence: Location | None
 
 
 class RunKeywords(ScoreKeywords, ConditionKeywords, total=False):
@@ -317,6 +328,7 @@ class RunKeywords(ScoreKeywords, ConditionKeywords, total=False):
     output: Location | None
     public: bool
     target_file_size: str | None
+    evidence: Location | None
 
 
 with_run_options = with_options_of(RunOptions, labels=split_at_commas)

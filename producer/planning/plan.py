@@ -7,6 +7,7 @@ from shardsift.fleet.errors import OutputTaken, ShardError, UsageError
 from shardsift.fleet.run.spec import BestRows, RunSpec, Shard, file_name
 from shardsift.fleet.storage.open_output import manifest_at, open_output
 from shardsift.fleet.storage.output import Recovered
+from shardsift.producer.evidence.evidence import Evidence, evidence_for
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.choice import choose_rows
 from shardsift.producer.planning.columns import find_columns
@@ -24,6 +25,7 @@ class Plan:
     spec: RunSpec
     shards: tuple[Shard, ...]
     command: str | None = None  # for the card: the command that reproduces the rows
+    evidence: Evidence | None = None  # for the card: how good the filter is
     public: bool = False  # whether to create a new repository as public; the published bytes are the same
     notes: tuple[str, ...] = ()  # for the user: the recipes that are used, and what a threshold keeps
     left_out: tuple[str, ...] = ()  # files in the input's folders that have no ending of an input file
@@ -66,6 +68,7 @@ def plan_run(options: RunOptions) -> Plan:
         spec=spec,
         shards=shards,
         command=command_again(scored.options, spec),
+        evidence=evidence_for(options.evidence, spec),
         public=options.public,
         notes=(
             *scored.notes,

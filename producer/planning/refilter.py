@@ -8,6 +8,7 @@ from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.spec import RunSpec, disclosed_inputs
 from shardsift.fleet.scorers.stored_scores import model_of, published_run
 from shardsift.fleet.storage.open_output import Published, is_on_hub
+from shardsift.producer.evidence.evidence import evidence_for
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.choice import check_filter, condition
 from shardsift.producer.planning.columns import with_folder_columns
@@ -65,6 +66,7 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec
         shards=shards,
         public=options.public,
         command=command,
+        evidence=evidence_for(options.evidence, spec),
         notes=(
             *notes,
             *(ranked.of_unranked("have no bucket") if buckets and best is None else ()),

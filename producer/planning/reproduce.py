@@ -12,7 +12,8 @@ from shardsift.producer.planning.options import Choice, Condition, RefilterOptio
 _BREAK = " \\\n  "  # between options
 _REFILTER = "\nproducer refilter"
 _ROWS = [*keywords_of(Condition), "by"]  # the options that choose rows, as far as `run` has them
-_NOT_AS_GIVEN = {"crawl", "input", "model", "target_file_size", "output", "public"}  # from the spec, or no effect
+# From the spec, or without effect on the rows.
+_NOT_AS_GIVEN = {"crawl", "input", "model", "target_file_size", "output", "public", "evidence"}
 
 
 def command_again(options: RunOptions, spec: RunSpec) -> str:

@@ -17,8 +17,10 @@ from shardsift.fleet.run.receipt import Receipt, row_totals
 from shardsift.fleet.run.scoring import LABELS_FILE, Scoring
 from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, disclosed_inputs, disclosed_model
 from shardsift.fleet.storage.output import PICTURE_PATH
+from shardsift.producer.evidence.evidence import Evidence
 from shardsift.producer.gpus import TABLE, ListPrices
 from shardsift.producer.publishing.card_contents import Contents
+from shardsift.producer.publishing.card_evidence import evidence_section
 from shardsift.producer.publishing.card_models import is_classifier, model_name, model_rows, models_section
 from shardsift.producer.publishing.card_rows import kept_rows
 from shardsift.producer.publishing.card_scores import scores_alone
@@ -59,6 +61,7 @@ class Beside:
     prices: ListPrices = TABLE
     left_out: int = 0  # shards that failed
     has_picture: bool = False  # whether a picture of the scores is published
+    evidence: Evidence | None = None
 
 
 def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Beside()) -> bytes:
@@ -119,7 +122,7 @@ def _text(
 {_columns(spec, contents)}
 
 {contents.files} {manifest}
-{_scores(spec, receipts, beside)}
+{_scores(spec, receipts, beside)}{evidence_section(spec, receipts, beside.evidence)}
 ## How it was made
 
 | | |

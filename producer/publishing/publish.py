@@ -17,14 +17,17 @@ from shardsift.fleet.ledger import Ledger, Publication
 from shardsift.fleet.process.wording import counted, first_of, place_taken
 from shardsift.fleet.run.receipt import Receipt, Receipts
 from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of
+from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.hub_access import is_card_accepted
-from shardsift.fleet.storage.inspection import Finding, Problem, lines_of
+from shardsift.fleet.storage.inspection import Finding, Problem, is_readable_card, lines_of
 from shardsift.fleet.storage.manifest import Manifest
-from shardsift.fleet.storage.open_output import is_on_hub, manifest_at, open_output, published_at
+from shardsift.fleet.storage.open_output import content_at, is_on_hub, manifest_at, open_output, published_at
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
+from shardsift.producer.evidence.evidence import Evidence, check_evidence, evidence_in
 from shardsift.producer.gpus import TABLE, gpu_called, list_prices
 from shardsift.producer.patience import patient
 from shardsift.producer.publishing.card import Beside, dataset_card
+from shardsift.producer.publishing.card_evidence import evidence_section, with_section
 from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards
 from shardsift.producer.publishing.merge import DATA, SCORES, merge_shards
 from shardsift.producer.scores.distribution import score_picture
@@ -70,6 +73,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         shards=shards,
         card_sha256="",
         command=ledger.command(run_id),
+        evidence=ledger.evidence(run_id),
     )
     try:
         merged = (merge_shards(ledger, spec, output, kind, receipts, is_over=True) for kind in (DATA, SCORES))
@@ -124,6 +128,34 @@ def inspect_and_repair(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fi
         except (TransientError, UsageError) as error:  # the finalizer tries again after a TransientError
             ledger.record_publish_error(run_id, str(error), is_permanent=isinstance(error, UsageError))
     return tuple(findings)
+
+
+@patient
+def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
+    """Say in the card of a published run how good its filter is, by one commit of card and manifest. May run twice.
+
+    All else in the card stays. Raises UsageError if the run is not published there, or the evidence is not about its filter.
+    """
+    output = open_output(uri, run_id)
+    head = output.head()
+    published, card = published_run(uri), content_at(uri, CARD_PATH)
+    if published.run_id != run_id:
+        raise UsageError(f"The output {uri} now holds the data of another run, {published.run_id}.")
+    check_evidence(evidence, published.spec)
+    if card is None or not is_readable_card(card):
+        raise UsageError(
+            f"There is no {CARD_PATH} at {uri} that can be read. The command that made the run repairs it."
+        )
+    before, now = (
+        with_section(card.decode(), evidence_section(published.spec, published.receipts, one)).encode()
+        for one in (evidence_in(published.evidence), evidence)
+    )
+    manifest = replace(published, evidence=evidence.to_json())
+    # `before` is ours if an earlier call died before it wrote the manifest. An edited card stays an edited one.
+    if published.card_sha256 in {sha256(card).hexdigest(), sha256(before).hexdigest()}:
+        manifest = replace(manifest, card_sha256=sha256(now).hexdigest())
+    if (now, manifest) != (card, published):
+        output.publish((), {CARD_PATH: now, MANIFEST_PATH: manifest.to_parquet()}, parent=head)
 
 
 @patient
@@ -252,6 +284,9 @@ def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, byt
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _repairable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
+    there = published_at(manifest.spec.output_uri, manifest_at(manifest.spec.output_uri))
+    if there and there.run_id == manifest.run_id and there.evidence:  # of `producer evaluate --update-card`
+        manifest = replace(manifest, evidence=there.evidence)
     picture = score_picture(manifest.spec, manifest.receipts)
     card = _card(manifest, has_picture=picture is not None)
     content = replace(manifest, card_sha256=sha256(card).hexdigest()).to_parquet()
@@ -273,6 +308,7 @@ def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
         prices=list_prices() if has_gpus else TABLE,
         left_out=len(manifest.left_out),
         has_picture=has_picture,
+        evidence=evidence_in(manifest.evidence),
     )
     card = dataset_card(spec, receipts, beside)
     if beside.cards.source and is_on_hub(spec.output_uri) and not is_card_accepted(card):

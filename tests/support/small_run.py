@@ -49,13 +49,15 @@ class Runs:
         """Publish a run. Returns its output."""
         return self.publish_plan(plan_run(self.options(source, output, **options)), failing=failing)
 
-    def refilter(self, earlier: Path, output: str = "again", *, failing: Collection[str] = (), **options: Any) -> Path:
+    def refilter(
+        self, earlier: Path | str, output: str = "again", *, failing: Collection[str] = (), **options: Any
+    ) -> Path:
         """Publish a run over the scores of an earlier one. Returns its output."""
         plan = self.refilter_plan(earlier, output, **options)
         stored = load_stored_scores(plan.spec.served_by[0], None)
         return replace(self, scorer=stored).publish_plan(plan, failing=failing)
 
-    def refilter_plan(self, earlier: Path, output: str = "again", **options: Any) -> Plan:
+    def refilter_plan(self, earlier: Path | str, output: str = "again", **options: Any) -> Plan:
         chosen = RefilterOptions(output_uri=str(self.folder / output), **options)
         return plan_refilter(str(earlier), chosen, earlier=self.specs.get(earlier))
 
@@ -79,6 +81,8 @@ def publish_plan(ledger: Ledger, scorer: Scorers, plan: Plan, *, scratch: Path, 
     open_output(spec.output_uri, spec.run_id).reserve(spec)
     ledger.create_run(spec, plan.shards, now=1.0)
     ledger.set_command(spec.run_id, plan.command)
+    if plan.evidence:
+        ledger.set_evidence(spec.run_id, plan.evidence.to_json())
     score(ledger, scorer, spec, [shard for shard in plan.shards if shard.name not in failing], scratch=scratch)
     for shard in plan.shards:
         if shard.name in failing:

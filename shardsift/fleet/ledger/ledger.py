@@ -218,6 +218,13 @@ class Ledger(Attempts, Results):
         if command is not None:
             self.redis.hset(Keys(run_id).run, "command", command)
 
+    def evidence(self, run_id: str) -> str | None:
+        """The evidence for the run's filter, as JSON."""
+        return str(self.redis.hget(Keys(run_id).run, "evidence") or "") or None
+
+    def set_evidence(self, run_id: str, evidence: str) -> None:
+        self.redis.hset(Keys(run_id).run, "evidence", evidence)
+
     def retry(self, run_id: str, *, done_too: bool = False, changed: Iterable[str] = ()) -> int:
         """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
 

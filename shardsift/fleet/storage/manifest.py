@@ -64,6 +64,7 @@ class Manifest:
     shards: int  # all shards of the run, listed and left out
     card_sha256: str
     command: str | None = None  # that makes the same rows again, without local paths
+    evidence: str | None = None  # that tells how good the filter is, as JSON
 
     @property
     def digest(self) -> str:
@@ -72,8 +73,7 @@ class Manifest:
 
     @property
     def scores_revision(self) -> str:
-        """A digest of the scores files alone, which are the same in a run with another filter."""
-        return folder_revision(_hashed(f"{one.scores.path} {one.scores.sha256}" for one in self.receipts))
+        return scores_revision(self.receipts)
 
     def gives_way_to(self, spec: RunSpec) -> bool:
         """Return whether a run may replace this one, because it reads this one's scores from its own output."""
@@ -89,6 +89,7 @@ class Manifest:
             "shards": self.shards,
             "card_sha256": self.card_sha256,
             "command": self.command,
+            "evidence": self.evidence,
         }
         merged = [] if self.spec.target_file_bytes is None else [pa.field(name, pa.int64()) for name in _MERGED]
         earlier = _OF_EARLIER_RUN if any(one.scores_from for one in self.spec.scorings) else []
@@ -181,6 +182,11 @@ def findings(
 def files_digest(receipts: Sequence[Receipt]) -> str:
     """Hash the path and sha256 of every file. The order and other fields of the receipts do not matter."""
     return _hashed(f"{file.path} {file.sha256}" for receipt in receipts for file in (receipt.data, receipt.scores))
+
+
+def scores_revision(receipts: Sequence[Receipt]) -> str:
+    """Hash the path and sha256 of the scores files alone, which are the same in a run with another filter."""
+    return folder_revision(_hashed(f"{one.scores.path} {one.scores.sha256}" for one in receipts))
 
 
 def _hashed(lines: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from shardsift.fleet.run.scoring import ZeroShot
 from shardsift.fleet.run.spec import Shard
 from shardsift.producer.publishing.card import Beside, dataset_card
 from shardsift.producer.scores.distribution import histograms_of, score_picture, score_table
+from support.evidence import a_line, an_evaluation, an_evidence
 from support.finalizer_runs import A, B, C, FinalizerRun
 from support.golden import check_golden
 from support.records import a_receipt, a_scoring_receipt, a_spec
@@ -164,13 +165,24 @@ def of_a_local_folder() -> bytes:
     return dataset_card(a_spec(crawl=None, input_uris=("/home/me/web",), model=model, where=None, **reading), receipts)
 
 
+def of_a_judged_filter() -> bytes:
+    """Evidence by the labels of a model, for each value of a column, of rows of another run."""
+    values = {"it's | a `b`": a_line(3, recall={"value": 1.0, "low": 0.5, "high": 1.0}), "": a_line(3, good_lost=1_234)}
+    labels = an_evaluation()["labels"] | {"weighted": False}
+    changes = {"judge": "gpt-`5`", "within": "topic", "values": values, "labels": labels}
+    evidence = an_evidence(a_spec(), [a_receipt("other", B)], **changes)
+    return dataset_card(a_spec(), [a_receipt("r", A)], Beside(evidence=evidence))
+
+
 def of_scores_alone() -> bytes:
     return dataset_card(
         a_spec(where="false"), [replace(scored_by(A), rows_in=1000, rows_kept=0, rows_dropped=999, rows_errored=1)]
     )
 
 
-@pytest.mark.parametrize("card", [of_fineweb, of_several_models, of_a_local_folder, of_scores_alone])
+@pytest.mark.parametrize(
+    "card", [of_fineweb, of_several_models, of_a_local_folder, of_a_judged_filter, of_scores_alone]
+)
 def test_a_card_says_what_was_read_with_what_and_how_and_names_no_folder_of_the_machine(
     card: Callable[[], bytes],
 ) -> None:

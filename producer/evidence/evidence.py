@@ -1,0 +1,126 @@
+"""The evidence for a filter, as `producer evaluate --output` writes it and a manifest keeps it. It has no texts and no paths."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path, PurePath
+from uuid import uuid4
+
+from pydantic import TypeAdapter
+
+from shardsift.fleet.errors import UsageError
+from shardsift.fleet.process.wording import local_path
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.scoring import Scoring
+from shardsift.fleet.run.spec import RunSpec, disclosed_spec
+from shardsift.fleet.storage.manifest import scores_revision
+from shardsift.producer.evidence.intervals import Measured
+from shardsift.producer.scores.distribution import filter_threshold
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFile:
+    file: str  # its name
+    sha256: str
+    rows: int  # with a label
+    good: int
+    weighted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """How good each threshold of a score is, by which labels, and what made the scores."""
+
+    run_id: str  # whose rows were labelled
+    scores_revision: str  # of that run
+    score_column: str
+    model: str  # NAME@REVISION
+    scoring: str  # a digest of all that decides the scores
+    threshold: float | None  # that `values` are about
+    positive: str
+    judge: str | None
+    labels: LabelFile
+    strata: tuple[Mapping[str, int | float | str | None], ...]
+    thresholds: tuple[Measured, ...]
+    within: str | None
+    values: Mapping[str, Measured]
+
+    def at(self, threshold: float | None) -> Measured | None:
+        return next((one for one in self.thresholds if one.threshold == threshold), None)
+
+    def to_json(self) -> str:
+        return _EVIDENCE.dump_json(self, indent=2).decode() + "\n"
+
+
+_EVIDENCE, _SCORING = TypeAdapter(Evidence), TypeAdapter(Scoring)
+
+
+def evidence_of(evaluation: Mapping[str, object], spec: RunSpec, receipts: Sequence[Receipt]) -> Evidence:
+    """The evidence in what `Evaluation.as_json` gives, about the scores of this run."""
+    model, scoring = _made(spec, str(evaluation["score_column"]))
+    about = {"model": model, "scoring": scoring, "scores_revision": scores_revision(receipts)}
+    found = _EVIDENCE.validate_python({**evaluation, **about})
+    return replace(found, labels=replace(found.labels, file=PurePath(found.labels.file).name))
+
+
+def evidence_in(text: str | bytes | None) -> Evidence | None:
+    """Read what `to_json` gave. None if there is none, or another release wrote it."""
+    with suppress(ValueError):
+        return _EVIDENCE.validate_json(text or "", strict=True)
+    return None
+
+
+def evidence_for(file: str | None, spec: RunSpec) -> Evidence | None:
+    """Read the file that was named for a run, if one was. Raises UsageError if it is not about the filter of this run."""
+    if file is None:
+        return None
+    try:
+        found = evidence_in(local_path(file).read_bytes())
+    except OSError as error:
+        raise UsageError(f"The evidence {file} cannot be read: {error.strerror}.") from error
+    if found is None:
+        raise UsageError(f"{file} is no evidence. Name a file that `producer evaluate … --output FILE` wrote.")
+    check_evidence(found, spec)
+    return found
+
+
+def check_evidence(evidence: Evidence, spec: RunSpec) -> None:
+    """Raises UsageError unless the evidence is about these scores, and about the threshold that the filter compares them with."""
+    column = evidence.score_column
+    threshold = filter_threshold(spec.where, column) if column in spec.scoring_of else None
+    if threshold is None:
+        raise UsageError(
+            f"The evidence is about a threshold of {column}, and the filter of this run is not one: {spec.where or 'none'}."
+        )
+    model, scoring = _made(spec, column)
+    if scoring != evidence.scoring:
+        other = "by that model with other options" if model == evidence.model else f"by {model}"
+        raise UsageError(
+            f"The evidence is about scores by {evidence.model}, and {column} of this run is {other}. Label rows of a run with "
+            "the same scores: producer sample"
+        )
+    if evidence.at(threshold) is None:
+        raise UsageError(
+            f"The evidence has no figures for {column} >= {threshold!r}, the filter of this run. Add them: "
+            f"producer evaluate … --at {threshold!r} --output FILE"
+        )
+
+
+def write_evidence(evidence: Evidence, file: Path) -> None:
+    """Write the whole file, or leave the earlier one. Raises UsageError if it cannot be written."""
+    aside = file.with_name(f".{uuid4().hex}")
+    try:
+        aside.write_text(evidence.to_json())
+        aside.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            aside.unlink()
+        raise UsageError(f"{file} cannot be written: {error.strerror}. Name another --output.") from error
+
+
+def _made(spec: RunSpec, column: str) -> tuple[str, str]:
+    """The model of a score column, and a digest of it and how it reads a text. The number format does not count."""
+    scoring = replace(disclosed_spec(spec).scoring_of[column], scores_from=None, dtype="auto")
+    digest = sha256(_SCORING.dump_json(scoring, exclude_defaults=True)).hexdigest()
+    return f"{scoring.model.name}@{scoring.model.revision}", digest
