@@ -1,7 +1,7 @@
 """A published run of which is known which rows are good."""
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,21 +11,8 @@ import redis
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.demo_data import write_shards
-from shardsift.worker.scoring.load import load_classifier
-from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.labelled_runs import ROWS, SHARDS, THRESHOLD, TOPICS, LabelledRun
 from support.small_run import Runs
-
-
-@pytest.fixture(scope="session")
-def ledger(shared_redis_url: str) -> Iterator[Ledger]:
-    with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
-        yield Ledger(client, Settings())
-
-
-@pytest.fixture(scope="session")
-def scorer(tiny_model: Path) -> SequenceClassifier:
-    return load_classifier(str(tiny_model), "float32", parity_rows=0, threads=1)
 
 
 @pytest.fixture(scope="session")
@@ -43,10 +30,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def published(
-    ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, source: Path, tmp_path_factory: pytest.TempPathFactory
+    shared_redis_url: str, scorer: Any, tiny_model: Path, source: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    runs = Runs(ledger=ledger, scorer=scorer, models=(str(tiny_model),), folder=tmp_path_factory.mktemp("published"))
-    return runs.publish(source, min_score=THRESHOLD)
+    with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
+        ledger, folder = Ledger(client, Settings()), tmp_path_factory.mktemp("published")
+        runs = Runs(ledger=ledger, scorer=scorer, models=(str(tiny_model),), folder=folder)
+        return runs.publish(source, min_score=THRESHOLD)
 
 
 @pytest.fixture

@@ -246,8 +246,9 @@ def test_the_text_is_that_of_the_row_also_beside_bad_rows_and_in_parts_of_a_file
 
 
 def test_rows_of_a_run_that_goes_on_are_drawn_from_its_finished_shards(
-    run: LabelledRun, runs: Runs, ledger: Ledger, scorer: SequenceClassifier
+    run: LabelledRun, runs: Runs, ledger: Ledger, redis_url: str, scorer: SequenceClassifier
 ) -> None:
+    run = replace(run, environment={"REDIS_URL": redis_url})
     plan = plan_run(runs.options(run.source, min_score=THRESHOLD))
     ledger.create_run(plan.spec, plan.shards, now=1.0)
     score(ledger, scorer, plan.spec, plan.shards[:2], scratch=run.files / "scratch")
