@@ -35,7 +35,7 @@ def enqueue_and_wait(redis_url: str, plan: Plan, folder: Path, verify: bool = Fa
     settings = Settings(redis_url=redis_url)
     ledger = Ledger.connect(settings)
     with make_app("test", settings) as app:
-        done = enqueue(plan, ledger, app, settings, verify=verify)
+        done = enqueue(plan, ledger, app, settings, verify=verify, score_again=True)
     log = folder / "work.log"
     log.unlink(missing_ok=True)
     scorer, shards, run_id = StandInScorer("cpu", log, rows_a_batch=4, seconds_a_batch=0), [], plan.spec.run_id
