@@ -17,7 +17,8 @@ At = Annotated[
 ]
 ScoreColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Score column, if the run has several.")]
 Within = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Also tell about each value of this column, such as a topic.")
+    str | None,
+    typer.Option(metavar="COLUMN", help="Also draw or measure each value of this column, such as a topic, by itself."),
 ]
 Positive = Annotated[
     str | None,
@@ -51,9 +52,9 @@ def sample(
     score_column: ScoreColumn = None,
     source: Source = None,
 ) -> None:
-    """Draw rows of all shards to label, by which `producer evaluate` tells how good the threshold is.
+    """Draw rows of all shards to label, so that `producer evaluate` can measure how good the threshold is.
 
-    The file has the text as it was scored, and an empty column label: fill it. It does not show the score.
+    The file has each text as it was scored and an empty column label. Fill that column. The file does not show the score.
     """
     from shardsift.fleet.run.options import split_at_commas
     from shardsift.producer.evidence.rows_to_label import rows_to_label
@@ -75,7 +76,7 @@ def sample(
     )
     write_sheet(sheet.table, output)
     evaluate_it = ["producer", "evaluate", target, "--labels", str(output)]
-    evaluate_it += [] if at is None else ["--at", f"{at:g}"]
+    evaluate_it += [] if at is None else ["--at", repr(at)]
     evaluate_it += ["--score-column", score_column] if score_column else []
     for line in (*sheet.lines, f"Fill the column label of {output}, then: {shlex.join(evaluate_it)}"):
         say(line)
@@ -136,8 +137,8 @@ def evaluate(
 ) -> None:
     """Measure precision and recall of each threshold by labelled rows, with 95 % intervals, over all rows of the run.
 
-    Requirements hold for the lower limit of the interval. Another run gives exact shares, and shows how far both rank the rows
-    alike. Needs no model and no GPU.
+    --min-precision and --min-recall are compared with the lower limit of the interval. If --labels names another run, the
+    shares are exact, and the correlation of both scores is shown. Needs no model and no GPU.
     """
     from dataclasses import asdict
 
@@ -148,14 +149,19 @@ def evaluate(
     from shardsift.producer.evidence.picture import evaluation_picture
     from shardsift.producer.opening import open_ledger_of
     from shardsift.producer.publishing.publish import publish_evidence
-    from shardsift.producer.scores.scored_run import scored_run
+    from shardsift.producer.scores.scored_run import ScoredRun, scored_run
     from shardsift.producer.status import ExitCode
 
     settings = read_settings()
-    run = scored_run(target, settings)
+    run, labelled = scored_run(target, settings), labels_from(labels, settings, is_weighted=not unweighted)
+    if isinstance(labelled, ScoredRun) and (output or update_card or unweighted):
+        raise UsageError(
+            f"{labels} is a run, and --output, --update-card and --unweighted are about rows that were labelled. Leave them "
+            "out, or name a sheet of `producer sample` with --labels."
+        )
     found = evaluate_run(
         run,
-        labels_from(labels, settings, is_weighted=not unweighted),
+        labelled,
         Question(at=tuple(at or ()), positive=positive, judge=judge, disagreeing=disagreeing),
         score_column=score_column,
         within=within,
@@ -170,15 +176,16 @@ def evaluate(
             png.write_bytes(evaluation_picture(found))
         except OSError as error:
             raise UsageError(f"{png} cannot be written: {error.strerror}.") from error
-    if output:
-        write_evidence(evidence_of(found.as_json(), run.spec, run.receipts), output)
-    if update_card:
+    if output or update_card:
         evidence = evidence_of(found.as_json(), run.spec, run.receipts)
-        publish_evidence(run.output_uri, evidence.run_id, evidence)
-        if not is_place(target):
-            with open_ledger_of(target, settings) as (_, ledger, run_id):
-                ledger.set_evidence(run_id, evidence.to_json())  # for a repair, if the manifest is lost
-        say(f"The card of {run.output_uri} has these figures.")
+        if output:
+            write_evidence(evidence, output)
+        if update_card:
+            publish_evidence(run.output_uri, evidence.run_id, evidence)
+            if not is_place(target):
+                with open_ledger_of(target, settings) as (_, ledger, run_id):
+                    ledger.set_evidence(run_id, evidence.to_json())  # for a repair, if the manifest is lost
+            say(f"The card of {run.output_uri} has these figures.")
     if chosen:
         where = shlex.quote(f"{found.score_column} >= {chosen.threshold:.9g}")
         by = f"--evidence {shlex.quote(str(output))} " if output else ""

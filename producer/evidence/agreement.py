@@ -32,10 +32,11 @@ from shardsift.producer.evidence.evaluation import (
     worst_first,
 )
 from shardsift.producer.evidence.intervals import Floats, Measured, Share
-from shardsift.producer.evidence.rows_to_label import lowest_kept, ranked_by
+from shardsift.producer.evidence.rows_to_label import ranked_by
 from shardsift.producer.evidence.sheet import LABEL
 from shardsift.producer.evidence.strata import Scores, Stratum, cells_of, text_of
 from shardsift.producer.planning.cut import Integers, RankedRun, Values, keys_of, scores_of_keys
+from shardsift.producer.scores.distribution import lowest_kept
 from shardsift.producer.scores.scored_run import ScoredRun, with_texts
 from shardsift.producer.verify.source import source_shards
 
@@ -132,7 +133,7 @@ def compared(
 
 
 def _own_condition(other: ScoredRun, column: str) -> str:
-    threshold = lowest_kept(other, column)
+    threshold = lowest_kept(other.spec.where, column)
     if threshold is None:
         raise UsageError(
             f"The filter of {other.name} is not one threshold. Say which of its scores are good: --positive "

@@ -24,9 +24,8 @@ from shardsift.producer.evidence.strata import (
 )
 from shardsift.producer.planning.cut import Integers, RankedRun, Values
 
-_GOLDEN = (
-    0x9E3779B97F4A7C15  # from SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014
-)
+# SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
+_GOLDEN = 0x9E3779B97F4A7C15
 _MIXED = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 
 Hashes = npt.NDArray[np.uint64]

@@ -16,12 +16,12 @@ from shardsift.fleet.process.wording import counted
 from shardsift.producer.evidence.agreement import compared
 from shardsift.producer.evidence.evaluation import NO_THRESHOLD, Evaluation, Question, StratumLabels, worst_first
 from shardsift.producer.evidence.intervals import LabelledStratum, Measured, measured
-from shardsift.producer.evidence.rows_to_label import lowest_kept, ranked_by
+from shardsift.producer.evidence.rows_to_label import ranked_by
 from shardsift.producer.evidence.sheet import WEIGHT, ArrowTable, Labels, good_rows, is_sheet, read_labels
 from shardsift.producer.evidence.strata import Scores, Stratum, check_divides, text_of
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.cut import Integers, RankedRun, Values, scores_of_keys
-from shardsift.producer.scores.distribution import Bin, score_bins
+from shardsift.producer.scores.distribution import Bin, lowest_kept, score_bins
 from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 
 _FEW = 0.001  # share of the rows
@@ -85,7 +85,7 @@ def evaluate_run(
         raise UsageError(
             f"The rows of {labels.name} were drawn within {drawn_within}, not within {within}. Leave --within out."
         )
-    filtered = lowest_kept(run, column)
+    filtered = lowest_kept(run.spec.where, column)
     if within and threshold is None:
         raise UsageError(NO_THRESHOLD)
     within = drawn_within or within
@@ -95,23 +95,8 @@ def evaluate_run(
     _check_drawn(labels, joined)
     ranked = ranked_by(run, column, within, source)
     of_values = joined if within == drawn_within else _joined(ranked, labels, thresholds)
-    is_labelled, of_row = ~np.isnan(good), np.array([stratum.name for stratum in labels.strata])
     strata = sorted(set(labels.strata), key=lambda stratum: (stratum.value, stratum.low))
-
-    def labelled(
-        stratum: Stratum, joined: Joined, thresholds: Sequence[float], number: int | None = None
-    ) -> LabelledStratum:
-        here = is_labelled & (of_row == stratum.name)
-        if number is not None:
-            here &= joined.numbers == number
-        return LabelledStratum(
-            rows=joined.count(stratum, number),
-            rows_at_least=np.array([joined.count(stratum, number, at_least=one) for one in thresholds]),
-            scores=joined.scores[here],
-            is_good=good[here].astype(bool),
-        )
-
-    found = [labelled(stratum, joined, thresholds) for stratum in strata]
+    found = [_labelled(labels, good, joined, stratum, thresholds) for stratum in strata]
     for stratum, labelled_one in zip(strata, found, strict=True):
         if not len(labelled_one.is_good):
             raise UsageError(f"No row with {stratum} is labelled in {labels.name}. Label at least one of each stratum.")
@@ -123,7 +108,7 @@ def evaluate_run(
     if within and threshold is not None:
         for number, value in enumerate(of_values.values):
             here = [one for one in strata if one.within is None or one.value == text_of(value)]
-            own = [labelled(one, of_values, [threshold], number) for one in here]
+            own = [_labelled(labels, good, of_values, one, [threshold], number) for one in here]
             (by_value[text_of(value)],) = measured(own, [threshold])
     return Evaluation(
         name=run.name,
@@ -146,9 +131,29 @@ def evaluate_run(
     )
 
 
+def _labelled(
+    labels: Labels,
+    good: npt.NDArray[np.float64],
+    joined: Joined,
+    stratum: Stratum,
+    thresholds: Sequence[float],
+    number: int | None = None,
+) -> LabelledStratum:
+    """The labels of a stratum or, with the number of a value, of its rows with this value."""
+    here = np.array([one == stratum for one in labels.strata]) & ~np.isnan(good)
+    if number is not None:
+        here &= joined.numbers == number
+    return LabelledStratum(
+        rows=joined.count(stratum, number),
+        rows_at_least=np.array([joined.count(stratum, number, at_least=one) for one in thresholds]),
+        scores=joined.scores[here],
+        is_good=good[here].astype(bool),
+    )
+
+
 def _asked(run: ScoredRun, column: str, question: Question) -> tuple[float | None, list[float]]:
     """The threshold in question, and all. Of two that are the same float32, the one in question stays."""
-    filtered = lowest_kept(run, column)
+    filtered = lowest_kept(run.spec.where, column)
     bins = _telling(score_bins(run.histograms[column])) if column in run.histograms else []
     asked = [*(one.start for one in bins), *([] if filtered is None else [filtered]), *question.at[::-1]]
     thresholds = sorted({float(np.float32(one)): one for one in asked}.values())

@@ -43,6 +43,10 @@ class StratumLabels:
     labels: int
     good: int
 
+    @property
+    def part(self) -> Part:
+        return Part(self.rows, self.labels, self.good)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
@@ -233,7 +237,7 @@ class Evaluation:
         lost = [one for one in self.strata if one.stratum.low < at.threshold and one.good < one.rows]
         if not lost or self.agreement:
             return ""
-        most = {id(one): most_good_rows(Part(one.rows, one.labels, one.good)) for one in lost}
+        most = {id(one): most_good_rows(one.part) for one in lost}
         limiting = max(lost, key=lambda one: most[id(one)])
         return (
             f"Recall is limited by {limiting.stratum}: {limiting.good:,} of {counted(limiting.labels, 'label')} are good, so up "

@@ -16,7 +16,7 @@ from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, disclosed_spec
 from shardsift.fleet.storage.manifest import scores_revision
 from shardsift.producer.evidence.intervals import Measured
-from shardsift.producer.scores.distribution import filter_threshold
+from shardsift.producer.scores.distribution import lowest_kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ def evidence_for(file: str | None, spec: RunSpec) -> Evidence | None:
 def check_evidence(evidence: Evidence, spec: RunSpec) -> None:
     """Raises UsageError unless the evidence is about these scores, and about the threshold that the filter compares them with."""
     column = evidence.score_column
-    threshold = filter_threshold(spec.where, column) if column in spec.scoring_of else None
+    threshold = lowest_kept(spec.where, column) if column in spec.scoring_of else None
     if threshold is None:
         raise UsageError(
             f"The evidence is about a threshold of {column}, and the filter of this run is not one: {spec.where or 'none'}."

@@ -2,7 +2,7 @@
 
 from shardsift.fleet.errors import UsageError
 from shardsift.producer.evidence.evaluation import Evaluation
-from shardsift.producer.evidence.intervals import Part, share_of_good
+from shardsift.producer.evidence.intervals import share_of_good
 from shardsift.producer.scores.distribution import png_of
 
 _MOST_STRATA = 40  # the largest
@@ -34,7 +34,7 @@ def evaluation_picture(evaluation: Evaluation) -> bytes:
     shares.set_ylabel("%" if evaluation.agreement else "%, with 95 % intervals")
     shares.legend()
     for place, one in enumerate(strata):
-        share = share_of_good(Part(one.rows, one.labels, one.good))
+        share = share_of_good(one.part)
         reliability.plot(
             [100 * share.low, 100 * share.high],
             [place, place],

@@ -9,10 +9,9 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.identity import are_of_other_bytes
+from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.spec import Shard
-from shardsift.producer.evidence.draw import Drawn, DrawnRow, Earlier, draw_rows
+from shardsift.producer.evidence.draw import Drawn, Earlier, draw_rows
 from shardsift.producer.evidence.sheet import (
     LABEL,
     ROW,
@@ -29,8 +28,8 @@ from shardsift.producer.evidence.strata import Stratum
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.cut import RankedRun, columns_of_input
 from shardsift.producer.planning.options import Ranking
-from shardsift.producer.scores.distribution import filter_threshold
-from shardsift.producer.scores.scored_run import ScoredRun, read_rows, whole_texts
+from shardsift.producer.scores.distribution import lowest_kept
+from shardsift.producer.scores.scored_run import ScoredRun, read_rows, source_of, whole_texts
 from shardsift.producer.verify.source import source_shards
 
 _WITHOUT_THRESHOLD = Fraction(1, 10)  # draw around the edge of this share of the best rows
@@ -50,13 +49,6 @@ def ranked_by(run: ScoredRun, column: str, within: str | None, source: tuple[str
     uris = (source or run.input_uris) if columns_of_input(run.spec, ranking) else ()
     shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
     return RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
-
-
-def lowest_kept(run: ScoredRun, column: str) -> float | None:
-    """The threshold of the filter, if it has no other condition: the lowest score that is kept."""
-    threshold = filter_threshold(run.spec.where, column)
-    is_excluded = threshold is not None and ">=" not in (run.spec.where or "")
-    return float(np.nextafter(np.float32(threshold), np.float32(np.inf))) if is_excluded else threshold
 
 
 @patient
@@ -97,7 +89,7 @@ def rows_to_label(
         raise UsageError("Texts are read from the input. Name it with --input.")
     shards = source_shards(uris, run.receipts, run.output_uri, run.spec)
     ranked = ranked_by(run, column, within, source)
-    filtered = lowest_kept(run, column)
+    filtered = lowest_kept(run.spec.where, column)
     threshold = filtered if at is None else at
     lines = []
     if len(run.receipts) < run.shards:
@@ -120,10 +112,8 @@ def rows_to_label(
     table = _table(run, column, drawn, shards, columns)
     if more:
         table = below(more.table, table)
-    counts = dict(zip(*np.unique(table[STRATUM].to_pylist(), return_counts=True), strict=True))
-    weights = [drawn.rows_of_stratum[stratum] / counts[stratum.name] for stratum in _strata(more, drawn.rows)]
-    weight = pa.array(weights, pa.float64())
-    table = table.set_column(table.column_names.index(WEIGHT), WEIGHT, weight.cast(table[WEIGHT].type))
+    strata = [*(more.strata if more else ()), *(row.stratum for row in drawn.rows)]
+    table = _weighted(table, strata, drawn.rows_of_stratum)
     lines.append(
         f"{len(drawn.rows):,} rows of {len(drawn.rows_of_stratum):,} strata around {column} >= {threshold:.6g}."
     )
@@ -133,8 +123,11 @@ def rows_to_label(
     return Sheet(table=table, lines=(*lines, *ranked.of_unranked("are in no stratum")))
 
 
-def _strata(more: Labels | None, rows: Sequence[DrawnRow]) -> list[Stratum]:
-    return [*(more.strata if more else ()), *(row.stratum for row in rows)]
+def _weighted(table: pa.Table, strata: Sequence[Stratum], rows_of_stratum: Mapping[Stratum, int]) -> pa.Table:
+    """Give each row the number of rows that it stands for. `strata` has the stratum of each row."""
+    drawn = Counter(strata)
+    weights = pa.array([rows_of_stratum[stratum] / drawn[stratum] for stratum in strata], pa.float64())
+    return table.set_column(table.column_names.index(WEIGHT), WEIGHT, weights.cast(table[WEIGHT].type))
 
 
 def _earlier(more: Labels, positive: str | None, threshold: float) -> Earlier:
@@ -169,23 +162,16 @@ def _table(run: ScoredRun, column: str, drawn: Drawn, shards: dict[str, Shard], 
     """Read the texts and columns of the drawn rows, in the order in which they were drawn."""
     scoring = run.spec.scoring_of[column]
     texts = [name for name in (*scoring.text_columns, scoring.text_pair_column) if name is not None]
-    identities = {receipt.shard: receipt.source_identity for receipt in run.receipts}
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row in drawn.rows:
         rows_of[row.shard].append(row.row)
     found: list[pa.Table] = []
     places: dict[tuple[str, int], int] = {}
     for name, rows in rows_of.items():
-        if name not in shards:
-            raise UsageError(f"The input that is named lacks the shard {name}. Name all of it with --input.")
-        if are_of_other_bytes(shards[name].identity, identities[name]):
-            raise ShardError(
-                f"{shards[name].uri} has other bytes than those that were scored, so its rows are not shown."
-            )
-        read = read_rows(shards[name].uri, rows, run.spec, list(dict.fromkeys([*texts, *columns])))
+        read = read_rows(source_of(run, name, shards).uri, rows, run.spec, list(dict.fromkeys([*texts, *columns])))
         text = pa.array(whole_texts(read, scoring), pa.large_string())
         places |= {(name, row): len(places) + index for index, row in enumerate(sorted(rows))}
-        found.append(pa.table([text, *(read[one] for one in columns)], names=[TEXT, *(one for one in columns)]))
+        found.append(pa.table([text, *(read[one] for one in columns)], names=[TEXT, *columns]))
     read = pa.concat_tables(found).take([places[row.shard, row.row] for row in drawn.rows])
     own = {
         SHARD: [row.shard for row in drawn.rows],
@@ -193,7 +179,5 @@ def _table(run: ScoredRun, column: str, drawn: Drawn, shards: dict[str, Shard], 
         STRATUM: [row.stratum.name for row in drawn.rows],
         WEIGHT: [0.0] * len(drawn.rows),
     }
-    table = pa.table(own)
-    for name in read.column_names:
-        table = table.append_column(name, read[name])
-    return table.append_column(LABEL, pa.nulls(len(table), pa.string()))
+    columns_read = {name: read[name] for name in read.column_names}
+    return pa.table({**own, **columns_read, LABEL: pa.nulls(len(drawn.rows), pa.string())})

@@ -9,7 +9,7 @@ from shardsift.fleet.storage.manifest import scores_revision
 from shardsift.producer.evidence.evidence import Evidence
 from shardsift.producer.evidence.intervals import Measured
 from shardsift.producer.publishing.card_text import cell, code, percent_of
-from shardsift.producer.scores.distribution import filter_threshold
+from shardsift.producer.scores.distribution import lowest_kept
 
 _HEADING, _NEXT = "\n## How good is this filter?\n", "\n## How it was made\n"
 _SECTION = re.compile(rf"{re.escape(_HEADING)}.*?(?=\n## |\Z)", re.DOTALL)
@@ -25,7 +25,7 @@ def evidence_section(spec: RunSpec, receipts: Sequence[Receipt], evidence: Evide
     """The section, with an empty line before it; empty for a run that keeps all rows or none."""
     if spec.where is None or spec.publishes_only_scores:
         return ""
-    at = evidence and evidence.at(filter_threshold(spec.where, evidence.score_column))
+    at = evidence and evidence.at(lowest_kept(spec.where, evidence.score_column))
     said = _found(spec, receipts, evidence, at) if evidence and at else _NOT_MEASURED
     return f"{_HEADING}\n{said}\n"
 

@@ -95,6 +95,16 @@ def filter_threshold(where: str | None, column: str) -> float | None:
     return float(found["value"]) if found and found["column"].lower() == column.lower() else None
 
 
+def lowest_kept(where: str | None, column: str) -> float | None:
+    """The lowest score that such a filter keeps. Of a filter with `>`, that is the next float32 after the threshold."""
+    threshold = filter_threshold(where, column)
+    if threshold is None or ">=" in (where or ""):
+        return threshold
+    import numpy as np  # here, because `producer status` does not need it
+
+    return float(np.nextafter(np.float32(threshold), np.float32(np.inf)))
+
+
 def threshold_column(spec: RunSpec) -> str:
     """The score column that the filter compares with a threshold, otherwise the first one that is charted."""
     found = (column for column in spec.scoring_of if filter_threshold(spec.where, column) is not None)

@@ -261,18 +261,21 @@ def with_texts(rows: Sequence[_Row], run: ScoredRun, scoring: Scoring, source: M
     if not source:
         return list(rows)
     shown: dict[_Row, _Row] = {}
-    identities = {receipt.shard: receipt.source_identity for receipt in run.receipts}
     for name in dict.fromkeys(row.shard for row in rows):
-        if name not in source:
-            raise UsageError(
-                f"Texts are read from the input. Name the input with --input: it must have the shard {name}."
-            )
-        shard, wanted = source[name], [row for row in rows if row.shard == name]
-        if are_of_other_bytes(shard.identity, identities[name]):
-            raise ShardError(f"{shard.uri} has other bytes than those that were scored, so its rows are not shown.")
-        texts = read_texts(shard.uri, [row.row for row in wanted], run.spec, scoring)
+        wanted = [row for row in rows if row.shard == name]
+        texts = read_texts(source_of(run, name, source).uri, [row.row for row in wanted], run.spec, scoring)
         shown |= {row: replace(row, url=texts[row.row][0], text=texts[row.row][1]) for row in wanted}
     return [shown[row] for row in rows]
+
+
+def source_of(run: ScoredRun, name: str, source: Mapping[str, Shard]) -> Shard:
+    """The shard of the input. Raises UsageError if `source` lacks it, ShardError if it is not the one that was scored."""
+    if name not in source:
+        raise UsageError(f"Texts are read from the input. Name the input with --input: it must have the shard {name}.")
+    shard, scored = source[name], next(one for one in run.receipts if one.shard == name)
+    if are_of_other_bytes(shard.identity, scored.source_identity):
+        raise ShardError(f"{shard.uri} has other bytes than those that were scored, so its rows are not shown.")
+    return shard
 
 
 def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring) -> dict[int, tuple[str | None, str]]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shardsift.fleet.errors import UsageError
@@ -45,7 +46,7 @@ def test_no_file_is_no_evidence() -> None:
     "change",
     [
         {},
-        {"where": "Score > 3"},
+        {"where": "Score >= 3"},
         {"dtype": "auto"},
         {"scores_from": Model(name="/home/me/kept", revision="sha256-ab", labels=(), scorer="stored-scores")},
         {"output_uri": "memory://other"},
@@ -53,6 +54,13 @@ def test_no_file_is_no_evidence() -> None:
 )
 def test_evidence_counts_for_any_run_with_these_scores_and_this_threshold(file: Path, change: dict[str, Any]) -> None:
     assert evidence_for(str(file), a_spec(**change)) is not None
+
+
+def test_the_threshold_of_a_filter_that_excludes_it_is_the_next_score(file: Path) -> None:
+    above = float(np.nextafter(np.float32(3), np.float32(4)))
+    write_evidence(an_evidence(SPEC, RECEIPTS, thresholds=[a_line(above)]), file)
+
+    assert evidence_for(str(file), a_spec(where="score > 3")) is not None
 
 
 def test_a_model_in_a_folder_is_the_same_wherever_the_folder_is(file: Path) -> None:
@@ -71,6 +79,7 @@ def test_a_model_in_a_folder_is_the_same_wherever_the_folder_is(file: Path) -> N
         ({"where": "score >= 3 AND id <> ''"}, "is not one: score >= 3 AND id <> ''"),
         ({"where": "int_score >= 3"}, "is not one: int_score >= 3"),
         ({"score_column": "edu_score", "where": "score >= 3"}, "is not one: score >= 3"),
+        ({"where": "score > 3"}, "no figures for score >= 3.00000023"),  # some rows may have a score of 3
         ({"where": "score >= 2.7"}, "no figures for score >= 2.7.*producer evaluate … --at 2.7 --output FILE"),
         (
             {"model": Model(name="me/other", revision="1", labels=("LABEL_0",))},

@@ -85,7 +85,9 @@ def scoring_receipts(
             parity=_parity(made.parity, scoring, spec),
             refused_dtypes=made.refused_dtypes,
             faulty_ways=made.faulty_ways,
-            rows_in_float32=getattr(made, "rows_in_float32", counts.in_float32[scoring.score_column]),
+            rows_in_float32=(
+                made.rows_in_float32 if isinstance(made, ScoringReceipt) else counts.in_float32[scoring.score_column]
+            ),
             histogram=counts.histograms[scoring.score_column],
             label_histograms=tuple(counts.histograms[column] for column in scoring.label_histogram_columns),
         )

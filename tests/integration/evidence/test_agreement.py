@@ -222,3 +222,16 @@ def test_the_command_prints_agreement_and_holds_requirements(pair: Pair) -> None
     assert re.fullmatch(r"The precision at 1\.5 may be as low as .*, and --min-precision is 99\.0%\.\n", failed.stderr)
     (row,) = found["disagreeing"]
     assert row["text"] == f"text {row['row']}"
+
+
+@pytest.mark.parametrize("option", [("--output", "evidence.json"), ("--update-card",), ("--unweighted",)])
+def test_the_scores_of_a_run_are_no_labelled_rows_that_a_card_could_tell_of(
+    pair: Pair, option: tuple[str, ...], tmp_path: Path
+) -> None:
+    labels = ("--labels", pair.other, "--input", str(pair.source))
+
+    done = call_command("producer", "evaluate", pair.one, *labels, *option, environment={}, folder=tmp_path)
+
+    assert done.returncode == 2
+    assert "are about rows that were labelled" in done.stderr
+    assert not [*tmp_path.glob("evidence.json")]
