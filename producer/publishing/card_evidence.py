@@ -7,7 +7,7 @@ from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.manifest import scores_revision
 from shardsift.producer.evidence.evidence import Evidence
-from shardsift.producer.evidence.intervals import Measured
+from shardsift.producer.evidence.intervals import Measured, Share
 from shardsift.producer.publishing.card_text import cell, code, percent_of
 from shardsift.producer.scores.distribution import lowest_kept
 
@@ -15,6 +15,7 @@ _HEADING, _NEXT = "\n## How good is this filter?\n", "\n## How it was made\n"
 _SECTION = re.compile(rf"{re.escape(_HEADING)}.*?(?=\n## |\Z)", re.DOTALL)
 _COLUMNS = ("Rows kept", "Precision", "Recall", "Good rows lost", "Bad rows kept")
 _BESIDE = 4  # thresholds on each side of the filter's
+_WIDTH = 32  # of 0 to 100 % in the picture, in characters
 _NOT_MEASURED = (
     "There is no evidence yet. To measure a threshold of one score, `producer sample … --output labels.csv` draws rows to label, "
     "and `producer evaluate … --labels labels.csv --update-card` writes precision and recall here."
@@ -59,6 +60,7 @@ def _found(spec: RunSpec, receipts: Sequence[Receipt], evidence: Evidence, at: M
         parts[1] += f" The figures were measured on rows of another run of the same model, {code(evidence.run_id)}."
     some = evidence.thresholds[max(0, place - _BESIDE) : place + _BESIDE + 1]
     parts.append(_table(column, [(f"{one.threshold:.9g}{' (the filter)' if one == at else ''}", one) for one in some]))
+    parts.append(_picture(evidence.score_column, evidence.thresholds, at))
     if evidence.values:
         within = cell(evidence.within or "")
         parts.append(f"By {within}, with a {column} of at least {evidence.threshold:.9g}:")
@@ -80,3 +82,22 @@ def _table(head: str, rows: Iterable[tuple[str, Measured]]) -> str:
         for name, one in rows
     ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _picture(column: str, thresholds: Sequence[Measured], at: Measured) -> str:
+    """Draw each threshold's precision and recall with their intervals, as text, so that a card needs no other file."""
+    names = ["", *(f"{one.threshold:.9g}" for one in thresholds)]
+    first = max(map(len, names))
+    lines = [f"{'':{first}}  {'precision, 0 to 100 %':{_WIDTH}}  recall, 0 to 100 %"]
+    for name, one in zip(names[1:], thresholds, strict=True):
+        line = f"{name:>{first}}  {_drawn(one.precision)}  {_drawn(one.recall)}"
+        lines.append(f"{line}  the filter" if one is at else line)
+    return "\n".join(["```", *lines, "```", f"Thresholds of {code(column)}; ● is the estimate and ━ its 95 % interval."])
+
+
+def _drawn(share: Share | None) -> str:
+    if share is None:
+        return "·" * _WIDTH
+    low, value, high = (min(_WIDTH - 1, int(_WIDTH * one)) for one in (share.low, share.value, share.high))
+    band = "·" * low + "━" * (high - low + 1) + "·" * (_WIDTH - 1 - high)
+    return f"{band[:value]}●{band[value + 1 :]}"
