@@ -12,9 +12,9 @@ from support.pages import texts_of
 from support.small_run import Runs
 
 READERS = {
-    ".parquet": ("read_parquet(", "read_parquet(file)"),
-    ".jsonl": ("read_json(", "read_json(file, lines=True)"),
-    ".csv": ("read_csv(", "read_csv(file)"),
+    ".parquet": ("read_parquet(", "read_parquet(file)", "rows = pl.scan_parquet("),
+    ".jsonl": ("read_json(", "read_json(file, lines=True)", "rows = pl.scan_ndjson("),
+    ".csv": ("read_csv(", "read_csv(file)", "rows = pl.scan_csv("),
 }
 
 
@@ -34,17 +34,18 @@ def test_each_row_of_an_input_is_joined_to_its_score(
     kept = pd.read_parquet(runs.publish(source, "kept") / "data")  # all rows
     by_url = dict(zip(kept["url"], kept["score"], strict=True))
     monkeypatch.chdir(tmp_path)
-    of_duckdb, of_pandas = READERS[ending]
+    of_duckdb, of_pandas, of_polars = READERS[ending]
     printed: list[Any] = []
 
     for text in (
         query("numbered AS").replace("read_parquet(", of_duckdb).replace("round(score, 2) AS score", "score"),
         query("def numbered").replace("read_parquet(file)", of_pandas).replace(".head(2)", ""),
+        query("import polars").replace("rows = pl.scan_parquet(", of_polars).replace(".head(2)", ""),
     ):
         text = text.replace("demo-output/shards/*.parquet", f"{source.name}/*{ending}").replace("LIMIT 2", "")
         exec(text, {"print": printed.append})
 
-    by_duckdb, by_pandas = printed[0].fetchall(), printed[1].to_numpy().tolist()
-    assert len(by_duckdb) == len(by_pandas) == len(by_url) == 60
-    assert {url: score for score, url in by_duckdb} == by_url
-    assert {url: score for score, url in by_pandas} == pytest.approx(by_url)
+    by_library = printed[0].fetchall(), printed[1].to_numpy().tolist(), printed[2].rows()
+    assert [len(rows) for rows in (*by_library, by_url)] == [60] * 4
+    for rows in by_library:
+        assert {url: score for score, url in rows} == pytest.approx(by_url)
