@@ -15,6 +15,7 @@ _HEADING, _NEXT = "\n## How good is this filter?\n", "\n## How it was made\n"
 _SECTION = re.compile(rf"{re.escape(_HEADING)}.*?(?=\n## |\Z)", re.DOTALL)
 _COLUMNS = ("Rows kept", "Precision", "Recall", "Good rows lost", "Bad rows kept")
 _BESIDE = 4  # thresholds on each side of the filter's
+_MOST_VALUES = 20
 _WIDTH = 32  # of 0 to 100 % in the picture, in characters
 _NOT_MEASURED = (
     "There is no evidence yet. To measure a threshold of one score, `producer sample … --output labels.csv` draws rows to label, "
@@ -63,8 +64,12 @@ def _found(spec: RunSpec, receipts: Sequence[Receipt], evidence: Evidence, at: M
     parts.append(_picture(evidence.score_column, evidence.thresholds, at))
     if evidence.values:
         within = cell(evidence.within or "")
-        parts.append(f"By {within}, with a {column} of at least {evidence.threshold:.9g}:")
-        parts.append(_table(within, [(cell(value or "none"), one) for value, one in evidence.values.items()]))
+        worst = list(evidence.values.items())[:_MOST_VALUES]
+        some_of = (
+            f", the worst {len(worst)} of {len(evidence.values):,} values" if len(worst) < len(evidence.values) else ""
+        )
+        parts.append(f"By {within}, with a {column} of at least {evidence.threshold:.9g}{some_of}:")
+        parts.append(_table(within, [(cell(value or "none"), one) for value, one in worst]))
     return "\n\n".join(parts)
 
 
@@ -92,7 +97,9 @@ def _picture(column: str, thresholds: Sequence[Measured], at: Measured) -> str:
     for name, one in zip(names[1:], thresholds, strict=True):
         line = f"{name:>{first}}  {_drawn(one.precision)}  {_drawn(one.recall)}"
         lines.append(f"{line}  the filter" if one is at else line)
-    return "\n".join(["```", *lines, "```", f"Thresholds of {code(column)}; ● is the estimate and ━ its 95 % interval."])
+    return "\n".join(
+        ["```", *lines, "```", f"Thresholds of {code(column)}; ● is the estimate and ━ its 95 % interval."]
+    )
 
 
 def _drawn(share: Share | None) -> str:

@@ -192,6 +192,17 @@ def test_a_card_says_what_was_read_with_what_and_how_and_names_no_folder_of_the_
     assert "/home/me" not in text
 
 
+def test_a_card_names_the_worst_values_of_a_column_that_has_many() -> None:
+    values = {f"value {place}": a_line(3) for place in range(25)}
+    evidence = an_evidence(a_spec(), [a_receipt("other", B)], within="topic", values=values)
+
+    text = dataset_card(a_spec(), [a_receipt("r", A)], Beside(evidence=evidence)).decode()
+
+    assert "By `topic`, with a `score` of at least 3, the worst 20 of 25 values:" in text
+    assert "value 19" in text
+    assert "value 20" not in text
+
+
 def front_matter(card: str) -> dict[str, object]:
     _, header, _ = card.split("---\n", 2)
     return dict(yaml.safe_load(header))
